@@ -46,11 +46,17 @@ class Shop:
         self._mappings = []
         self.function = None
 
-    def open(self, handler, timeout, source="lambda_orders.py"):
+    def open(self, handler, timeout):
         """Make the function, which is killed after ``timeout`` seconds."""
         files = {name: str(self._folder / name.lower()) for name in ("EFFECTS", "TRIES", "DELIVERIES")}
         self.function = self.aws.function(
-            self.name, WORKERS / source, handler, timeout, LEDGER=self.ledger, FIXED=str(self.fixed), **files
+            self.name,
+            WORKERS / "lambda_orders.py",
+            handler,
+            timeout,
+            LEDGER=self.ledger,
+            FIXED=str(self.fixed),
+            **files,
         )
         return self
 

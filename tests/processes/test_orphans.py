@@ -42,7 +42,7 @@ def killed_run():
 
 def test_servers_and_workers_of_a_killed_run_end_too(killed_run):
     processes, folders = killed_run
-    assert (len(processes), len(folders)) == (6, 3)
+    assert (len(processes), len(folders)) == (6, 4)
     for name, process in processes.items():
         assert wait([process], PATIENCE), f"{name} is left"
     until(lambda: not any(map(os.path.exists, folders)))

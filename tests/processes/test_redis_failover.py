@@ -12,8 +12,8 @@ from faults.processes import PATIENCE, lines, workers
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.redis.names import RedisNames
-from servers.gates import Gate
 from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, until
+from servers.wires import Gate
 
 LEASE = 60.0  # longer than any failover here
 COUNT = 120
@@ -22,7 +22,7 @@ PACE = 0.2  # seconds that a handler takes at most, where a failover must come b
 
 @pytest.fixture
 def start():
-    with workers("redis_failover.py") as begin:
+    with workers("failover.py") as begin:
         yield begin
 
 

@@ -1,46 +1,23 @@
-"""A client that judges how a server treats ``Idempotency-Key``, point by point. Any server: ours, a peer's, one of another language.
-
-::
-
-    from http_judge import check
-
-    report = check("https://staging.example/payments", body={"amount": 5}, other={"amount": 6}, headers={"X-Api-Key": "me"})
-    print(report)                # one line for each point: its verdict, and what the server answered
-    assert not report.failed
-
-It sends requests that have effects, so use a test system.
-"""
+"""A client that judges how a server treats ``Idempotency-Key``, point by point. Any server: ours, a peer's, one of another language."""
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
 
-from onceward.core.arguments import check_type
-
-__all__ = ["HttpPoint", "HttpReport", "check"]
-
-Verdict = Literal["holds", "fails", "unknown"]
-Choice = Literal["replayed", "again"]
-_TOGETHER: Final = 8  # requests of one key at a time
-_SHOWN: Final = 60  # characters of an answer
+_TOGETHER = 8  # requests of one key at a time
+_SHOWN = 60  # characters of an answer
 
 
 class HttpPoint(NamedTuple):
-    """One point of a report.
-
-    Attributes:
-        name: what was asked: "first", "replay", "missing", "reused", "concurrent", "scope", "longest", "too long", "refusal" or "failure".
-        verdict: "holds", "fails", or "unknown" if nothing told that. "refusal" and "failure" are the server's choice, so they only fail
-            if the answer contradicts ``expect``.
-        evidence: what the server answered.
-    """
+    """A point of a report: "holds", "fails", or "unknown" if nothing told that; and what the server answered."""
 
     name: str
-    verdict: Verdict
+    verdict: str
     evidence: str
 
 
@@ -49,11 +26,7 @@ class HttpReport:
 
     def __init__(self, points: Sequence[HttpPoint]) -> None:
         self.points = points
-
-    @property
-    def failed(self) -> list[HttpPoint]:
-        """The points that fail."""
-        return [point for point in self.points if point.verdict == "fails"]
+        self.failed = [point for point in points if point.verdict == "fails"]
 
     def __getitem__(self, name: str) -> HttpPoint:
         return next(point for point in self.points if point.name == name)
@@ -62,73 +35,12 @@ class HttpReport:
         return "\n".join(f"{point.verdict:8}{point.name:12}{point.evidence}" for point in self.points)
 
 
-def check(
-    target: Any,
-    *,
-    body: object,
-    other: object,
-    path: str = "/",
-    method: str = "POST",
-    header: str = "Idempotency-Key",
-    quoted: bool = True,
-    headers: Mapping[str, str] | None = None,
-    stranger: Mapping[str, str] | None = None,
-    refused: object = None,
-    failing: object = None,
-    effects: Callable[[], int] | None = None,
-    longest: int | None = 255,
-    expect: Mapping[str, Choice] | None = None,
-    timeout: float = 30.0,
-) -> HttpReport:
-    """Send a server the requests of a careless client, and judge its answers.
-
-    Args:
-        target: the URL of an endpoint, or an ASGI application, whose lifespan does not run.
-        body: of a request that succeeds, as JSON.
-        other: of another one that succeeds.
-        path: of the endpoint, for an application.
-        method: of the requests.
-        header: the name of the key's header, or ``body.NAME`` for a key in the JSON body.
-        quoted: whether keys are sent in quotes, as the draft says.
-        headers: of each request, such as the caller's credential.
-        stranger: the headers of another caller; "scope" is unknown without them, and if they are refused with 401 or 403.
-        refused: a body that the endpoint answers with 4xx; without it "refusal" is unknown.
-        failing: a body that the endpoint answers with 5xx; without it "failure" is unknown.
-        effects: returns how many requests the endpoint has begun. Without it only answers are compared, so each effect must answer
-            something of its own, such as a new id.
-        longest: characters of the longest key; None leaves out both points about that.
-        expect: "replayed" or "again" for "refusal" and for "failure".
-        timeout: seconds for each request.
-
-    Returns:
-        The report. Nothing is raised for a server that answers wrongly.
-
-    Raises:
-        TypeError: the target is neither a URL nor an application.
-        RuntimeError: an event loop runs in this thread.
-        httpx.HTTPError: the server cannot be reached, or has not answered in time.
-    """
-    check_type("check(target)", target, (str, Callable), "a URL, or an ASGI application")
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise RuntimeError(
-            "check() runs an event loop of its own. In a coroutine, write: await asyncio.to_thread(check, ...)"
-        )
+def check(target: Any, **given: Any) -> HttpReport:
+    """Send the requests of a careless client to a URL or an ASGI application; see :class:`_Session` for the rest."""
     is_url = isinstance(target, str)
     transport = None if is_url else httpx.ASGITransport(target, raise_app_exceptions=False)
-    session = _Session(
-        httpx.AsyncClient(transport=transport, timeout=timeout),
-        method,
-        target if is_url else f"http://server{path}",
-        header,
-        quoted,
-        dict(headers or {}),
-        effects,
-    )
-    return asyncio.run(session.judge(body, other, stranger, refused, failing, longest, dict(expect or {})))
+    client = httpx.AsyncClient(transport=transport, timeout=30.0)
+    return asyncio.run(_Session(client, target if is_url else "http://server/", **given).judge())
 
 
 class _Answer(NamedTuple):
@@ -144,71 +56,73 @@ class _Answer(NamedTuple):
         return f"{self.status} {text[:_SHOWN]}{'...' if len(text) > _SHOWN else ''}".rstrip()
 
 
-class _Session(NamedTuple):
+@dataclass
+class _Session:
     """The requests of one report."""
 
     client: httpx.AsyncClient
-    method: str
     url: str
-    header: str
-    quoted: bool
-    headers: dict[str, str]
-    effects: Callable[[], int] | None
+    body: object  # of a request that succeeds, as JSON
+    other: object  # of another one that succeeds
+    header: str = "Idempotency-Key"  # or ``body.NAME`` for a key in the JSON body
+    quoted: bool = True  # whether keys are sent in quotes, as the draft says
+    headers: Mapping[str, str] = field(default_factory=dict)  # of each request
+    stranger: Mapping[str, str] | None = None  # the headers of another caller
+    refused: object = None  # a body that is answered with 4xx
+    failing: object = None  # a body that is answered with 5xx
+    effects: Callable[[], int] | None = None  # how many requests were begun; without it each effect's answer is its own
+    longest: int | None = 255  # characters of a key
+    expect: Mapping[str, str] = field(default_factory=dict)  # "replayed" or "again" for "refusal" and for "failure"
+    points: list[HttpPoint] = field(default_factory=list)
 
-    async def judge(
-        self,
-        body: object,
-        other: object,
-        stranger: Mapping[str, str] | None,
-        refused: object,
-        failing: object,
-        longest: int | None,
-        expect: dict[str, Choice],
-    ) -> HttpReport:
-        points: list[HttpPoint] = []
-        key = str(uuid4())
-
-        async def ask(name: str, holds: Callable[[_Answer], bool], ran: int, key: str | None, *given: Any) -> _Answer:
-            found, times = await self.counted(self.send(key, *given))
-            points.append(_point(name, holds(found[0]) and times in {ran, None}, found, times))
-            return found[0]
-
+    async def judge(self) -> HttpReport:
+        key, one = str(uuid4()), str(uuid4())
         async with self.client:
-            first = await ask("first", lambda found: found.is_success, 1, key, body)
-            await ask("replay", lambda found: found == first, 0, key, body)
-            await ask("missing", lambda found: found.status == 400, 0, None, body)
-            await ask("reused", lambda found: found.status in {409, 422}, 0, key, other)
-            one = str(uuid4())
-            answers, times = await self.counted(*(self.send(one, body) for _ in range(_TOGETHER)))
+            first = await self.ask("first", lambda found: found.is_success, 1, key, self.body)
+            await self.ask("replay", lambda found: found == first, 0, key, self.body)
+            await self.ask("missing", lambda found: found.status == 400, 0, None, self.body)
+            await self.ask("reused", lambda found: found.status in {409, 422}, 0, key, self.other)
+            answers, times = await self.counted(*(self.send(one, self.body) for _ in range(_TOGETHER)))
             fit = len({found for found in answers if found.is_success}) == 1
             fit = fit and all(found.is_success or found.status == 409 for found in answers)
-            points.append(_point("concurrent", fit and times in {1, None}, [*dict.fromkeys(answers)], times))
-            if stranger is None:
-                points.append(HttpPoint("scope", "unknown", "give stranger=, the headers of another caller"))
+            self.note("concurrent", fit and times in {1, None}, [*dict.fromkeys(answers)], times)
+            if self.stranger is None:
+                self.points.append(HttpPoint("scope", "unknown", "give stranger=, the headers of another caller"))
             else:
-                found, times = await self.counted(self.send(key, body, stranger))
-                own = found[0].is_success and found[0] != first and times in {1, None}
-                point = _point("scope", own, found, times)
-                points.append(point._replace(verdict="unknown") if found[0].status in {401, 403} else point)
-            if longest is not None:
-                await ask("longest", lambda found: found.is_success, 1, _long(longest), body)
-                await ask("too long", lambda found: found.status // 100 == 4, 0, _long(longest + 1), body)
-            for name, given, kind in (("refusal", refused, 4), ("failure", failing, 5)):
-                points.append(await self.repeated(name, given, kind, expect.get(name)))
-        return HttpReport(points)
+                own = lambda found: found.is_success and found != first
+                found = await self.ask("scope", own, 1, key, self.body, self.stranger)
+                if found.status in {401, 403}:
+                    self.points[-1] = self.points[-1]._replace(verdict="unknown")
+            if self.longest is not None:
+                await self.ask("longest", lambda found: found.is_success, 1, _long(self.longest), self.body)
+                await self.ask(
+                    "too long", lambda found: found.status // 100 == 4, 0, _long(self.longest + 1), self.body
+                )
+            await self.repeat("refusal", "refused", 4)
+            await self.repeat("failure", "failing", 5)
+        return HttpReport(self.points)
 
-    async def repeated(self, name: str, given: object, kind: int, expected: Choice | None) -> HttpPoint:
+    def note(self, name: str, holds: bool, answers: Sequence[_Answer], times: int | None, said: str = "") -> None:
+        ran = "" if times is None else f"; the endpoint ran {times} times"
+        self.points.append(HttpPoint(name, "holds" if holds else "fails", said + ", ".join(map(str, answers)) + ran))
+
+    async def ask(self, name: str, holds: Callable[[_Answer], bool], ran: int, key: str | None, *given: Any) -> _Answer:
+        found, times = await self.counted(self.send(key, *given))
+        self.note(name, holds(found[0]) and times in {ran, None}, found, times)
+        return found[0]
+
+    async def repeat(self, name: str, option: str, kind: int) -> None:
         """Send a request twice that the endpoint does not carry out, and tell what becomes of the second one."""
+        given = getattr(self, option)
         if given is None:
-            return HttpPoint(
-                name, "unknown", f"give {'refused' if kind == 4 else 'failing'}=, a body that is answered with {kind}xx"
-            )
+            self.points.append(HttpPoint(name, "unknown", f"give {option}=, a body that is answered with {kind}xx"))
+            return
         key = str(uuid4())
         first = await self.send(key, given)
         found, times = await self.counted(self.send(key, given))
-        choice: Choice = "replayed" if (found[0] == first if times is None else times == 0) else "again"
-        point = _point(name, first.status // 100 == kind and expected in {choice, None}, [first, *found], times)
-        return point._replace(evidence=f"{choice}: {point.evidence}")
+        choice = "replayed" if (found[0] == first if times is None else times == 0) else "again"
+        fit = first.status // 100 == kind and self.expect.get(name) in {choice, None}
+        self.note(name, fit, [first, *found], times, f"{choice}: ")
 
     async def send(self, key: str | None, given: Any, headers: Mapping[str, str] | None = None) -> _Answer:
         sent = {"Content-Type": "application/json", **(self.headers if headers is None else headers)}
@@ -216,7 +130,7 @@ class _Session(NamedTuple):
             given = {**given, self.header.removeprefix("body."): key}
         elif key is not None:
             sent[self.header] = f'"{key}"' if self.quoted else key
-        found = await self.client.request(self.method, self.url, content=json.dumps(given), headers=sent)
+        found = await self.client.post(self.url, content=json.dumps(given), headers=sent)
         return _Answer(found.status_code, found.content)
 
     async def counted(self, *sending: Coroutine[Any, Any, _Answer]) -> tuple[list[_Answer], int | None]:
@@ -224,11 +138,6 @@ class _Session(NamedTuple):
         before = self.effects() if self.effects else 0
         answers = await asyncio.gather(*sending)
         return answers, self.effects() - before if self.effects else None
-
-
-def _point(name: str, holds: bool, answers: Sequence[_Answer], times: int | None) -> HttpPoint:
-    ran = "" if times is None else f"; the endpoint ran {times} times"
-    return HttpPoint(name, "holds" if holds else "fails", ", ".join(map(str, answers)) + ran)
 
 
 def _long(length: int) -> str:

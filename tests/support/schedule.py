@@ -75,12 +75,6 @@ class Scheduling(LoadScopeScheduling):
 
     A process gets the first in line of what it has collected, and every third one the last, so that the cores have work at
     all times.
-
-    Args:
-        config: pytest's.
-        log: that of pytest-xdist.
-        is_shared: whether each process collects only what it may run.
-        session: the run, which is told how many tests there are in all.
     """
 
     def __init__(self, config, log, *, is_shared, session):

@@ -19,7 +19,7 @@ from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
 from onceward.testing.clock import ManualClock
 from queues.boxes import Box
-from servers.ministack import S3
+from servers.ministack import Ministack
 from servers.proxy import Fault, Proxy, Refuse
 
 pytestmark = pytest.mark.sampled(times=1)
@@ -32,7 +32,7 @@ SMALL = {"receipt": 1}
 
 @pytest.fixture(scope="module")
 def s3():
-    server = S3()
+    server = Ministack("s3")
     server.bucket(BUCKET)
     yield server
     server.stop()

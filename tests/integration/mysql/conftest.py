@@ -3,7 +3,7 @@
 import pytest
 
 from onceward import Once
-from servers.postgres_proxy import CommitProxy
+from servers.wires import CommitProxy, MysqlWire
 from stores.mysql_hands import HANDS, name_of
 
 
@@ -43,7 +43,7 @@ def server(mariadb):
 
 @pytest.fixture
 def proxy(mariadb):
-    made = CommitProxy(mariadb.port)
+    made = CommitProxy(MysqlWire(mariadb.port))
     yield made
     made.close()
 

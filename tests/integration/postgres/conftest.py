@@ -5,7 +5,7 @@ import pytest
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.stores import open_store
-from servers.postgres_proxy import CommitProxy
+from servers.wires import CommitProxy, Wire
 from stores.postgres_hands import HANDS
 
 
@@ -54,7 +54,7 @@ def server(postgres):
 
 @pytest.fixture
 def proxy(postgres):
-    made = CommitProxy(postgres.port)
+    made = CommitProxy(Wire(postgres.port))
     yield made
     made.close()
 

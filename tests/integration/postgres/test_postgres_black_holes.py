@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceward import Once, StoreError
-from servers.postgres_wire import Fault, Wire
+from servers.wires import Fault, Wire
 
 pytestmark = pytest.mark.sampled(once=1)
 

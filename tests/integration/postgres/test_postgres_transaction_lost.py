@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from onceward import Completed, StoreError
 from onceward.stores.postgres.session import PostgresSession
 from servers.postgres import PgBouncer
-from servers.postgres_wire import Fault, Wire
+from servers.wires import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
 from stores.postgres_hands import HANDS
 

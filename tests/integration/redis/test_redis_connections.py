@@ -16,8 +16,8 @@ from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
 from onceward.stores.redis import lane, open_ledger
 from onceward.testing.bench import claim_of
-from servers.gates import Gate
 from servers.redis import Redis, Replica, until
+from servers.wires import Gate
 
 pytestmark = pytest.mark.sampled(mode=1)
 

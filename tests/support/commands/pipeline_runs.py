@@ -42,12 +42,12 @@ def run(file):
 
 def storm(file, kills=6):
     """Run it in processes that are killed at any moment, and a last time to its end."""
-    with workers("pipeline_lines_worker.py") as start:
+    with workers("pipeline_worker.py") as start:
         for number in range(kills):
-            process = start(file)
+            process = start(file, "lines")
             assert process.stdout.readline() == "ready\n"
             time.sleep(random.uniform(0.05, 0.1 + number / 10))
             process.kill()
             process.wait(PATIENCE)
-        last = start(file)
+        last = start(file, "lines")
         assert last.wait(PATIENCE * 3) == 0

@@ -38,14 +38,7 @@ View = Callable[[MemoryStore, Callable[[], float]], Register]
 
 @dataclass
 class Explored:
-    """What an exploration found.
-
-    Attributes:
-        states: different states reached.
-        steps: steps tried between them.
-        endings: states in which nothing more can happen.
-        violations: sentence → the steps of the first path that leads there.
-    """
+    """What an exploration found."""
 
     states: int = 0
     steps: int = 0
@@ -74,24 +67,7 @@ def explore(
     view: View | None = None,
     stop_at_first: bool = False,
 ) -> Explored:
-    """Try every order of the workers' steps on one key and check every state.
-
-    Args:
-        workers: how many workers there are.
-        policy: the options that all of them use.
-        bounds: what can go wrong, and how often.
-        deliveries: how often each worker gets the message until it is told an outcome.
-        beats: heartbeats that each handler can send.
-        fails: whether a handler can raise.
-        handler_steps: how many steps each handler makes before anything else.
-        messages: how many messages leave with each completion.
-        relays: how many relays there are besides the workers.
-        transacts: how many workers claim, take effect and complete in one write.
-        parts: the protocol's generators, or broken ones.
-        store: makes the store, or a broken one, from a clock.
-        view: wraps the store for one worker, given that worker's own wall clock; for broken workers.
-        stop_at_first: whether to stop at the first violation.
-    """
+    """Try every order of the workers' steps on one key and check every state."""
     clock = ManualClock()
     ledger = store(clock)
 

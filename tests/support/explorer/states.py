@@ -10,17 +10,7 @@ SLOW = 0.9905  # how fast the workers' clocks run; the protocol allows for a hun
 
 
 class Bounds(NamedTuple):
-    """Limits for one run, over all workers.
-
-    Attributes:
-        lapses: how often time passes, each time by one of ``strides``.
-        faults: requests or replies that are lost, or requests that arrive late.
-        crashes: workers that end without a word.
-        interrupts: claims interrupted by a KeyboardInterrupt or a cancellation.
-        late: whether a lost request can arrive later.
-        strides: how many leases of time can pass at once.
-        purges: whether an expired record can be purged.
-    """
+    """Limits for one run, over all workers."""
 
     lapses: int = 1
     faults: int = 1

@@ -123,10 +123,11 @@ def campaign(
     folder: Path,
     *,
     command: Sequence[object],
-    publish: Callable[[list[int]], None],
-    left: Callable[[], int],
-    restart: Callable[[], None],
-    redrive: Callable[[list[int]], None] | None = None,
+    publish: Callable[[list[int]], None],  # sends {"id": number} for each, and returns when the broker has them
+    left: Callable[[], int],  # how many messages the broker still has, those that a consumer holds included
+    restart: Callable[[], None],  # kills the broker and starts it again; it loses nothing
+    redrive: Callable[[list[int]], None]
+    | None = None,  # sends poisoned messages again; called until their effects are there
     copies: Callable[[int], int] = every_tenth,
     poison: int = 50,
     messages: int = MESSAGES,
@@ -136,28 +137,7 @@ def campaign(
     kill_every: float = 5.0,
     environment: dict[str, str] | None = None,
 ) -> Figures:
-    """Run a campaign and return what it counted: no message was lost, and none took effect twice.
-
-    Args:
-        ledger: as ``own_ledger`` gives it.
-        server: of the ledger, with ``stop`` and ``start``; it loses nothing when killed.
-        folder: for the journal and the crew's log.
-        command: of one consumer. Its handler is that of faults/campaign_effects.py, with ``name="campaign"`` for its keys.
-        publish: sends ``{"id": number}`` for each number, and returns when the broker has them. If it raises, it is called again.
-        left: how many messages the broker still has, those that a consumer holds included. May raise while the broker is away.
-        restart: kills the broker and starts it again; it loses nothing.
-        redrive: sends the poisoned messages again after the fix and lets their parked keys run. It gets their numbers, and is
-            called until their effects are there.
-        copies: how often a message is published; the copies come later.
-        poison: one message of so many fails until the fix; none if there is no ``redrive``.
-        messages: how many there are.
-        rate: how many are published in a second.
-        crew: how many consumers there are.
-        concurrency: how many handlers one consumer runs at a time.
-        kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between they are
-            10, and the oldest is killed: one that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
-        environment: more for the consumers.
-    """
+    """Run a campaign and return what it counted: no message was lost, and none took effect twice."""
     journal, fix = folder / "journal", folder / "fixed"
     ledger.journal = journal
     told = {"ledger": ledger.url, "journal": str(journal), "fix": str(fix), "poison": poison if redrive else 0}

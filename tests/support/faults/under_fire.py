@@ -36,15 +36,7 @@ class Fire(NamedTuple):
 
 
 def under_fire(ledger, server, folder: Path, *, serve: Callable[[int], list[object]], caller: str, **told) -> Fire:
-    """Run servers and callers until each caller is done with each message; return what was done.
-
-    Args:
-        ledger, server: as ``own_ledger`` gives them.
-        folder: for files and logs.
-        serve: returns the command of a server on a port.
-        caller: the name of the script in ``workers/`` that sends the messages; it appends "NUMBER JSON" to its file of receipts.
-        told: more for the callers.
-    """
+    """Run servers and callers until each caller is done with each message; return what was done."""
     ports = [free_port() for _ in range(3)]
     commands = []
     for number in range(CALLERS):

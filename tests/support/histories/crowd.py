@@ -34,13 +34,7 @@ IN_PROCESS = {"memory", "sqlite"}  # stores whose replies are lost in the proces
 
 @dataclass(frozen=True)
 class Crowd:
-    """What the processes of a run have in common.
-
-    Attributes:
-        began: of the run, in nanoseconds.
-        seconds: for how long a process delivers.
-        loss: the share of exchanges that fail in the process.
-    """
+    """What the processes of a run have in common."""
 
     store: str
     url: str

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from servers.dynoxide import Dynoxide
-from servers.gates import Gate
 from servers.mysql import Mariadb, MariadbReplica, Replicated
 from servers.postgres import Postgres, Standby
-from servers.postgres_wire import Wire
 from servers.redis import Redis, Replica
+from servers.wires import Gate, Wire
 from torture.journal import Journal
 from torture.plan import Plan
 from torture.wire import faulty_mysql, faulty_proxy, faulty_wire
@@ -20,12 +19,7 @@ DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 class Ground(Protocol):
-    """A ledger and its server.
-
-    Attributes:
-        url: where clients go.
-        one_process: whether only one process can use it.
-    """
+    """A ledger and its server."""
 
     url: str
     one_process: bool
@@ -75,8 +69,7 @@ class Dynamodb:
         self.url = f"dynamodb://ledger?endpoint=http://127.0.0.1:{self._proxy.port}"
 
     def restart(self) -> None:
-        self._server.stop()
-        self._server.start()
+        self._server.restart()
 
     promote = restart
 

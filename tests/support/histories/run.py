@@ -37,13 +37,7 @@ KINDS = ("plain", "kills", "restart", "failover")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is to be.
-
-    Attributes:
-        kind: ``plain`` loses replies and stops processes; ``kills`` also kills them, and two of three clocks are an hour off;
-            ``restart`` kills the server as well; ``failover`` kills the primary, and promotes its replica.
-        synchronous: whether the primary waits for its replica. If not, the replica hears nothing of the run's second half.
-    """
+    """What a run is to be."""
 
     store: str
     seed: int

@@ -90,14 +90,7 @@ def run(
     replaced: Mapping[str, str] = MappingProxyType({}),
     title: str | None = None,
 ) -> dict[str, object]:
-    """Run the Python of a page, in order, and return all names. A traceback shows the line of the page.
-
-    Args:
-        page: such as "docs/index.md".
-        names: what the page leaves to its reader.
-        replaced: texts of the page, and what to write in their place, such as a ledger's URL.
-        title: the section to run, instead of the whole page.
-    """
+    """Run the Python of a page, in order, and return all names. A traceback shows the line of the page."""
     names.setdefault("__name__", "shop")
     printed = "".join(parts(PAGES[page]).values())
     for block in blocks(page, title):

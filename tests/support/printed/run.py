@@ -78,14 +78,7 @@ def _commands(line: int, text: str) -> list[Printed]:
 
 
 def run(name: str, text: str, folder: Path, servers: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run a page, or a part of one, in the folder.
-
-    Args:
-        name: the page's name.
-        text: its text, with empty lines for what is above.
-        folder: an empty one.
-        servers: the URLs of servers in place of the page's, by the names in ``SERVERS``.
-    """
+    """Run a page, or a part of one, in the folder."""
     for server, url in servers.items():
         text = SERVERS[server].sub(url, text)
     for port in sorted({*_PORT.findall(text)} - {*_PORT.findall(" ".join(servers.values()))}):

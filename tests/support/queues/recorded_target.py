@@ -7,21 +7,7 @@ from onceward.outbox.targets import OutboxMessage
 
 
 class RecordedTarget:
-    """Keeps messages in this process.
-
-    Register it under a scheme of your own::
-
-        target = RecordedTarget()
-        register("recorded", lambda address: target)
-
-    Args:
-        batch: how many messages one send takes.
-
-    Attributes:
-        sent: the messages that it took, in order, also repetitions.
-        answers: what the next messages get instead of being taken, one each: an error, or None to take it.
-        sends: the keys of each send.
-    """
+    """Keeps messages in this process."""
 
     def __init__(self, batch: int = 1) -> None:
         self.batch = batch

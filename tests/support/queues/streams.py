@@ -26,20 +26,7 @@ class Invocation(NamedTuple):
 
 
 class StreamMapping:
-    """A mapping that runs inside of ``with``.
-
-    Args:
-        server: where the stream and the function are.
-        function: its ARN.
-        stream: its ARN.
-        batch: how many records a call gets at most.
-        retries: how often a record is tried again before it is discarded; None is for ever.
-
-    Attributes:
-        invocations: what it did, in the order of each shard.
-        passed: the sequence numbers of the records that are through, the discarded ones included.
-        discarded: the events of the records that were given up, which an on-failure destination would point to.
-    """
+    """A mapping that runs inside of ``with``."""
 
     def __init__(
         self, server: Ministack, function: str, stream: str, batch: int = 100, retries: int | None = None

@@ -2,49 +2,27 @@
 
 import http.client
 import json
-import subprocess
 from pathlib import Path
 
-from servers.needs import dynoxide, free_port, listens
-from servers.orphans import watched
+from servers.needs import dynoxide
+from servers.server import Server
 
 
-class Dynoxide:
+class Dynoxide(Server):
     """A running server; its tables are in memory, or in ``path``."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._where = [] if path is None else ["--db-path", str(path)]
+        self._program = dynoxide()
+        self._options = [] if path is None else ["--db-path", path]
+        super().__init__()
         self.start()
 
-    @classmethod
-    def at(cls, port: int) -> "Dynoxide":
-        """Return the server that another process has started."""
-        made = cls.__new__(cls)
-        made.port, made.url = port, f"http://127.0.0.1:{port}"
-        return made
-
     @property
-    def where(self) -> dict[str, object]:
-        """What :meth:`at` needs to know."""
-        return {"port": self.port}
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Start it, or after ``stop`` start it again on the same port."""
-        self._process = watched(
-            subprocess.Popen(
-                [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C is for the tests, which stop it
-            )
-        )
-        assert listens(self.port, self._process), "the test server for DynamoDB did not start"
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def _command(self):
+        return [self._program, "--host", "127.0.0.1", "--port", self.port, *self._options]
 
     def ask(self, action: str, **body: object) -> dict:
         """Send one request past everything of ours."""
@@ -82,10 +60,6 @@ class Dynoxide:
 
     def items(self, table: str) -> list[dict]:
         return self.ask("Scan", TableName=table)["Items"]
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 def _schema(names):

@@ -3,12 +3,11 @@
 import shutil
 import subprocess
 import sys
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 
 from places import ROOT, SOURCES, SUPPORT, WORKERS
-from servers.needs import CACHE, missing, needs
+from servers.needs import CACHE, brought, fetched, missing, needs
 
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -36,25 +35,15 @@ def environment(name: str, needs: list[str]) -> Path:
 
 def from_maven(name: str, *artifacts: str) -> Path:
     """Return a folder with artifacts, ``GROUP:NAME:VERSION``, and what they need, fetched once. Maven checks their digests."""
-    folder = CACHE / name
-    if folder.exists():
-        return folder
-    maven = needs("mvn", "apt-get install maven")
-    CACHE.mkdir(exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=CACHE))
-    try:
+
+    def fetch(work: Path) -> Path:
         (work / "pom.xml").write_text(POM.format("".join(map(_dependency, artifacts))))
-        command = [maven, "-q", "-B", "-C", COPY, "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            missing(f"mvn could not fetch {name}: {done.stdout[-300:]}{done.stderr[-300:]}")
-        try:
-            (work / "jars").rename(folder)
-        except OSError:
-            assert folder.exists()  # another run was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+        maven = needs("mvn", "apt-get install maven")
+        options = ["-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
+        brought([maven, "-q", "-B", "-C", COPY, *options], work)
+        return work / "jars"
+
+    return fetched(name, fetch)
 
 
 def _dependency(artifact: str) -> str:

@@ -4,9 +4,9 @@ import asyncio
 import subprocess
 from pathlib import Path
 
-from servers.brokers import BrokerServer
 from servers.environments import from_maven
 from servers.needs import free_port, needs
+from servers.server import Server
 
 VERSION = "4.2.0"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -19,7 +19,7 @@ def jars() -> Path:
     )
 
 
-class Kafka(BrokerServer):
+class Kafka(Server):
     """A running broker. Topics are made by tests; it makes none itself. Groups begin without a delay."""
 
     _tries = 12  # it is a JVM
@@ -55,11 +55,11 @@ class Kafka(BrokerServer):
         self._config = self._scratch / "server.properties"
         told = plain | {name.replace("_", "."): value for name, value in settings.items()}
         self._config.write_text("".join(f"{name}={value}\n" for name, value in told.items()))
-        format_ = self._command("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", self._config)
+        format_ = self._java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", self._config)
         subprocess.run(format_, check=True, capture_output=True, timeout=120)
         self.start()
 
-    def _command(self, *program: object) -> list[str]:
+    def _java_command(self, *program: object) -> list[str]:
         java = [self._java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
         return [*java, *map(str, program)]
 
@@ -68,62 +68,47 @@ class Kafka(BrokerServer):
         """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
-    def _begin(self):
-        return self._popen(self._command("kafka.Kafka", self._config), start_new_session=True)
+    def _command(self):
+        return self._java_command("kafka.Kafka", self._config)
 
     # --- past everything of ours --------------------------------------------------------------------------------------
 
     def make(self, *topics: str, partitions: int = 1, **configs: str) -> None:
         """Make topics."""
-        asyncio.run(self._make(topics, partitions, {name.replace("_", "."): text for name, text in configs.items()}))
-
-    async def _make(self, topics, partitions, configs) -> None:
-        from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+        from aiokafka.admin import NewTopic
         from aiokafka.errors import for_code
 
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
-        await self._patiently(admin.start)
-        try:
-            new = [NewTopic(name, partitions, 1, topic_configs=configs) for name in topics]
+        texts = {name.replace("_", "."): text for name, text in configs.items()}
+
+        async def make(admin):
+            new = [NewTopic(name, partitions, 1, topic_configs=texts) for name in topics]
             for error in (await admin.create_topics(new)).topic_errors:
                 assert error[1] == 0, f"{error[0]}: {for_code(error[1])}"
             async with asyncio.timeout(60):
                 while not set(topics) <= set(await admin.list_topics()):
                     await asyncio.sleep(0.05)
-        finally:
-            await admin.close()
+
+        self._as_admin(make)
 
     def send(self, topic: str, *values: bytes, key: bytes | None = None, partition: int | None = None, **headers: str):
         """Send records, one after the other."""
-        asyncio.run(self._send(topic, values, key, partition, [(k, v.encode()) for k, v in headers.items()]))
-
-    async def _send(self, topic, values, key, partition, headers) -> None:
         from aiokafka import AIOKafkaProducer
 
-        producer = AIOKafkaProducer(bootstrap_servers=self.servers, acks="all")
-        await self._patiently(producer.start)
-        try:
-            sent = [await producer.send(topic, value, key, partition, headers=headers) for value in values]
+        lines = [(name, value.encode()) for name, value in headers.items()]
+
+        async def send(producer):
+            sent = [await producer.send(topic, value, key, partition, headers=lines) for value in values]
             await asyncio.gather(*sent)
-        finally:
-            await producer.stop()
+
+        self._with(lambda: AIOKafkaProducer(bootstrap_servers=self.servers, acks="all"), send)
 
     def read(self, topic: str) -> list:
         """Return all records of a topic, in the order of their partitions and offsets."""
-        return asyncio.run(self._read(topic))
 
-    async def _read(self, topic) -> list:
-        from aiokafka import AIOKafkaConsumer, TopicPartition
-
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.servers)
-        await self._patiently(consumer.start)
-        try:
-            await consumer._client.force_metadata_update()
-            await consumer._client.add_topic(topic)
-            places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        async def read(consumer):
+            places, ends = await self._ends(consumer, topic)
             if not places:
                 return []
-            ends = await consumer.end_offsets(places)
             consumer.assign(places)
             await consumer.seek_to_beginning()
             found = []
@@ -132,47 +117,59 @@ class Kafka(BrokerServer):
                     for records in (await consumer.getmany(timeout_ms=200)).values():
                         found += records
             return sorted(found, key=lambda record: (record.partition, record.offset))
-        finally:
-            await consumer.stop()
+
+        return self._as_consumer(read)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offset of each partition of a topic that has one."""
-        return asyncio.run(self._committed(group, topic))
 
-    async def _committed(self, group, topic) -> dict[int, int]:
-        from aiokafka.admin import AIOKafkaAdminClient
+        async def look(admin):
+            return await self._patiently(lambda: admin.list_consumer_group_offsets(group))
 
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
-        await self._patiently(admin.start)
-        try:
-            offsets = await self._patiently(lambda: admin.list_consumer_group_offsets(group))
-            return {
-                place.partition: told.offset
-                for place, told in offsets.items()
-                if place.topic == topic and told.offset >= 0
-            }
-        finally:
-            await admin.close()
+        offsets = self._as_admin(look)
+        return {at.partition: told.offset for at, told in offsets.items() if at.topic == topic and told.offset >= 0}
 
     def lag(self, group: str, *topics: str) -> int:
         """Return how many offsets of some topics a group has not committed."""
-        return asyncio.run(self._lag(group, topics))
 
-    async def _lag(self, group, topics) -> int:
-        from aiokafka import AIOKafkaConsumer, TopicPartition
+        def of(topic):
+            _, ends = self._as_consumer(lambda consumer: self._ends(consumer, topic))
+            return sum(ends.values()) - sum(self.committed(group, topic).values())
 
-        consumer = AIOKafkaConsumer(*topics, bootstrap_servers=self.servers)  # of no group
-        await consumer.start()
-        try:
-            numbers = [(topic, number) for topic in topics for number in consumer.partitions_for_topic(topic)]
-            ends = await consumer.end_offsets([TopicPartition(*place) for place in numbers])
-        finally:
-            await consumer.stop()
-        committed = {}
-        for topic in topics:
-            for number, offset in (await self._committed(group, topic)).items():
-                committed[topic, number] = offset
-        return sum(end - committed.get(tuple(place), 0) for place, end in ends.items())
+        return sum(map(of, topics))
+
+    @staticmethod
+    async def _ends(consumer, topic):
+        """Return the partitions of a topic, and the ends of those."""
+        from aiokafka import TopicPartition
+
+        await consumer._client.force_metadata_update()
+        await consumer._client.add_topic(topic)
+        places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        return places, await consumer.end_offsets(places) if places else {}
+
+    def _as_admin(self, work):
+        from aiokafka.admin import AIOKafkaAdminClient
+
+        return self._with(lambda: AIOKafkaAdminClient(bootstrap_servers=self.servers), work)
+
+    def _as_consumer(self, work):
+        from aiokafka import AIOKafkaConsumer
+
+        return self._with(lambda: AIOKafkaConsumer(bootstrap_servers=self.servers), work)
+
+    def _with(self, make, work):
+        """Return what ``work`` makes of a client."""
+
+        async def run():
+            client = make()
+            await self._patiently(client.start)
+            try:
+                return await work(client)
+            finally:
+                await (client.close if hasattr(client, "close") else client.stop)()
+
+        return asyncio.run(run())
 
     @staticmethod
     async def _patiently(start):

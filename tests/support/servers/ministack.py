@@ -1,15 +1,13 @@
 """The server that is the rest of AWS."""
 
 import base64
+import contextlib
 import http.client
 import io
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import uuid
 import zipfile
 from collections.abc import Mapping
@@ -17,8 +15,8 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from places import SOURCES
-from servers.needs import CACHE, REGION, free_port, listens, missing
-from servers.orphans import watched
+from servers.needs import REGION, brought, fetched
+from servers.server import Server
 
 MINISTACK = "1.5.33"
 # In a folder of its own, not among the dev dependencies: it wants one exact botocore, and does without it.
@@ -38,43 +36,20 @@ MINISTACK_NEEDS = [
 
 def ministack() -> Path:
     """Return the folder that MiniStack is in, fetched with pip once."""
-    folder = CACHE / f"ministack-{MINISTACK}"
-    if folder.exists():
-        return folder
-    CACHE.mkdir(exist_ok=True)
-    work = CACHE / f"fetch-ministack-{os.getpid()}"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", work, *MINISTACK_NEEDS],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if done.returncode:
-            missing(f"pip could not fetch ministack, the test server for AWS: {done.stderr[-300:]}")
-        try:
-            work.rename(folder)
-        except OSError:
-            assert folder.exists()  # another run was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+
+    def fetch(work: Path) -> Path:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", work / "made"]
+        brought([*pip, *MINISTACK_NEEDS], work)
+        return work / "made"
+
+    return fetched(f"ministack-{MINISTACK}", fetch)
 
 
-class Ministack:
-    """A running server for AWS's services other than DynamoDB: SQS, Kinesis, Lambda (as processes), S3 and more.
-
-    What it holds is in memory. With ``folder`` it survives a :meth:`restart` there, but no kill.
-
-    Args:
-        services: the services it shall have, such as "s3"; none means all that it knows.
-        folder: for its state.
-    """
+class Ministack(Server):
+    """A running server for some of AWS's services or all but DynamoDB. With ``folder``, what it holds survives a restart, but no kill."""
 
     def __init__(self, *services: str, folder: Path | None = None) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._scratch = Path(tempfile.mkdtemp(prefix="ministack-"))  # functions are unpacked here
+        super().__init__()
         settings = {"IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0", "BIND_HOST": "127.0.0.1"}
         settings |= {"MINISTACK_REGION": REGION, "GATEWAY_PORT": str(self.port), "TMPDIR": str(self._scratch)}
         settings |= {"MINISTACK_HOST": "127.0.0.1", "PYTHONPATH": str(ministack()), "SERVICES": ",".join(services)}
@@ -84,58 +59,24 @@ class Ministack:
         self._environment = inherited | settings
         self.start()
 
-    @classmethod
-    def at(cls, port: int, scratch: str) -> "Ministack":
-        """Return the server that another process has started."""
-        made = cls.__new__(cls)
-        made.port, made.url, made._scratch = port, f"http://127.0.0.1:{port}", Path(scratch)
-        return made
-
     @property
-    def where(self) -> dict[str, object]:
-        """What :meth:`at` needs to know."""
-        return {"port": self.port, "scratch": str(self._scratch)}
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start it, or after ``stop`` start it again on the same port."""
-        self._scratch.mkdir(exist_ok=True)
-        with (self._scratch / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ministack"],
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,  # so that its functions' processes can be killed with it
-            )
-        self._process = watched(process, scratch=self._scratch)
-        assert listens(self.port, self._process), "the test server for AWS did not start"
+    def _command(self):
+        return [sys.executable, "-m", "ministack"]
 
     def restart(self) -> None:
         """Stop it as an operator does, so that its state is written to ``folder``, and start it again."""
         self._process.terminate()
         self._process.wait(60)
-        self._kill()
+        self.kill()
         self.start()
 
-    def stop(self) -> None:
-        """Kill it and whatever runs in it."""
-        self._kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-    @property
-    def log(self) -> str:
-        """The last it said, which is where its functions' errors are."""
-        return (self._scratch / "log").read_text(errors="replace")[-4000:]
-
-    def _kill(self) -> None:
-        try:
+    def kill(self) -> None:
+        """Kill it and the functions that run in it."""
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself, and ran no functions
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it ended by itself, and ran no functions
         self._process.wait()
 
     # --- requests past everything of ours -------------------------------------------------------------------------
@@ -164,14 +105,7 @@ class Ministack:
     # --- SQS ------------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, dead: "str | None" = None, receives: int = 3, **attributes: object) -> str:
-        """Make a queue and return its URL; a name that ends in .fifo makes a FIFO queue.
-
-        Args:
-            name: its name.
-            dead: the URL of its dead-letter queue.
-            receives: after how many receives a message goes there.
-            **attributes: as SQS names them, such as ``VisibilityTimeout=5``.
-        """
+        """Make a queue and return its URL. After so many receives a message goes to the queue at the URL ``dead``."""
         if name.endswith(".fifo"):
             attributes["FifoQueue"] = "true"
         if dead is not None:
@@ -290,18 +224,7 @@ class Ministack:
     # --- Lambda ---------------------------------------------------------------------------------------------------
 
     def function(self, name: str, source: Path, handler: str, timeout: int = 3, **environment: str) -> str:
-        """Make a function from one file and return its ARN; it can import onceward from the source tree.
-
-        It runs with the Python of the tests, in processes of its own. One that takes longer than ``timeout`` seconds is
-        killed, and so is one that raised.
-
-        Args:
-            name: its name.
-            source: the file.
-            handler: what in the file is called.
-            timeout: in seconds.
-            **environment: its environment variables.
-        """
+        """Make a function from one file and return its ARN. Its process is killed when it takes too long, or raises."""
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             archive.write(source, source.name)
@@ -319,10 +242,7 @@ class Ministack:
         return made["FunctionArn"]
 
     def invoke(self, function: str, event: object, *, wait: bool = True) -> tuple[object, bool]:
-        """Call a function by its name or ARN and return what it answered, and whether that is an error.
-
-        Without ``wait`` it is an asynchronous invocation: the answer is None, and it is tried again when it fails.
-        """
+        """Call a function by its name or ARN and return what it answered, and whether that is an error; None without ``wait``."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         headers = {"X-Amz-Invocation-Type": "RequestResponse" if wait else "Event"}
         connection.request(
@@ -335,14 +255,7 @@ class Ministack:
         return json.loads(answer) if answer else None, reply.getheader("X-Amz-Function-Error") is not None
 
     def mapping(self, function: str, source: str, **settings: object) -> str:
-        """Let a queue or a stream (their ARN) call a function; return the mapping's id.
-
-        Args:
-            function: its ARN.
-            source: the ARN of the queue or stream.
-            **settings: as Lambda names them, such as ``BatchSize=10``. Partial batch responses are on unless
-                ``FunctionResponseTypes`` says otherwise.
-        """
+        """Let a queue or a stream (their ARN) call a function (its ARN); return the mapping's id."""
         settings = {"FunctionResponseTypes": ["ReportBatchItemFailures"], **settings}
         made = self.rest(
             "POST", "/2015-03-31/event-source-mappings", FunctionName=function, EventSourceArn=source, **settings
@@ -354,10 +267,3 @@ class Ministack:
         for mapping in mappings:
             self.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
         self.rest("DELETE", f"/2015-03-31/functions/{quote(function, safe='')}")
-
-
-class S3(Ministack):
-    """A running server for S3; its objects are in memory."""
-
-    def __init__(self) -> None:
-        super().__init__("s3")

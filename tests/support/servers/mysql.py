@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import waiting
 from servers.needs import missing
-from servers.sql import SqlServer
+from servers.server import Server
 
 USER = "root"
 _PLAIN = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"}
@@ -27,10 +27,10 @@ _SMALL = {
 }
 
 
-class Mariadb(SqlServer):
+class Mariadb(Server):
     """A running server, with the database ``test``."""
 
-    name = "MariaDB"
+    owner = "mysql"
 
     def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
         self._environment = _PLAIN | dict(environment or {})
@@ -38,7 +38,7 @@ class Mariadb(SqlServer):
         self._program = shutil.which("mariadbd", path="/usr/sbin:/usr/bin")
         if self._program is None:
             missing("MariaDB is not installed: apt-get install mariadb-server")
-        super().__init__("mysql")
+        super().__init__()
         make = ["mariadb-install-db", "--no-defaults", f"--datadir={self._scratch / 'data'}", "--skip-test-db"]
         make += ["--auth-root-authentication-method=normal", f"--innodb-log-file-size={_SMALL['innodb_log_file_size']}"]
         own = _PLAIN | {
@@ -52,23 +52,15 @@ class Mariadb(SqlServer):
         self.sql("CREATE DATABASE IF NOT EXISTS test", database=None)
 
     @property
-    def pid(self) -> int:
-        """The server's."""
-        return self._process.pid
-
-    @property
     def url(self) -> str:
         """The URL of the database ``test``."""
         return f"mysql://{USER}@127.0.0.1:{self.port}/test"
 
-    def start(self) -> None:
-        """Start it, or after ``stop`` start it again on the same port."""
+    def _command(self):
         settings = {"port": self.port, "bind_address": "127.0.0.1", "socket": self._scratch / "socket"}
         settings["tmpdir"] = self._scratch  # which another server, when it starts, does not clear
         options = [f"--{name.replace('_', '-')}={value}" for name, value in (settings | self._settings).items()]
-        self._started(
-            [self._program, "--no-defaults", f"--datadir={self._scratch / 'data'}", *options], self._environment
-        )
+        return [self._program, "--no-defaults", f"--datadir={self._scratch / 'data'}", *options]
 
     def answers(self) -> bool:
         """Return whether it takes connections."""
@@ -94,11 +86,6 @@ class Mariadb(SqlServer):
         self.sql(f"CREATE DATABASE {name}")
         return f"mysql://{USER}@127.0.0.1:{self.port}/{name}"
 
-    def crash(self) -> None:
-        """Kill it with SIGKILL."""
-        self._process.kill()
-        self._process.wait(60)
-
 
 class Replicated(Mariadb):
     """A server that keeps a log for replicas, and answers a COMMIT when a replica has it, if there is one."""
@@ -115,13 +102,7 @@ class Replicated(Mariadb):
 
 
 class MariadbReplica(Mariadb):
-    """A replica of a server, until it is promoted.
-
-    Args:
-        primary: the server.
-        environment: such as a wrong clock's.
-        synchronous: whether the primary waits for it at each commit.
-    """
+    """A replica of a server, until it is promoted."""
 
     def __init__(
         self, primary: Mariadb, environment: Mapping[str, str] | None = None, *, synchronous: bool = True

@@ -1,10 +1,10 @@
 """NATS servers with JetStream for tests, of Debian."""
 
-from servers.brokers import BrokerServer
 from servers.needs import needs
+from servers.server import Server
 
 
-class Nats(BrokerServer):
+class Nats(Server):
     """A running server, whose streams are on disk."""
 
     def __init__(self) -> None:
@@ -16,6 +16,5 @@ class Nats(BrokerServer):
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
-    def _begin(self):
-        command = [self._program, "--addr", "127.0.0.1", "--port", self.port, "-js", "-sd", self._scratch]
-        return self._popen(command, start_new_session=True)
+    def _command(self):
+        return [self._program, "--addr", "127.0.0.1", "--port", self.port, "-js", "-sd", self._scratch]

@@ -11,8 +11,9 @@ import shutil
 import socket
 import subprocess
 import tarfile
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,54 +41,59 @@ def needs(command: str, how: str) -> str:
     return path
 
 
+def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
+    """Return what ``fetch`` puts somewhere into an empty folder; it is kept in the cache, and fetched once."""
+    target = CACHE / name
+    if target.exists():
+        return target
+    CACHE.mkdir(exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=CACHE))
+    try:
+        found = fetch(work)
+        try:
+            found.replace(target)
+        except OSError:
+            assert target.exists()  # another run was faster
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def brought(command: list[object], work: Path, seconds: float = 600) -> None:
+    """Run a command that fetches something, in a folder."""
+    done = subprocess.run(list(map(str, command)), cwd=work, capture_output=True, text=True, timeout=seconds)
+    if done.returncode:
+        missing(f"could not fetch: {command}: {done.stdout[-300:]}{done.stderr[-300:]}")
+
+
 def dynoxide() -> Path:
     """Return the server's binary, fetched from npm once."""
-    binary = CACHE / f"dynoxide-{VERSION}"
-    if binary.exists():
-        return binary
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         missing("the DynamoDB-compatible test server (dynoxide, from npm) is fetched for Linux on x86-64 only")
-    return from_npm(PACKAGE, VERSION, INTEGRITY, "package/dynoxide", binary)
+    return fetched(f"dynoxide-{VERSION}", lambda work: from_npm(PACKAGE, VERSION, INTEGRITY, "package/dynoxide", work))
 
 
 def typescript() -> Path:
     """Return the folder of TypeScript's compiler, fetched from npm once."""
     version = "5.9.3"
     integrity = "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw=="
-    folder = CACHE / f"typescript-{version}"
-    return folder if folder.exists() else from_npm("typescript", version, integrity, "package", folder)
+    return fetched(f"typescript-{version}", lambda work: from_npm("typescript", version, integrity, "package", work))
 
 
-def from_npm(package: str, version: str, integrity: str, member: str, target: Path) -> Path:
-    """Fetch a package, check it against its pinned digest, and put a file or folder of it at ``target``."""
-    npm = shutil.which("npm")
-    if npm is None:
-        missing(f"npm is not installed, and {package} comes from it: apt-get install npm")
-    CACHE.mkdir(exist_ok=True)
-    work = CACHE / f"fetch-{package.rpartition('/')[2]}-{os.getpid()}"
-    work.mkdir(exist_ok=True)
-    try:
-        done = subprocess.run(
-            [npm, "pack", "--silent", f"{package}@{version}"], cwd=work, capture_output=True, text=True, timeout=300
-        )
-        (archive,) = work.glob("*.tgz") if done.returncode == 0 else [None]
-        if archive is None:
-            missing(f"npm could not fetch {package}@{version}: {done.stderr[-300:]}")
-        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        assert f"sha512-{digest}" == integrity, "what npm sent is not the package that was pinned"
-        with tarfile.open(archive) as tar:
-            inner = [one for one in tar if one.name == member or one.name.startswith(f"{member}/")]
-            tar.extractall(work, inner, filter="data")
-        made = work / member
-        if made.is_file():
-            made.chmod(0o755)
-        try:
-            made.replace(target)
-        except OSError:
-            assert target.exists()  # another process was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return target
+def from_npm(package: str, version: str, integrity: str, member: str, work: Path) -> Path:
+    """Fetch a package, check it against its pinned digest, and return a file or folder of it."""
+    npm = needs("npm", f"{package} comes from it: apt-get install npm")
+    brought([npm, "pack", "--silent", f"{package}@{version}"], work)
+    (archive,) = work.glob("*.tgz")
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    assert f"sha512-{digest}" == integrity, "what npm sent is not the package that was pinned"
+    with tarfile.open(archive) as tar:
+        inner = [one for one in tar if one.name == member or one.name.startswith(f"{member}/")]
+        tar.extractall(work, inner, filter="data")
+    made = work / member
+    if made.is_file():
+        made.chmod(0o755)
+    return made
 
 
 def _number() -> int:

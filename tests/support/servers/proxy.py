@@ -59,15 +59,7 @@ Rule = Callable[[Seen], Refuse | Fault | None]
 
 
 class Proxy:
-    """Forwards to a server, counts, and fails as its ``rule`` says.
-
-    Attributes:
-        seen: every request, in order.
-        rule: called with each; None lets it through.
-        date: what the answers' Date header shall show (seconds since the epoch); None leaves it as it is.
-        dateless: whether the answers shall have no Date header.
-        tolerance: how many seconds a request's X-Amz-Date may be off before it is refused as AWS does; None never is.
-    """
+    """Forwards to a server, counts, and fails as its ``rule`` says."""
 
     def __init__(self, port: int) -> None:
         self.seen: list[Seen] = []

@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-import os
-import pwd
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from servers.brokers import BrokerServer
 from servers.needs import free_port, listens, missing
 from servers.orphans import watched
+from servers.server import Server
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # that in /usr/sbin changes the user once more
 CONTROL = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
@@ -20,13 +18,10 @@ CONTROL = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
 _ERLANG = "-start_epmd false -noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -rabbit quorum_tick_interval 500"
 
 
-class Rabbitmq(BrokerServer):
-    """A running node with the user guest; what it has stored survives :meth:`kill`.
+class Rabbitmq(Server):
+    """A running node with the user guest; what it has stored survives :meth:`kill`."""
 
-    Args:
-        **settings: as in rabbitmq.conf, with ``_`` for ``.``, such as ``heartbeat=1``.
-    """
-
+    owner = "rabbitmq"
     _tries = 12  # four seconds, and minutes on a machine that does much else
 
     def __init__(self, **settings: object) -> None:
@@ -41,12 +36,8 @@ class Rabbitmq(BrokerServer):
         known |= {name.replace("_", "."): value for name, value in settings.items()}
         config.write_text("".join(f"{name} = {value}\n" for name, value in known.items()))
         plugins.write_text("[].\n")
-        self._user: dict[str, object] = {}
-        if os.geteuid() == 0:  # its data belong to its own user
-            owner = pwd.getpwnam("rabbitmq")
-            for path in (self._scratch, config, plugins):
-                os.chown(path, owner.pw_uid, owner.pw_gid)
-            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        for path in (config, plugins):
+            path.chmod(0o644)
         self._environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self._scratch),  # for the cookie
@@ -66,16 +57,15 @@ class Rabbitmq(BrokerServer):
         self._control.write_text(json.dumps({"env": self._environment, **self._user}))
         # epmd leads a process group that the node joins, so that the run stops both.
         command = ["epmd", "-port", str(epmd), "-address", "127.0.0.1"]
-        self._epmd = watched(self._joined(command, 0), scratch=self._scratch)
+        self._epmd = watched(self._popen(command, process_group=0), scratch=self._scratch)
         assert listens(epmd, self._epmd), "epmd did not start"
         self.start()
 
-    def _joined(self, command: list[object], group: int) -> subprocess.Popen:
-        """Start a process in a process group."""
-        return self._popen(command, env=self._environment, process_group=group, **self._user)
+    def _command(self):
+        return [PROGRAM]
 
     def _begin(self):
-        return self._joined([PROGRAM], self._epmd.pid)
+        return self._popen(self._command(), process_group=self._epmd.pid)
 
     @property
     def pid(self) -> int:

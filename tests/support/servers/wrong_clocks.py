@@ -1,8 +1,4 @@
-"""Processes with a wrong wall clock, by Debian's libfaketime.
-
-The command ``faketime`` is not used: it leaves shared memory behind when it is killed, and fails when its process has the
-number of an earlier one.
-"""
+"""Processes with a wrong wall clock, by Debian's libfaketime. (The command ``faketime`` leaves shared memory behind when it is killed.)"""
 
 import functools
 from pathlib import Path

@@ -8,7 +8,6 @@ can kill its server, also by ``own_server`` and a line in ``SERVED``.
 import asyncio
 import collections
 import contextlib
-import json
 import os
 import random
 import sqlite3
@@ -17,20 +16,34 @@ import uuid
 from abc import ABC, abstractmethod
 from types import SimpleNamespace
 from typing import Self
-from urllib.parse import parse_qs, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
 
 
-class SqlLedger(ABC):
+class Served:
+    """A ledger on a server that a test can kill."""
+
+    away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
+
+    def __init__(self, url: str):
+        self.url = url
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``; it loses nothing."""
+        server = cls._server(request, folder)
+        try:
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
+        finally:
+            server.stop()
+
+
+class SqlLedger(Served, ABC):
     """Effects are rows of a table in the ledger's database. Subclasses say how to connect, and the mark of a parameter."""
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
     key = "key"  # the name of that column
-    away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
-
-    def __init__(self, url: str):
-        self.url = url
 
     @abstractmethod
     def connect(self): ...
@@ -103,16 +116,10 @@ class PostgresLedger(SqlLedger):
         return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
 
     @classmethod
-    @contextlib.contextmanager
-    def own_server(cls, request, folder):
-        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+    def _server(cls, request, folder):
         from servers.postgres import Postgres  # workers do without it, and without pytest
 
-        server = Postgres()
-        try:
-            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
-        finally:
-            server.stop()
+        return Postgres()
 
     @classmethod
     def _on(cls, server, schema):
@@ -146,16 +153,10 @@ class MysqlLedger(SqlLedger):
         return cls._on(request.getfixturevalue("mariadb"), f"ledger_{uuid.uuid4().hex}")
 
     @classmethod
-    @contextlib.contextmanager
-    def own_server(cls, request, folder):
-        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
-        from servers.mysql import Mariadb  # workers do without it, and without pytest
+    def _server(cls, request, folder):
+        from servers.mysql import Mariadb
 
-        server = Mariadb()
-        try:
-            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
-        finally:
-            server.stop()
+        return Mariadb()
 
     @classmethod
     def _on(cls, server, database):
@@ -170,53 +171,38 @@ class MysqlLedger(SqlLedger):
         return (pymysql.OperationalError, pymysql.InterfaceError)
 
     def connect(self):
-        import pymysql
-
-        class Connection(pymysql.Connection):
-            """With ``execute``, as the other drivers' connections have it."""
-
-            def execute(self, statement, values=None):
-                cursor = self.cursor()
-                cursor.execute(statement, values)
-                return cursor
+        from torture.hands import Executing
 
         parts = urlsplit(self.url)
         place = {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": parts.path[1:]}
-        return Connection(**place, autocommit=True)
+        return Executing(**place, autocommit=True)
 
 
-class DynamoLedger:
+class DynamoLedger(Served):
     """Effects are counters in another table."""
 
     scheme = "dynamodb"
     lease = 3.0  # the server's clock is shown in seconds
-    away = ()
 
-    def __init__(self, url: str):
-        self.url = url
-        self._table = urlsplit(url).netloc
-        (self._endpoint,) = parse_qs(urlsplit(url).query)["endpoint"]
+    @property
+    def _table(self):
+        return urlsplit(self.url).netloc
 
     @classmethod
     def fresh(cls, request, folder) -> Self:
         request.getfixturevalue("aws")
-        return cls._on(request.getfixturevalue("dynoxide"), request.getfixturevalue("table"))
+        return cls._on(request.getfixturevalue("dynoxide"), f"ledger-{uuid.uuid4().hex}")
 
     @classmethod
-    @contextlib.contextmanager
-    def own_server(cls, request, folder):
-        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
-        from servers.dynoxide import Dynoxide  # workers do without it, and without pytest
+    def _server(cls, request, folder):
+        from servers.dynoxide import Dynoxide
 
         request.getfixturevalue("aws")
-        server = Dynoxide(folder / "db")
-        try:
-            yield cls._on(server, server.table("ledger")), server
-        finally:
-            server.stop()
+        return Dynoxide(folder / "db")
 
     @classmethod
     def _on(cls, server, table):
+        server.table(table)
         server.table(f"effects-of-{table}", {"name": "S"})
         return cls(f"dynamodb://{table}?endpoint={server.url}")
 
@@ -247,36 +233,26 @@ class DynamoLedger:
         return {name: value.get("S") for name, value in item.items()}
 
     def _items(self, table):
-        headers = {"X-Amz-Target": "DynamoDB_20120810.Scan", "Content-Type": "application/x-amz-json-1.0"}
-        headers |= {"X-Amz-Date": "20260101T000000Z"}
-        headers["Authorization"] = (
-            "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
-        )
-        body = json.dumps({"TableName": table}).encode()
-        with urlopen(Request(self._endpoint, body, headers), timeout=30) as answer:
-            return json.loads(answer.read())["Items"]
+        from servers.dynoxide import Dynoxide
+
+        return Dynoxide.at(int(self.url.rpartition(":")[2])).items(table)
 
 
-class RedisLedger:
+class RedisLedger(Served):
     """Effects are lines of ``journal``, because none can commit with its record on Redis. It is for campaigns only."""
 
     scheme = "redis"
     journal = None  # a path
 
-    def __init__(self, url: str):
-        self.url = url
+    @classmethod
+    def _server(cls, request, folder):
+        from servers.redis import Redis
+
+        return Redis(appendonly="yes", appendfsync="always")
 
     @classmethod
-    @contextlib.contextmanager
-    def own_server(cls, request, folder):
-        """Give a ledger and the server that it is on, with ``stop`` and ``start``; it loses nothing."""
-        from servers.redis import Redis  # workers do without it, and without pytest
-
-        server = Redis(appendonly="yes", appendfsync="always")
-        try:
-            yield cls(server.url), SimpleNamespace(stop=server.kill, start=server.start)
-        finally:
-            server.stop()
+    def _on(cls, server, _):
+        return cls(server.url)
 
     def stored(self, key):
         import redis
@@ -312,11 +288,7 @@ class RedisLedger:
 
 
 LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger, "mysql": MysqlLedger}
-SERVED = {
-    "dynamodb": DynamoLedger,
-    "postgresql": PostgresLedger,
-    "mysql": MysqlLedger,
-}  # those whose server a test can kill
+SERVED = {name: kind for name, kind in LEDGERS.items() if kind is not SqliteLedger}  # a test can kill their servers
 
 
 def at(url: str):

@@ -9,14 +9,7 @@ TASKS = 20
 
 
 def lose_the_answer_of(what, url, proxy, sleep):
-    """Let tasks wait for the only lane, and lose the answer to their claims or ends. Return how often each body ran.
-
-    Args:
-        what: "claims" or "ends".
-        url: of the ledger, through the proxy.
-        proxy: acts on the first request with COMMIT in it, which is in the keys.
-        sleep: a request that keeps the lane.
-    """
+    """Let tasks wait for the only lane, and lose the answer to their claims or ends. Return how often each body ran."""
     once, ran = Once(url, name="n"), Counter()
 
     def lose():

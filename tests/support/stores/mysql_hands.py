@@ -1,7 +1,6 @@
 """What tests of MySQL ledgers have in common."""
 
 import contextlib
-import itertools
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -10,7 +9,6 @@ import pymysql
 from onceward.stores.mysql.statements import STARTED
 from stores import postgres_hands
 
-_ALIASES = itertools.count()
 NAP = "SELECT SLEEP(20)"
 
 
@@ -90,11 +88,6 @@ class Pymysql(postgres_hands.Psycopg):
         with connection.cursor() as cursor:
             cursor.execute(statement)
 
-    async def savepoint_undone(self, connection, value):
-        await self.sql(connection, "SAVEPOINT mine")
-        await self.act(connection, value)
-        await self.sql(connection, "ROLLBACK TO mine")
-
     def is_idle(self, connection):
         return not connection.open or not connection.server_status & 1
 
@@ -160,45 +153,18 @@ class AsyncMysqlAlchemySession(_Mysql, postgres_hands.AsyncAlchemySession):
     driver = "asyncmy"
 
 
-class MysqlDjango(postgres_hands.Django):
+class MysqlDjango(_Mysql, postgres_hands.Django):
     """One of Django's connections, on PyMySQL."""
 
-    nap = NAP
-
-    async def killed(self, connection, server):
-        killed(server, name_of(self.url))
-
-    @asynccontextmanager
-    async def connection(self, url=None):
-        connection = django_on_mysql(f"maria{next(_ALIASES)}", url or self.url)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    engine = "mysql"
 
 
 def django_on_mysql(alias, url):
     """Return Django's connection to a database of the site."""
-    import os
-
-    pymysql.install_as_MySQLdb()
-    from django.db import connections
-
-    from web import django_site  # noqa: F401 - configures Django
-
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the tests are coroutines, and it blocks
-    place = place_of(url)
-    made = {
-        "ENGINE": "django.db.backends.mysql",
-        "NAME": place["database"],
-        "USER": place["user"],
-        "HOST": place["host"],
-        "PORT": place["port"],
-    }
-    connections.settings[alias] = connections.configure_settings({"default": {}, alias: made})[alias]
-    return connections[alias]
+    return postgres_hands.django_connection(alias, url, "mysql")
 
 
+pymysql.install_as_MySQLdb()
 HANDS = {
     "pymysql": Pymysql,
     "pymysql without autocommit": PymysqlPlain,

@@ -55,8 +55,9 @@ class Psycopg:
         await self.sql(connection, f"INSERT INTO {self.table} VALUES ('{value}')")
 
     async def savepoint_undone(self, connection, value):
-        with connection.transaction(force_rollback=True):
-            await self.act(connection, value)
+        await self.sql(connection, "SAVEPOINT mine")
+        await self.act(connection, value)
+        await self.sql(connection, "ROLLBACK TO mine")
 
     def is_idle(self, connection):
         return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -86,10 +87,6 @@ class AsyncPsycopg(Psycopg):
 
     async def sql(self, connection, statement):
         await connection.execute(statement)
-
-    async def savepoint_undone(self, connection, value):
-        async with connection.transaction(force_rollback=True):
-            await self.act(connection, value)
 
 
 class Psycopg2(Psycopg):
@@ -121,11 +118,6 @@ class Psycopg2(Psycopg):
         with connection.cursor() as cursor:
             cursor.execute(statement)
 
-    async def savepoint_undone(self, connection, value):
-        await self.sql(connection, "SAVEPOINT mine")
-        await self.act(connection, value)
-        await self.sql(connection, "ROLLBACK TO mine")
-
 
 class Psycopg2Autocommit(Psycopg2):
     """The same in autocommit."""
@@ -154,12 +146,6 @@ class Asyncpg(Psycopg):
 
     async def sql(self, connection, statement):
         await connection.execute(statement)
-
-    async def savepoint_undone(self, connection, value):
-        inner = connection.transaction()
-        await inner.start()
-        await self.act(connection, value)
-        await inner.rollback()
 
     def is_idle(self, connection):
         return not connection.is_in_transaction()
@@ -296,6 +282,8 @@ class Psycopg2AlchemySession(AlchemySession):
 class Django(Psycopg):
     """One of Django's connections."""
 
+    engine = "postgresql"
+
     @asynccontextmanager
     async def own_transaction(self, connection):
         from django.db import transaction
@@ -305,7 +293,7 @@ class Django(Psycopg):
 
     @asynccontextmanager
     async def connection(self, url=None):
-        connection = django_connection(f"ours{next(_ALIASES)}", url or self.url)
+        connection = django_connection(f"ours{next(_ALIASES)}", url or self.url, self.engine)
         try:
             yield connection
         finally:
@@ -326,7 +314,7 @@ class Django(Psycopg):
         return not connection.in_atomic_block
 
 
-def django_connection(alias, url):
+def django_connection(alias, url, engine="postgresql"):
     """Return Django's connection to a database of the site."""
     import os
     from urllib.parse import urlsplit
@@ -339,7 +327,7 @@ def django_connection(alias, url):
 
     parts = urlsplit(url)
     made = {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": f"django.db.backends.{engine}",
         "NAME": parts.path[1:],
         "USER": parts.username,
         "HOST": parts.hostname,

@@ -18,7 +18,6 @@ from servers.redis import Redis
 from servers.shared import shared
 from torture import plan as plans
 from torture.episode import Episode
-from torture.grounds import DynamoServer
 from torture.plants import PLANTS
 from torture.rules import RULES, check
 
@@ -82,8 +81,7 @@ def _begin(
         die_with(parent)
         os.setpgid(0, 0)
         began = time.monotonic()
-        shared = DynamoServer(server.port) if isinstance(server, Dynoxide) else server
-        facts = Episode(made, folder, shared, asked.plant).run()
+        facts = Episode(made, folder, server, asked.plant).run()
         found = check(facts)
         took = time.monotonic() - began
         told = "".join(f"\n  {sentence}" for sentence in found[:MOST])

@@ -5,6 +5,8 @@ import contextlib
 import faulthandler
 import logging
 import os
+import pickle
+import select
 import signal
 import sys
 import time
@@ -14,12 +16,11 @@ from pathlib import Path
 import onceward
 from onceward import Busy, Once
 from onceward.claim.claim import Claim
-from torture import messages, plants
+from torture import messages, plants, shapes
 from torture.hands import HANDS
 from torture.journal import Journal
 from torture.plan import SENDING, Delivery, Plan
 from torture.points import Points
-from torture.shapes import SHAPES
 from torture.strikes import Declined, HardStop, SoftLimit, Timers, strike
 from torture.wire import lose_replies
 
@@ -91,7 +92,7 @@ class Actor:
         self.points.phase = "call"
         self.timers.arm(delivery.timer)
         try:
-            SHAPES[self.plan.shape](self, delivery.keys)
+            shapes.deliver(self, delivery.keys)
         except BaseException as error:
             self.disarm()
             for key in delivery.keys:
@@ -162,12 +163,6 @@ class Actor:
         self.journal("raised", run=run, key=key, error=type(error).__name__, exception=isinstance(error, Exception))
         self.points.phase = "settle"
 
-    def look(self, run: str, claim: Claim | None) -> None:
-        """Journal whether this worker still believes in its claim; the time is from before it looks."""
-        at = time.clock_gettime(time.CLOCK_BOOTTIME)
-        if claim is not None and os.getpid() == self.home:
-            self.journal("looked", run=run, at=at, lost=claim.lost)
-
     def step(self, name: str) -> None:
         """Let happen what the plan says of this place in the handler."""
         kind = self.delivery.steps.get(name)
@@ -178,21 +173,6 @@ class Actor:
             raise Declined(name)
         if kind != "commit-fails":
             strike(self, kind)
-
-    def reenter(self) -> None:
-        """Make a guarded call from within, as a signal handler may; its own key is never busy."""
-        self.runs += 1
-        key = f"inner-{self.number}-{self.runs}"
-        try:
-            value = self.once.run(key, _inner, key)
-        except Exception as error:
-            self.journal("inner", key=key, error=type(error).__name__, text=str(error))
-        else:
-            self.journal("inner", key=key, value=value)
-
-
-def _inner(key: str) -> str:
-    return key
 
 
 def _causes(error: BaseException) -> list[str]:
@@ -215,3 +195,10 @@ def run(plan: Plan, number: int, folder: Path, url: str, plant: str | None) -> N
         actor.relay()
     else:
         actor.work()
+
+
+if __name__ == "__main__":  # with a wrong wall clock, which takes a process that was started so
+    # time.sleep() asks for an absolute time, which libfaketime at times turns into one that the kernel refuses.
+    time.sleep = lambda seconds: select.select((), (), (), seconds) and None
+    number, folder, url, planted = sys.argv[1:]
+    run(pickle.loads((Path(folder) / "plan").read_bytes()), int(number), Path(folder), url, planted or None)

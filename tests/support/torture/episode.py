@@ -83,7 +83,7 @@ class Episode:
     def _be(self, number: int, url: str) -> None:
         skew = self.plan.workers[number].skew if number >= 0 else 0
         if skew and library() is not None:
-            own = [sys.executable, "-m", "torture.skewed", str(number), str(self.folder), url, self.plant or ""]
+            own = [sys.executable, "-m", "torture.actor", str(number), str(self.folder), url, self.plant or ""]
             os.execve(sys.executable, own, {**os.environ, **wrong_clock(f"{skew:+d}h")})
         actor.run(self.plan, number, self.folder, url, self.plant)
 

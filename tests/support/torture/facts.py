@@ -1,8 +1,10 @@
 """What the journal and the ledger say, put in order: calls, runs of handlers, strikes, deaths, stops and records."""
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from torture.journal import events
 from torture.plan import Plan
@@ -17,7 +19,6 @@ class Told:
     value: object = None
     error: str | None = None
     text: str = ""
-    exception: bool = True
     notes: tuple[str, ...] = ()
     retry_after: float | None = None
 
@@ -58,12 +59,9 @@ class Run:
     by_child: bool
     effect: float | None = None
     left: float | None = None
-    raised: dict | None = None
-    looked: list[dict] = field(default_factory=list)
 
 
-@dataclass
-class Record:
+class Record(NamedTuple):
     """A record, as it stands in the ledger at the end."""
 
     key: str
@@ -82,8 +80,7 @@ class Record:
         return [(int(one["body"].split()[2]), one.get("refused")) for one in left]
 
 
-@dataclass
-class Message:
+class Message(NamedTuple):
     """A message, as a handler gave it or a target got it."""
 
     key: str
@@ -105,20 +102,16 @@ class Facts:
         self.runs: dict[str, Run] = {}
         self.deaths: dict[int, float] = {}
         self.stops: list[tuple[int, float, float]] = []  # (pid, from, to)
-        self.wire: list[float] = []
-        self.acknowledged: list[dict] = []
-        self.inner: list[dict] = []
         self.made: list[tuple[Run, str]] = []  # steps whose effects were made
         self.got: list[tuple[Run, str, str]] = []  # steps that handlers were told the results of
-        self.offered: list[Message] = []
-        self.sent: list[Message] = []
-        self.refused: list[Message] = []
-        self.hung: list[dict] = []
+        self.messages: dict[str, list[Message]] = defaultdict(list)  # "offered", "sent" and "refused"
+        self.events: dict[str, list[dict]] = defaultdict(list)
         self.broken_loops: set[int] = set()  # actors whose event loop itself dropped what another thread raised
-        self.broken: list[dict] = []
         self._stopped: dict[int, float] = {}
         for event in events(folder / "journal"):
+            self.events[event["what"]].append(event)
             getattr(self, f"_{event['what'].replace('-', '_')}", lambda _: None)(event)
+        self.wire = [event["t"] for event in self.events["wire"]]
 
     def runs_of(self, key: str) -> list[Run]:
         return sorted((run for run in self.runs.values() if run.key == key), key=lambda run: run.entered)
@@ -139,8 +132,8 @@ class Facts:
         call = self.calls[event["call"]]
         told = Told(event["t"], event["key"], event.get("value"))
         if "error" in event:
-            told.error, told.text, told.exception = event["error"], event["text"], event["exception"]
-            told.notes, told.retry_after = tuple(event["notes"]), event["retry_after"]
+            told.error, told.text, told.retry_after = event["error"], event["text"], event["retry_after"]
+            told.notes = tuple(event["notes"])
         if event["pid"] == call.pid:
             call.told[event["key"]] = told
         else:
@@ -164,6 +157,10 @@ class Facts:
         if (run := self._mine(event)) is not None:
             run.effect = event["t"]
 
+    def _leave(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            run.left = event["t"]
+
     def _made_step(self, event: dict) -> None:
         if (run := self._mine(event)) is not None:
             self.made.append((run, event["step"]))
@@ -174,24 +171,12 @@ class Facts:
 
     def _offered(self, event: dict) -> None:
         if self._mine(event) is not None:
-            self.offered.append(_message(event))
+            self._sent(event)
 
     def _sent(self, event: dict) -> None:
-        self.sent.append(_message(event))
+        self.messages[event["what"]].append(Message(event["key"], event["run"], event["number"], event["own"]))
 
-    def _refused(self, event: dict) -> None:
-        self.refused.append(_message(event))
-
-    def _leave(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            run.left = event["t"]
-
-    def _raised(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            run.raised = event
-
-    def _looked(self, event: dict) -> None:
-        self.runs[event["run"]].looked.append(event)
+    _refused = _sent
 
     def _strike(self, event: dict) -> None:
         if event["call"] in self.calls:
@@ -206,6 +191,8 @@ class Facts:
     def _killed(self, event: dict) -> None:
         self.deaths[event["actor"]] = event["t"]
 
+    _hung = _broke = _killed
+
     def _was_stopped(self, event: dict) -> None:
         self._stopped[event["actor"]] = event["t"]
 
@@ -213,24 +200,3 @@ class Facts:
         at = self._stopped.pop(event["actor"], None)
         if at is not None:
             self.stops.append((event["actor"], at, event["t"]))
-
-    def _wire(self, event: dict) -> None:
-        self.wire.append(event["t"])
-
-    def _acknowledged(self, event: dict) -> None:
-        self.acknowledged.append(event)
-
-    def _inner(self, event: dict) -> None:
-        self.inner.append(event)
-
-    def _hung(self, event: dict) -> None:
-        self.hung.append(event)
-        self.deaths[event["actor"]] = event["t"]
-
-    def _broke(self, event: dict) -> None:
-        self.broken.append(event)
-        self.deaths[event["actor"]] = event["t"]
-
-
-def _message(event: dict) -> Message:
-    return Message(event["key"], event["run"], event["number"], event["own"])

@@ -24,28 +24,37 @@ class SqliteHand:
         return self._connection
 
 
-class PostgresHand:
-    """A connection that is made anew when it was lost, or is another process's."""
+class ServedHand:
+    """A connection that is made anew when it was lost or is busy, or is another process's."""
 
     marks = "(%s, %s, %s)"
+    _made = None
+    _process = 0
+
+    def connection(self):
+        """Return one that is idle, so that a transaction of ours can begin."""
+        made, own = self._made, self._process == os.getpid()
+        if made is None or not own or not self._is_idle(made):
+            _INHERITED.append(made)  # so that a child does not close its parent's
+            if made is not None and own:
+                made.close()
+            self._process, self._made = os.getpid(), self._connect()
+        return self._made
+
+
+class PostgresHand(ServedHand):
+    """Of psycopg."""
 
     def __init__(self, url: str) -> None:
         place, _, options = url.partition("?")
         schema = options.partition("&")[0].partition("=")[2]
         self._where = f"{place}?options=-csearch_path%3D{schema}&connect_timeout=2"
-        self._made: psycopg.Connection | None = None
-        self._process = 0
 
-    def connection(self) -> psycopg.Connection:
-        """Return one that is idle, so that a transaction of ours can begin."""
-        made = self._made
-        idle = psycopg.pq.TransactionStatus.IDLE
-        if made is None or self._process != os.getpid() or made.closed or made.info.transaction_status != idle:
-            if made is not None and self._process == os.getpid():
-                made.close()
-            self._process, self._made = os.getpid(), psycopg.connect(self._where, autocommit=True)
-        assert self._made is not None
-        return self._made
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(self._where, autocommit=True)
+
+    def _is_idle(self, made: psycopg.Connection) -> bool:
+        return not made.closed and made.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
     @asynccontextmanager
     async def awaited(self) -> AsyncIterator[psycopg.AsyncConnection]:
@@ -57,8 +66,16 @@ class PostgresHand:
             await connection.close()
 
 
-class _Executing(pymysql.Connection):
-    """With ``execute``, as the other drivers' connections have it."""
+class Executing(pymysql.Connection):
+    """With what the other driver's connection has."""
+
+    @property
+    def closed(self) -> bool:
+        return not self.open
+
+    def close(self) -> None:
+        if self.open:
+            super().close()
 
     def execute(self, statement: str, values: object = None) -> object:
         cursor = self.cursor()
@@ -66,35 +83,26 @@ class _Executing(pymysql.Connection):
         return cursor
 
 
-class MysqlHand:
-    """As :class:`PostgresHand`."""
-
-    marks = "(%s, %s, %s)"
+class MysqlHand(ServedHand):
+    """Of PyMySQL, and of asyncmy."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._where = {"host": "127.0.0.1", "port": parts.port, "user": "root", "database": parts.path[1:]}
-        self._made: _Executing | None = None
-        self._process = 0
+        place = {"host": "127.0.0.1", "port": parts.port, "user": "root", "database": parts.path[1:]}
+        self._where = {**place, "autocommit": True, "connect_timeout": 2}
 
-    def connection(self) -> _Executing:
-        """Return one that is idle, so that a transaction of ours can begin."""
-        made = self._made
-        if made is None or self._process != os.getpid() or not made.open or made.server_status & 1:
-            if made is not None and self._process == os.getpid() and made.open:
-                made.close()
-            elif made is not None:
-                _INHERITED.append(made)
-            self._process, self._made = os.getpid(), _Executing(**self._where, autocommit=True, connect_timeout=2)
-        assert self._made is not None
-        return self._made
+    def _connect(self) -> Executing:
+        return Executing(**self._where)
+
+    def _is_idle(self, made: Executing) -> bool:
+        return made.open and not made.server_status & 1
 
     @asynccontextmanager
     async def awaited(self) -> AsyncIterator[object]:
         """Give a connection of the running event loop."""
         import asyncmy
 
-        connection = await asyncmy.connect(**self._where, autocommit=True, connect_timeout=2)
+        connection = await asyncmy.connect(**self._where)
         connection.execute = partial(_execute, connection)
         try:
             yield connection

@@ -3,158 +3,103 @@
 import random
 from dataclasses import dataclass, field
 
-SYNC = ("run", "claim", "batch", "checkpoint", "steps", "messages")
-ASYNC = tuple(f"{shape}_async" for shape in SYNC)
+FORMS = ("", "_async")
+EVERYWHERE = ("run", "claim", "batch", "checkpoint", "steps", "messages")
+ASYNC = tuple(f"{shape}_async" for shape in EVERYWHERE)
+SQL = ("transaction", "claim_transaction", "step_transaction", "messages_transaction")
+
+
+def _both(*shapes: str) -> tuple[str, ...]:
+    return tuple(f"{shape}{form}" for shape in shapes for form in FORMS)
+
+
 SHAPES = {
-    "redis": (*SYNC, *ASYNC),
-    "sqlite": (*SYNC, *ASYNC, "transaction", "claim_transaction", "step_transaction", "messages_transaction"),
-    "dynamodb": (*SYNC, *ASYNC, "transact", "transact_async", "claim_transact", "claim_transact_async"),
-    "postgresql": (
-        *SYNC,
-        *ASYNC,
-        "transaction",
-        "transaction_async",
-        "claim_transaction",
-        "claim_transaction_async",
-        "step_transaction",
-        "step_transaction_async",
-        "messages_transaction",
-        "messages_transaction_async",
-    ),
-    "mysql": (
-        *SYNC,
-        *ASYNC,
-        "transaction",
-        "transaction_async",
-        "claim_transaction",
-        "claim_transaction_async",
-        "step_transaction",
-        "step_transaction_async",
-        "messages_transaction",
-        "messages_transaction_async",
-    ),
+    "redis": (*EVERYWHERE, *ASYNC),
+    "sqlite": (*EVERYWHERE, *ASYNC, *SQL),
+    "dynamodb": (*EVERYWHERE, *ASYNC, *_both("transact", "claim_transact")),
+    "postgresql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
+    "mysql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
 }
 STORES = ("sqlite", "sqlite", "dynamodb", "postgresql", "mysql", "redis")  # as often as they are drawn
-MANY = {"batch", "batch_async", "checkpoint", "checkpoint_async"}
-STEPS = {"steps", "steps_async"}
-SENDING = {f"messages{one}{form}" for one in ("", "_transaction") for form in ("", "_async")}
-IN_SQL = {f"{one}transaction{form}" for one in ("", "claim_", "step_", "messages_") for form in ("", "_async")}
-ATOMIC = {*IN_SQL, "transact", "transact_async", "claim_transact", "claim_transact_async"}
-WITHIN_REQUEST = {"transact", "transact_async"}  # there is no handler
-WITHIN_CLAIM = {"transaction", "transaction_async", *WITHIN_REQUEST}  # there is no claim that outlives a failure
-LEASES = {
-    "redis": 1.0,
-    "sqlite": 0.6,
-    "dynamodb": 3.0,
-    "postgresql": 1.0,
-    "mysql": 2.0,
-}  # MySQL: a new connection takes four requests, each of which can be lost
-RESOLUTIONS = {"sqlite": 0.01, "redis": 0.01, "dynamodb": 1.0, "postgresql": 0.01, "mysql": 0.01}
+MANY = {*_both("batch", "checkpoint")}
+STEPS = {*_both("steps")}
+SENDING = {*_both("messages", "messages_transaction")}
+IN_SQL = {*_both(*SQL)}
+WITHIN_REQUEST = {*_both("transact")}  # there is no handler
+ATOMIC = {*IN_SQL, *WITHIN_REQUEST, *_both("claim_transact")}
+# MySQL: a new connection takes four requests, each of which can be lost
+LEASES = {"redis": 1.0, "sqlite": 0.6, "dynamodb": 3.0, "postgresql": 1.0, "mysql": 2.0}
 # How many points a delivery has before its handler and after it, measured, and a little more.
+_SERVER = {
+    "run": (245, 250),
+    "many": (1010, 1000),
+    "steps": (245, 1650),
+    "messages": (245, 410),
+    "transaction": (295, 160),
+    "claim_transaction": (235, 810),
+    "step_transaction": (235, 1450),
+    "messages_transaction": (245, 1250),
+}
 POINTS = {
-    ("sqlite", "one"): (70, 34),
-    ("sqlite", "many"): (470, 190),
-    ("sqlite", "steps"): (70, 560),
-    ("sqlite", "messages"): (70, 195),
-    ("sqlite", "atomic"): (80, 125),
-    ("sqlite", "step_transaction"): (80, 250),
-    ("sqlite", "messages_transaction"): (80, 280),
-    ("redis", "one"): (300, 250),
-    ("redis", "many"): (1000, 800),
-    ("redis", "steps"): (300, 1650),
-    ("redis", "messages"): (300, 410),
-    ("dynamodb", "one"): (180, 135),
-    ("dynamodb", "many"): (900, 680),
-    ("dynamodb", "steps"): (180, 1150),
-    ("dynamodb", "messages"): (180, 320),
-    ("dynamodb", "atomic"): (230, 190),
-    ("postgresql", "one"): (245, 250),
-    ("postgresql", "many"): (1010, 1000),
-    ("postgresql", "steps"): (245, 1650),
-    ("postgresql", "messages"): (245, 410),
-    ("postgresql", "messages_transaction"): (235, 1100),
-    ("postgresql", "messages_transaction_async"): (245, 1250),
-    ("postgresql", "step_transaction"): (225, 1300),
-    ("postgresql", "step_transaction_async"): (235, 1450),
-    ("postgresql", "transaction"): (165, 125),
-    ("postgresql", "transaction_async"): (295, 160),
-    ("postgresql", "claim_transaction"): (225, 645),
-    ("postgresql", "claim_transaction_async"): (235, 810),
-    ("mysql", "one"): (245, 250),
-    ("mysql", "many"): (1010, 1000),
-    ("mysql", "steps"): (245, 1650),
-    ("mysql", "messages"): (245, 410),
-    ("mysql", "messages_transaction"): (235, 1100),
-    ("mysql", "messages_transaction_async"): (245, 1250),
-    ("mysql", "step_transaction"): (225, 1300),
-    ("mysql", "step_transaction_async"): (235, 1450),
-    ("mysql", "transaction"): (165, 125),
-    ("mysql", "transaction_async"): (295, 160),
-    ("mysql", "claim_transaction"): (225, 645),
-    ("mysql", "claim_transaction_async"): (235, 810),
+    "sqlite": {
+        "run": (70, 34),
+        "many": (470, 190),
+        "steps": (70, 560),
+        "messages": (70, 195),
+        "transaction": (80, 125),
+        "claim_transaction": (80, 125),
+        "step_transaction": (80, 250),
+        "messages_transaction": (80, 280),
+    },
+    "redis": _SERVER,
+    "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()}
+    | {"transact": (230, 190), "claim_transact": (230, 190)},
+    "postgresql": _SERVER,
+    "mysql": _SERVER,
 }
 
 RAISES = ("soft", "soft", "hard", "sigint")
-IN_HANDLER = (*RAISES, "fork-return", "fork-return", "fork-exit", "fork-raise", "kill", "pause", "reenter", "fails")
-IN_CALL = (*RAISES, *RAISES, "fork-exit", "kill", "pause", "reenter")
-IN_SETTLING = (*RAISES, *RAISES, *RAISES, "fork-exit", "fork-on", "kill", "pause", "reenter")
+IN_HANDLER = (*RAISES, "fork-return", "fork-return", "fork-exit", "fork-raise", "kill", "pause", "fails")
+IN_CALL = (*RAISES, *RAISES, "fork-exit", "kill", "pause")
+IN_SETTLING = (*RAISES, *RAISES, *RAISES, "fork-exit", "fork-on", "kill", "pause")
 
 
 @dataclass
 class Delivery:
-    """One delivery of one key, or of several to a batch or checkpoint.
-
-    Attributes:
-        keys: what is delivered.
-        strikes: (phase, number of the point, kind), for phases "call" and "settle".
-        steps: what happens in the handler, before and after its effect.
-        naps: seconds that the handler takes before and after its effect.
-        timer: a kind and after how many seconds it strikes, wherever onceward is then.
-    """
+    """One delivery of one key, or of several to a batch or checkpoint."""
 
     keys: list[str]
-    strikes: list[tuple[str, int, str]] = field(default_factory=list)
-    steps: dict[str, str] = field(default_factory=dict)
-    naps: tuple[float, float] = (0.0, 0.0)
-    timer: tuple[str, float] | None = None
+    strikes: list[tuple[str, int, str]] = field(
+        default_factory=list
+    )  # (phase "call" or "settle", number of the point, kind)
+    steps: dict[str, str] = field(default_factory=dict)  # what happens in the handler "before" and "after" its effect
+    naps: tuple[float, float] = (0.0, 0.0)  # seconds that the handler takes before and after its effect
+    timer: tuple[str, float] | None = None  # a kind and after how many seconds it strikes, wherever onceward is then
 
 
 @dataclass
 class Worker:
-    """An actor: when it starts, how many hours its wall clock is off, its deliveries, and what it gets from outside.
-
-    Attributes:
-        relay: seconds for which it is a relay; 0 for a worker that delivers.
-    """
+    """An actor, and what it gets from outside."""
 
     deliveries: list[Delivery]
     start: float = 0.0
-    skew: int = 0
-    signals: list[tuple[float, str]] = field(
-        default_factory=list
-    )  # (seconds after its start, SIGKILL, SIGSTOP or SIGINT)
-    relay: float = 0.0
+    skew: int = 0  # how many hours its wall clock is off
+    signals: list[tuple[float, str]] = field(default_factory=list)  # (seconds after its start, its name)
+    relay: float = 0.0  # seconds for which it is a relay; 0 for a worker that delivers
 
 
 @dataclass
 class Plan:
-    """An episode.
-
-    Attributes:
-        loss: the share of requests that something happens to on the wire.
-        outage: from when to when nothing gets through, in seconds after the start; or None.
-        dates: by how many seconds the servers' clocks differ.
-        pauses: seconds that the stops last, in turn.
-    """
+    """An episode."""
 
     seed: int
     store: str
     shape: str
     workers: list[Worker]
-    loss: float = 0.0
-    outage: tuple[float, float] | None = None
-    dates: float = 0.0
-    pauses: tuple[float, ...] = (1.0,)
+    loss: float = 0.0  # the share of requests that something happens to on the wire
+    outage: tuple[float, float] | None = None  # in seconds after the start
+    dates: float = 0.0  # by how many seconds the servers' clocks differ
+    pauses: tuple[float, ...] = (1.0,)  # seconds that the stops last, in turn
 
     @property
     def lease(self) -> float:
@@ -162,7 +107,7 @@ class Plan:
 
     @property
     def resolution(self) -> float:
-        return RESOLUTIONS[self.store]
+        return 1.0 if self.store == "dynamodb" else 0.01
 
     @property
     def keys(self) -> list[str]:
@@ -250,18 +195,8 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
         phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
-        form = (
-            "atomic"
-            if made.shape in ATOMIC
-            else "many"
-            if made.shape in MANY
-            else "steps"
-            if made.shape in STEPS
-            else "messages"
-            if made.shape in SENDING
-            else "one"
-        )
-        points = POINTS.get((made.store, made.shape)) or POINTS[made.store, form]
+        shape = "many" if made.shape in MANY else made.shape.removesuffix("_async")
+        points = POINTS[made.store]["run" if shape == "claim" else shape]
         first = 1 + int(chance.random() * points[phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
         if kind == "fork-on" and (is_async or (made.shape in IN_SQL and made.store in {"postgresql", "mysql"})):

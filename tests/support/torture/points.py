@@ -28,12 +28,7 @@ _NOT_AFTER_AWAIT = 2  # RESUME with a larger argument continues an await, and do
 
 
 class Points:
-    """Counts the points of this thread, by phase, and calls ``strike(kind, frame)`` at those that are armed.
-
-    Attributes:
-        phase: which count goes on; None counts nothing.
-        counts: how many points each phase has had since :meth:`arm`.
-    """
+    """Counts the points of this thread, by phase, and calls ``strike(kind, frame)`` at those that are armed."""
 
     def __init__(self, strike: Callable[[str, FrameType], None]) -> None:
         self.phase: str | None = None

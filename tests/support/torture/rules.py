@@ -1,25 +1,16 @@
 """The oracle: what must never be seen, by the journal and the ledger alone. DESIGN.md's invariants are its source.
 
-An effect that commits with its record: never twice, never missing. Any other effect:
-
-- once for each claim, by the process that claimed;
-- again only if the run before did not return (killed, interrupted, raised), or its caller was told that the outcome is
-  not recorded (LeaseLost, ResultNotRecorded), or its process died before it could record it;
-- after a kill or an interrupt, not before the lease was over.
-
-Each rule is a function that yields sentences; ``RULES`` has them all.
+An effect that commits with its record is made once. Another one is made again only if the run before did not return, its caller
+was told that the outcome is not recorded, or its process died before it could record it. Leases and fences are histories' business.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from torture import message_rules
-from torture.facts import Call, Facts, Run, Told
-from torture.plan import ATOMIC, IN_SQL, MANY, WITHIN_CLAIM
+from torture.facts import Call, Facts, Message, Record, Run, Told
+from torture.plan import ATOMIC, IN_SQL, MANY, SENDING
 
-SLACK = 0.05  # seconds: what the journal's lines are late
-OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
 RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
@@ -34,11 +25,8 @@ IN_BLOCK = {
     "__exit__",
     "__aexit__",
 }
-DRIVERS = {
-    "OperationalError",
-    "ConnectionTimeout",
-    "InterfaceError",
-}  # of the body's own statements on a connection that was lost
+# Of the body's own statements on a connection that was lost.
+DRIVERS = {"OperationalError", "ConnectionTimeout", "InterfaceError"}
 SLOW = "ConnectionTimeout"  # also of a busy machine
 _TRIES = 4  # requests and replies lost in one call after which it may give up
 PATIENCE = 2  # so many interrupts of one settling mean a crash
@@ -84,36 +72,6 @@ def _what(run: Run) -> str:
     told = run.call.told.get(run.key)
     strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in run.call.strikes)
     return f"told {told.all if told and told.error else told and told.value!r}; strikes: {strikes or 'none'}"
-
-
-def not_before_the_lease_was_over(facts: Facts) -> Iterator[str]:
-    """What was killed or interrupted in its handler keeps its key to the end of its lease."""
-    for key in facts.plan.keys:
-        runs = facts.runs_of(key)
-        for before, again in pairwise(runs):
-            if facts.plan.shape in WITHIN_CLAIM or before.by_child or again.by_child or before.left is not None:
-                continue
-            gone = before.raised is None and before.call.pid in facts.deaths and key not in before.call.told
-            interrupted = before.raised is not None and not before.raised["exception"]
-            early = before.call.began + facts.plan.lease - facts.plan.resolution - SLACK - again.entered
-            if (gone or interrupted) and early > 0:
-                yield f"{key}: run {again.name} began {early:.2f} s before the lease of {before.name} was over"
-
-
-def never_two_owners(facts: Facts) -> Iterator[str]:
-    """While a worker believes in its claim, no later one of that key begins; and fences grow."""
-    for key in facts.plan.keys:
-        runs = [run for run in facts.runs_of(key) if not run.by_child]
-        for before, again in pairwise(runs):
-            if _woke_late(facts, again):
-                continue
-            for look in before.looked:
-                if not look["lost"] and look["at"] > again.entered:
-                    yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
-            if facts.plan.shape in WITHIN_CLAIM and before.name not in {run for run, _ in facts.rows.get(key, ())}:
-                continue  # its claim was rolled back with its effect, and its fence with it
-            if before.fence is not None and again.fence is not None and again.fence <= before.fence:
-                yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
 
 
 def never_a_step_again(facts: Facts) -> Iterator[str]:
@@ -180,13 +138,10 @@ def never_a_falsehood(facts: Facts) -> Iterator[str]:
             record = facts.records.get(told.key)
             if told.error is None and (record is None or told.value != record.result):
                 yield f"{told.key}: a forked child of call {call.name} was told that it is done: {told.value!r}"
-    for event in facts.acknowledged:
+    for event in facts.events["acknowledged"]:
         record = facts.records.get(event["key"])
         if record is None or record.status != "COMPLETED":
             yield f"{event['key']}: was acknowledged, and is not completed"
-    for event in facts.inner:
-        if "error" not in event and event["value"] != event["key"]:
-            yield f"a call from within returned {event['value']!r} for {event['key']}"
 
 
 def never_swallowed(facts: Facts) -> Iterator[str]:
@@ -219,13 +174,7 @@ def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
             yield f"the record is {record}"
     elif told.error == "Busy":
         yield from _nobody_holds(facts, call, told)
-    elif told.error in {
-        "LeaseLost",
-        "ResultNotRecorded",
-        "StepNotRecorded",
-        "StoreError",
-        "KeyLocked",
-    }:  # the last is a StoreError
+    elif told.error in {"LeaseLost", "ResultNotRecorded", "StepNotRecorded", "StoreError", "KeyLocked"}:
         yield from _no_reason(facts, call, told)
     elif told.error in DRIVERS and facts.plan.shape in IN_SQL and (facts.wire or call.strikes or told.error == SLOW):
         return
@@ -279,24 +228,97 @@ def _cut_off(facts: Facts, call: Call, told: Told) -> bool:
 
 def never_hangs(facts: Facts) -> Iterator[str]:
     """Every call ends, unless asyncio's own code lost an exception: it came too late for onceward's, and the loop never stops."""
-    for event in [one for one in facts.hung if one["actor"] not in facts.broken_loops]:
+    for event in [one for one in facts.events["hung"] if one["actor"] not in facts.broken_loops]:
         call = next((one for one in reversed(facts.calls.values()) if one.pid == event["actor"]), None)
         strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in (call.strikes if call else ()))
         yield f"actor {event['number']} hangs in call {call and call.name} of {call and call.keys}; strikes: {strikes}"
-    for event in facts.broken:
+    for event in facts.events["broke"]:
         yield f"an actor ended with {event['code']}"
+
+
+# --- messages: nothing is sent that was not committed, and what was committed is sent, in order, with its own key ------
+
+
+def never_sent_uncommitted(facts: Facts) -> Iterator[str]:
+    """A message that left is of the run that completed its key."""
+    for message in (*facts.messages["sent"], *facts.messages["refused"]):
+        record = facts.records.get(message.key)
+        run = facts.runs.get(message.run)
+        if record is None or record.status != "COMPLETED" or run is None or run.fence != record.fence:
+            yield f"{message.key}: message {message.number} of run {message.run} left, and the record is {record}"
+
+
+def never_unsent(facts: Facts) -> Iterator[str]:
+    """Each message of a completed key is sent, or refused and still in its record."""
+    for key, record in _completed(facts):
+        sent = {message.number for message in facts.messages["sent"] if message.key == key}
+        refused = {number for number, why in record.messages if why is not None}
+        for number, why in record.messages:
+            if why is None:
+                yield f"{key}: message {number} is still unsent at the end"
+            elif number in sent:
+                yield f"{key}: message {number} was sent, and its record says that it is refused"
+        for number in sorted(_offered(facts, record) - sent - refused):
+            yield f"{key}: message {number} was committed, is not in the record, and was never sent"
+
+
+def never_another_key(facts: Facts) -> Iterator[str]:
+    """A message has the same idempotency key in each attempt and each time it is sent, and shares it with no other."""
+    known: dict[tuple[str, int], str] = {}
+    for message in chain(*facts.messages.values()):
+        place = message.key, message.number
+        if known.setdefault(place, message.own) != message.own:
+            yield f"{message.key}: message {message.number} had the key {known[place]}, and then {message.own}"
+    if len(set(known.values())) < len(known):
+        yield f"two messages share an idempotency key: {known}"
+
+
+def never_out_of_order(facts: Facts) -> Iterator[str]:
+    """The messages of a key are first sent in the order in which the handler gave them."""
+    for key, _ in _completed(facts):
+        first = list(dict.fromkeys(message.number for message in facts.messages["sent"] if message.key == key))
+        if first != sorted(first):
+            yield f"{key}: its messages were first sent in the order {first}"
+
+
+def never_expiring_unsent(facts: Facts) -> Iterator[str]:
+    """A record with messages stays; one without has nothing of them left, and expires some day."""
+    for key, record in _completed(facts):
+        if record.messages and record.expires is not None:
+            yield f"{key}: has messages, and expires"
+        if record.unsent is None and (record.due is not None or record.expires is None):
+            yield f"{key}: has no message left, is due at {record.due} and expires at {record.expires}"
+        if record.unsent is not None and not record.messages:
+            yield f"{key}: nothing is left to send, and it still has {record.unsent}"
+
+
+def _completed(facts: Facts) -> Iterator[tuple[str, Record]]:
+    if facts.plan.shape in SENDING:
+        yield from ((key, record) for key, record in facts.records.items() if record.status == "COMPLETED")
+
+
+def _offered(facts: Facts, record: Record) -> set[int]:
+    return {
+        one.number for one in facts.messages["offered"] if one.key == record.key and _fence(facts, one) == record.fence
+    }
+
+
+def _fence(facts: Facts, message: Message) -> int | None:
+    return facts.runs[message.run].fence
 
 
 RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_twice,
-    not_before_the_lease_was_over,
-    never_two_owners,
     never_a_step_again,
     never_missing,
     never_a_falsehood,
     never_swallowed,
     never_hangs,
-    *message_rules.RULES,
+    never_sent_uncommitted,
+    never_unsent,
+    never_another_key,
+    never_out_of_order,
+    never_expiring_unsent,
 )
 
 

@@ -1,122 +1,168 @@
-"""The ways to deliver a key: each is told of by ``actor.tell``, and its handler is one of the two here."""
+"""The ways to deliver a key. Each is written once, as a coroutine; in the blocking form it calls what blocks, and never waits."""
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from onceward import Busy, Completed, StepMade, current
+from onceward import Busy, StepMade, current
 from onceward.claim.claim import Claim
 from torture.messages import offer
+from torture.plan import MANY
 from torture.strikes import ChildReturns
 
 if TYPE_CHECKING:
     from torture.actor import Actor
 
 EFFECTS = "effects"  # the table of effects that commit with their record
+STEP_NAMES = ("one", "large", "last")
 
 
-@contextmanager
-def _run_of(actor: "Actor", key: str, claim: Claim | None) -> Iterator[str]:
+def deliver(actor: "Actor", keys: list[str]) -> None:
+    """Deliver keys in the way that the plan says, and tell of each."""
+    is_async = actor.plan.shape.endswith("_async")
+    shape, form = SHAPES[actor.plan.shape.removesuffix("_async")], Form(actor, is_async=is_async)
+
+    async def main() -> None:
+        actor.task = asyncio.current_task() if is_async else None
+        try:
+            if actor.plan.shape in MANY:
+                await shape(form, keys)
+            else:
+                (key,) = keys
+                actor.tell(key, await shape(form, key))
+        finally:
+            actor.task = None
+
+    asyncio.run(main()) if is_async else driven(main())
+
+
+def driven(coroutine: Coroutine) -> Any:
+    """Return what a coroutine returns that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+class Form:
+    """One of the two forms in which an actor uses onceward."""
+
+    def __init__(self, actor: "Actor", *, is_async: bool) -> None:
+        self.actor, self.once, self.is_async = actor, actor.once, is_async
+
+    async def call(self, of: object, name: str, *arguments: object) -> Any:
+        done = getattr(of, f"{name}_async" if self.is_async else name)(*arguments)
+        return await done if self.is_async else done
+
+    async def run(self, key: str, handler: Callable[..., Coroutine]) -> str:
+        return await self.call(self.once, "run", key, self.handler(handler), self, key)
+
+    def handler(self, function: Callable[..., Coroutine]) -> Callable:
+        if self.is_async:
+            return function
+        return lambda *given: driven(function(*given))
+
+    async def nap(self, place: int) -> None:
+        seconds = self.actor.delivery.naps[place]
+        if self.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
+    @asynccontextmanager
+    async def within(self, block: Any) -> AsyncIterator[Any]:
+        if self.is_async:
+            async with block as held:
+                yield held
+        else:
+            with block as held:
+                yield held
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        if self.is_async:
+            async with self.actor.hand.awaited() as connection:
+                yield connection
+        else:
+            yield self.actor.hand.connection()
+
+    async def insert(self, connection: Any, key: str, run: str) -> None:
+        """Make an effect on a connection. There is no parent 2, which the database finds out at the COMMIT."""
+        actor = self.actor
+        parent = 2 if actor.delivery.steps.get("before") == "commit-fails" and "before" in actor.acting else 1
+        actor.acting.discard("before")
+        made = connection.execute(f"INSERT INTO {EFFECTS} VALUES {actor.hand.marks}", (key, run, parent))
+        if self.is_async:
+            await made
+
+
+async def handle(form: Form, key: str, claim: Claim | None, body: Callable[[str], Awaitable[str | None]]) -> str:
+    """Run the body of a handler; return what it returns, or the name of its run."""
+    actor = form.actor
     run = actor.enter(key, claim)
     try:
-        yield run
+        value = await body(run)
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
     except BaseException as error:
         actor.raised(run, key, error)
         raise
+    left = actor.leave(run, key)
+    return left if value is None else value
 
 
-def handle(actor: "Actor", key: str, claim: Claim | None, effect: Callable[[str], object] | None = None) -> str:
+async def plain(form: Form, key: str, claim: Claim, effect: Callable[[str], Awaitable[None]] | None = None) -> str:
     """Make the effect of ``key``, with naps and whatever the plan says before and after it."""
-    try:
-        with _run_of(actor, key, claim) as run:
-            actor.step("before")
-            time.sleep(actor.delivery.naps[0])
-            actor.look(run, claim)
-            actor.effect(run, key) if effect is None else effect(run)
-            actor.step("after")
-            time.sleep(actor.delivery.naps[1])
-            actor.look(run, claim)
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    return actor.leave(run, key)
+    actor = form.actor
 
+    async def body(run: str) -> None:
+        actor.step("before")
+        await form.nap(0)
+        actor.effect(run, key) if effect is None else await effect(run)
+        actor.step("after")
+        await form.nap(1)
 
-async def handle_async(
-    actor: "Actor", key: str, claim: Claim | None, effect: Callable[[str], Awaitable[object]] | None = None
-) -> str:
-    """As ``handle``, for a coroutine."""
-    try:
-        with _run_of(actor, key, claim) as run:
-            actor.step("before")
-            await asyncio.sleep(actor.delivery.naps[0])
-            actor.look(run, claim)
-            actor.effect(run, key) if effect is None else await effect(run)
-            actor.step("after")
-            await asyncio.sleep(actor.delivery.naps[1])
-            actor.look(run, claim)
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    return actor.leave(run, key)
+    return await handle(form, key, claim, body)
 
 
 # --- single calls -------------------------------------------------------------------------------------------------
 
 
-def run(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _handler, actor, key))
+async def run(form: Form, key: str) -> str:
+    return await form.run(key, _handler)
 
 
-def _handler(actor: "Actor", key: str) -> str:
-    return handle(actor, key, current())
+async def _handler(form: Form, key: str) -> str:
+    return await plain(form, key, current())
 
 
-def run_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _handler_async, actor, key))
+async def claim(form: Form, key: str) -> str:
+    async with form.within(form.once.claim(key)) as held:
+        value = await plain(form, key, held)
+        await form.call(held, "complete", value)
+    return value
 
 
-async def _handler_async(actor: "Actor", key: str) -> str:
-    return await handle_async(actor, key, current())
+async def steps(form: Form, key: str) -> str:
+    return await form.run(key, _stepping)
 
 
-def claim(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    with actor.once.claim(key) as held:
-        value = handle(actor, key, held)
-        held.complete(value)
-    actor.tell(key, value)
+async def _stepping(form: Form, key: str) -> str:
+    actor, held = form.actor, current()
 
+    async def body(run: str) -> None:
+        for name in STEP_NAMES:
+            actor.points.phase = "settle"
+            value = await form.call(held, "step", name, _made, actor, key, run, name)
+            actor.points.phase = None
+            actor.journal("got-step", run=run, key=key, step=name, value=value.rstrip("x"))
+        actor.effect(run, key)
 
-def claim_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-
-    async def block() -> str:
-        async with actor.once.claim(key) as held:
-            value = await handle_async(actor, key, held)
-            await held.complete_async(value)
-        return value
-
-    _awaited(actor, key, block)
-
-
-def _awaited(actor: "Actor", key: str, make: Callable) -> None:
-    async def main() -> None:
-        actor.task = asyncio.current_task()
-        try:
-            actor.tell(key, await make())
-        finally:
-            actor.task = None
-
-    asyncio.run(main())
-
-
-# --- handlers with steps ----------------------------------------------------------------------------------------
-
-STEP_NAMES = ("one", "large", "last")
+    return await handle(form, key, held, body)
 
 
 def _made(actor: "Actor", key: str, run: str, name: str) -> str:
@@ -133,116 +179,36 @@ def _made(actor: "Actor", key: str, run: str, name: str) -> str:
     return f"{key}/{name}/{run}/".ljust(17_000 if name == "large" else 0, "x")
 
 
-def _got(actor: "Actor", key: str, run: str, name: str, value: str) -> None:
-    actor.points.phase = None
-    actor.journal("got-step", run=run, key=key, step=name, value=value.rstrip("x"))
+async def messages(form: Form, key: str) -> str:
+    return await form.run(key, _sending)
 
 
-def steps(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _stepping, actor, key))
-
-
-def _stepping(actor: "Actor", key: str) -> str:
-    held = current()
-    try:
-        with _run_of(actor, key, held) as run:
-            for name in STEP_NAMES:
-                actor.look(run, held)
-                actor.points.phase = "settle"
-                value = held.step(name, _made, actor, key, run, name)
-                _got(actor, key, run, name, value)
-            actor.effect(run, key)
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    return actor.leave(run, key)
-
-
-def steps_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _stepping_async, actor, key))
-
-
-async def _stepping_async(actor: "Actor", key: str) -> str:
-    held = current()
-    try:
-        with _run_of(actor, key, held) as run:
-            for name in STEP_NAMES:
-                actor.look(run, held)
-                actor.points.phase = "settle"
-                value = await held.step_async(name, _made, actor, key, run, name)
-                _got(actor, key, run, name, value)
-            actor.effect(run, key)
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    return actor.leave(run, key)
-
-
-# --- handlers that send ------------------------------------------------------------------------------------------
-
-
-def messages(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _sending, actor, key))
-
-
-def _sending(actor: "Actor", key: str) -> str:
-    held = current()
-    return handle(actor, key, held, lambda run: _effect_and_messages(actor, key, run, held))
-
-
-def messages_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _sending_async, actor, key))
-
-
-async def _sending_async(actor: "Actor", key: str) -> str:
-    held = current()
+async def _sending(form: Form, key: str) -> str:
+    actor, held = form.actor, current()
 
     async def effect(run: str) -> None:
-        _effect_and_messages(actor, key, run, held)
+        offer(actor, key, run, held, 1)
+        actor.effect(run, key)
+        offer(actor, key, run, held, 2)
 
-    return await handle_async(actor, key, held, effect)
-
-
-def _effect_and_messages(actor: "Actor", key: str, run: str, held: Claim) -> None:
-    offer(actor, key, run, held, 1)
-    actor.effect(run, key)
-    offer(actor, key, run, held, 2)
+    return await plain(form, key, held, effect)
 
 
 # --- many at once -------------------------------------------------------------------------------------------------
 
 
-def _current(actor: "Actor") -> Claim:
-    """Return the claim of the handler. A strike in between would be one in the handler: its fork would make the effect, too."""
-    actor.points.phase = None
-    return current()
+async def batch(form: Form, keys: list[str]) -> None:
+    actor = form.actor
 
+    async def handle_one(key: str) -> str:
+        actor.points.phase = None  # a strike now would be one in the handler: its fork would make the effect, too
+        return await plain(form, key, current())
 
-def batch(actor: "Actor", keys: list[str]) -> None:
-    def handler(key: str) -> str:
-        return handle(actor, key, _current(actor))
+    def blocking(key: str) -> str:
+        return driven(handle_one(key))
 
-    _tell_outcomes(actor, actor.once.batch(handler, key="key").run(keys))
-
-
-def batch_async(actor: "Actor", keys: list[str]) -> None:
-    async def handler(key: str) -> str:
-        return await handle_async(actor, key, _current(actor))
-
-    async def main() -> list:
-        actor.task = asyncio.current_task()
-        try:
-            return await actor.once.batch(handler, key="key", concurrency=2).run_async(keys)
-        finally:
-            actor.task = None
-
-    _tell_outcomes(actor, asyncio.run(main()))
-
-
-def _tell_outcomes(actor: "Actor", outcomes: list) -> None:
-    for outcome in outcomes:
+    handler, more = (handle_one, {"concurrency": 2}) if form.is_async else (blocking, {})
+    for outcome in await form.call(form.once.batch(handler, key="key", **more), "run", keys):
         if outcome.ok and outcome.error is None:
             actor.tell(outcome.record, outcome.value)
         elif outcome.status == "deferred":
@@ -252,37 +218,37 @@ def _tell_outcomes(actor: "Actor", outcomes: list) -> None:
             actor.tell(outcome.record, error=outcome.error)
 
 
-def _flushed(actor: "Actor", items: list[str]) -> list[str]:
-    return [actor.enter(key, None) for key in items]
+async def checkpoint(form: Form, keys: list[str]) -> None:
+    actor = form.actor
 
-
-def checkpoint(actor: "Actor", keys: list[str]) -> None:
-    def flush(items: list[str]) -> None:
-        runs = _flushed(actor, items)
+    async def flush(items: list[str]) -> None:
+        runs = [(actor.enter(key, None), key) for key in items]
         try:
             actor.step("before")
-            time.sleep(actor.delivery.naps[0])
-            for key, name in zip(items, runs, strict=True):
+            await form.nap(0)
+            for name, key in runs:
                 actor.effect(name, key)
             actor.step("after")
-            time.sleep(actor.delivery.naps[1])
+            await form.nap(1)
         except ChildReturns:
             return
         except BaseException as error:
-            for key, name in zip(items, runs, strict=True):
+            for name, key in runs:
                 actor.raised(name, key, error)
             raise
-        for key, name in zip(items, runs, strict=True):
+        for name, key in runs:
             actor.leave(name, key)
 
     def done(items: list[str]) -> None:
         for key in items:
             actor.journal("acknowledged", key=key, call=actor.call)
 
-    with actor.once.checkpoint(flush, key="item", count=2, on_done=done) as sink:
+    made = form.once.checkpoint(form.handler(flush), key="item", count=2, on_done=done)
+    async with form.within(made) as sink:
         for key in keys:
             try:
-                if sink.add(key) == "replayed":
+                added = sink.add(key)
+                if (await added if form.is_async else added) == "replayed":
                     actor.tell(key, None)
             except Busy as busy:
                 actor.tell(key, error=busy)
@@ -290,200 +256,60 @@ def checkpoint(actor: "Actor", keys: list[str]) -> None:
         actor.tell(key, None)
 
 
-def checkpoint_async(actor: "Actor", keys: list[str]) -> None:
-    async def flush(items: list[str]) -> None:
-        runs = _flushed(actor, items)
-        try:
-            actor.step("before")
-            await asyncio.sleep(actor.delivery.naps[0])
-            for key, name in zip(items, runs, strict=True):
-                actor.effect(name, key)
-            actor.step("after")
-            await asyncio.sleep(actor.delivery.naps[1])
-        except ChildReturns:
-            return
-        except BaseException as error:
-            for key, name in zip(items, runs, strict=True):
-                actor.raised(name, key, error)
-            raise
-        for key, name in zip(items, runs, strict=True):
-            actor.leave(name, key)
-
-    def done(items: list[str]) -> None:
-        for key in items:
-            actor.journal("acknowledged", key=key, call=actor.call)
-
-    async def main() -> None:
-        actor.task = asyncio.current_task()
-        try:
-            async with actor.once.checkpoint(flush, key="item", count=2, on_done=done) as sink:
-                for key in keys:
-                    try:
-                        if await sink.add(key) == "replayed":
-                            actor.tell(key, None)
-                    except Busy as busy:
-                        actor.tell(key, error=busy)
-        finally:
-            actor.task = None
-
-    asyncio.run(main())
-    for key in keys:
-        actor.tell(key, None)
-
-
 # --- effects that commit with their record ------------------------------------------------------------------------
 
 
-def _insert(actor: "Actor", key: str, connection: object) -> Callable[[str], object]:
-    parent = 2 if actor.delivery.steps.get("before") == "commit-fails" and "before" in actor.acting else 1
-
-    def insert(run: str) -> object:
-        actor.acting.discard("before")
-        # There is no parent 2, which the database finds out at the COMMIT.
-        return connection.execute(f"INSERT INTO {EFFECTS} VALUES {actor.hand.marks}", (key, run, parent))
-
-    return insert
+async def transaction(form: Form, key: str) -> str:
+    async with form.connection() as connection:
+        async with form.within(form.once.transaction(key, connection)) as tx:
+            effect = lambda run: form.insert(connection, key, run)
+            value = tx.result = await plain(form, key, tx.claim, effect)
+        return value
 
 
-def transaction(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    connection = actor.hand.connection()
-    with actor.once.transaction(key, connection) as tx:
-        value = tx.result = handle(actor, key, tx.claim, _insert(actor, key, connection))
-    actor.tell(key, value)
+async def claim_transaction(form: Form, key: str) -> str:
+    return await form.run(key, _claim_transaction)
 
 
-def transaction_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
+async def _claim_transaction(form: Form, key: str) -> str:
+    actor, held = form.actor, current()
 
-    async def block() -> str:
-        async with actor.hand.awaited() as connection:
-            async with actor.once.transaction(key, connection) as tx:
-                value = tx.result = await handle_async(actor, key, tx.claim, _insert(actor, key, connection))
-            return value
-
-    _awaited(actor, key, block)
-
-
-def claim_transaction(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _claim_transaction, actor, key))
-
-
-def _claim_transaction(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
-        time.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
-        actor.points.phase = "settle"
-        connection = actor.hand.connection()
-        with held.transaction(connection) as tx:
-            actor.step("before")
-            offer(actor, key, run, held, 1)
-            _insert(actor, key, connection)(run)
-            offer(actor, key, run, held, 2)
-            actor.step("after")
-            tx.result = f"{key}/{run}"
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    return actor.leave(run, key)
-
-
-def claim_transaction_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _claim_transaction_async, actor, key))
-
-
-async def _claim_transaction_async(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
-        await asyncio.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
-        async with actor.hand.awaited() as connection:
+    async def body(run: str) -> None:
+        await form.nap(0)
+        async with form.connection() as connection:
             actor.points.phase = "settle"
-            async with held.transaction(connection) as tx:
+            async with form.within(held.transaction(connection)) as tx:
                 actor.step("before")
                 offer(actor, key, run, held, 1)
-                await _insert(actor, key, connection)(run)
+                await form.insert(connection, key, run)
                 offer(actor, key, run, held, 2)
                 actor.step("after")
                 tx.result = f"{key}/{run}"
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    return actor.leave(run, key)
+
+    return await handle(form, key, held, body)
 
 
-def messages_transaction(actor: "Actor", keys: list[str]) -> None:
-    claim_transaction(actor, keys)
+async def step_transaction(form: Form, key: str) -> str:
+    return await form.run(key, _step_transaction)
 
 
-def messages_transaction_async(actor: "Actor", keys: list[str]) -> None:
-    claim_transaction_async(actor, keys)
+async def _step_transaction(form: Form, key: str) -> str:
+    actor, held = form.actor, current()
 
-
-def step_transaction(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _step_transaction, actor, key))
-
-
-def _step_transaction(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
-        time.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
-        actor.points.phase = "settle"
-        connection = actor.hand.connection()
-        stock = held.step_transaction("stock", connection)
-        with suppress(StepMade), stock:
-            actor.step("before")
-            _insert(actor, key, connection)(run)
-            actor.step("after")
-            stock.result = f"{key}/{run}"
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    actor.leave(run, key)
-    return str(stock.result)
-
-
-def step_transaction_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _step_transaction_async, actor, key))
-
-
-async def _step_transaction_async(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
-        await asyncio.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
-        async with actor.hand.awaited() as connection:
+    async def body(run: str) -> str:
+        await form.nap(0)
+        async with form.connection() as connection:
             actor.points.phase = "settle"
             stock = held.step_transaction("stock", connection)
             with suppress(StepMade):
-                async with stock:
+                async with form.within(stock):
                     actor.step("before")
-                    await _insert(actor, key, connection)(run)
+                    await form.insert(connection, key, run)
                     actor.step("after")
                     stock.result = f"{key}/{run}"
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    actor.leave(run, key)
-    return str(stock.result)
+        return str(stock.result)
+
+    return await handle(form, key, held, body)
 
 
 def _write(key: str, run: str) -> list[dict]:
@@ -496,108 +322,41 @@ def _write(key: str, run: str) -> list[dict]:
     return [{"Update": update}]
 
 
-def transact(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    run = actor.enter(key, None)
-    actor.points.phase = "call"
-    actor.tell(key, actor.once.transact(key, _write(key, run), f"{key}/{run}"))
+async def transact(form: Form, key: str) -> str:
+    run = form.actor.enter(key, None)
+    form.actor.points.phase = "call"
+    return await form.call(form.once, "transact", key, _write(key, run), f"{key}/{run}")
 
 
-def transact_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    run = actor.enter(key, None)
-    actor.points.phase = "call"
-    _awaited(actor, key, lambda: actor.once.transact_async(key, _write(key, run), f"{key}/{run}"))
+async def claim_transact(form: Form, key: str) -> str:
+    return await form.run(key, _claim_transact)
 
 
-def claim_transact(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    actor.tell(key, actor.once.run(key, _claim_transact, actor, key))
+async def _claim_transact(form: Form, key: str) -> str:
+    actor, held = form.actor, current()
 
-
-def _claim_transact(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
+    async def body(run: str) -> str:
         actor.step("before")
-        time.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
+        await form.nap(0)
         actor.points.phase = "settle"
-        value = held.transact(_write(key, run), f"{key}/{run}")
+        value = await form.call(held, "transact", _write(key, run), f"{key}/{run}")
         actor.step("after")
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    actor.leave(run, key)
-    return value
+        return value
 
-
-def claim_transact_async(actor: "Actor", keys: list[str]) -> None:
-    (key,) = keys
-    _awaited(actor, key, lambda: actor.once.run_async(key, _claim_transact_async, actor, key))
-
-
-async def _claim_transact_async(actor: "Actor", key: str) -> str:
-    held = current()
-    run = actor.enter(key, held)
-    try:
-        actor.step("before")
-        await asyncio.sleep(actor.delivery.naps[0])
-        actor.look(run, held)
-        actor.points.phase = "settle"
-        value = await held.transact_async(_write(key, run), f"{key}/{run}")
-        actor.step("after")
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
-    except BaseException as error:
-        actor.raised(run, key, error)
-        raise
-    actor.leave(run, key)
-    return value
-
-
-def completed(shape: Callable) -> Callable:
-    """Tell of a claim that is completed already as of its result."""
-
-    def deliver(actor: "Actor", keys: list[str]) -> None:
-        try:
-            shape(actor, keys)
-        except Completed as done:
-            actor.tell(keys[0], done.result)
-
-    return deliver
+    return await handle(form, key, held, body)
 
 
 SHAPES = {
-    one.__name__: completed(one)
-    if one.__name__ in {"claim", "claim_async", "transaction", "transaction_async"}
-    else one
-    for one in (
-        run,
-        run_async,
-        claim,
-        claim_async,
-        steps,
-        steps_async,
-        messages,
-        messages_async,
-        batch,
-        batch_async,
-        checkpoint,
-        checkpoint_async,
-        transaction,
-        transaction_async,
-        claim_transaction,
-        claim_transaction_async,
-        step_transaction,
-        step_transaction_async,
-        messages_transaction,
-        messages_transaction_async,
-        transact,
-        transact_async,
-        claim_transact,
-        claim_transact_async,
-    )
+    "run": run,
+    "claim": claim,
+    "batch": batch,
+    "checkpoint": checkpoint,
+    "steps": steps,
+    "messages": messages,
+    "transaction": transaction,
+    "claim_transaction": claim_transaction,
+    "step_transaction": step_transaction,
+    "messages_transaction": claim_transaction,
+    "transact": transact,
+    "claim_transact": claim_transact,
 }

@@ -51,8 +51,6 @@ def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
     elif kind == "cancel":
         if actor.task is not None:
             actor.task.cancel(serial)
-    elif kind == "reenter":
-        actor.reenter()
     else:
         _fork(actor, kind)
 

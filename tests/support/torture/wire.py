@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 
 from onceward import StoreError
 from onceward.stores.contract import Store
-from servers import mysql_wire, postgres_wire
+from servers import wires
 from servers.orphans import die_with
 from servers.proxy import Fault, Proxy, Refuse, Seen
 from torture.journal import Journal, now
@@ -80,37 +80,37 @@ class Front:
 
 
 LOST = (
-    postgres_wire.Fault(lose_request=True),
-    postgres_wire.Fault(lose_request=True, linger=1.5),  # its transaction stays open, and holds its keys
-    postgres_wire.Fault(lose_reply=True),
-    postgres_wire.Fault(lose_reply=True),
-    postgres_wire.Fault(lose_reply=True, linger=1.5),
-    postgres_wire.Fault(half_reply=True),
-    postgres_wire.Fault(late=0.05),
-    postgres_wire.Fault(late=0.5),
-    postgres_wire.Fault(delay=0.5),
-    postgres_wire.Fault(freeze=3.0),  # a driver's connection has no limit of its own
+    wires.Fault(lose_request=True),
+    wires.Fault(lose_request=True, linger=1.5),  # its transaction stays open, and holds its keys
+    wires.Fault(lose_reply=True),
+    wires.Fault(lose_reply=True),
+    wires.Fault(lose_reply=True, linger=1.5),
+    wires.Fault(half_reply=True),
+    wires.Fault(late=0.05),
+    wires.Fault(late=0.5),
+    wires.Fault(delay=0.5),
+    wires.Fault(freeze=3.0),  # a driver's connection has no limit of its own
 )
 
 
-def faulty_wire(plan: Plan, port: int, journal: Journal) -> postgres_wire.Wire:
+def faulty_wire(plan: Plan, port: int, journal: Journal) -> wires.Wire:
     """Return a proxy in front of PostgreSQL that fails as the plan says."""
-    return _failing(postgres_wire.Wire(port), plan, journal)
+    return _failing(wires.Wire(port), plan, journal)
 
 
-def faulty_mysql(plan: Plan, port: int, journal: Journal) -> postgres_wire.Wire:
+def faulty_mysql(plan: Plan, port: int, journal: Journal) -> wires.Wire:
     """Return a proxy in front of MariaDB that fails as the plan says."""
-    return _failing(mysql_wire.MysqlWire(port), plan, journal)
+    return _failing(wires.MysqlWire(port), plan, journal)
 
 
-def _failing(made: postgres_wire.Wire, plan: Plan, journal: Journal) -> postgres_wire.Wire:
+def _failing(made: wires.Wire, plan: Plan, journal: Journal) -> wires.Wire:
     began = now()
 
-    def rule(asked: postgres_wire.Asked) -> postgres_wire.Fault | None:
+    def rule(asked: wires.Asked) -> wires.Fault | None:
         chance = random.Random(plan.seed * 1_000_003 + asked.number)
         fault = chance.choice(LOST) if chance.random() < plan.loss else None
         if plan.outage is not None and plan.outage[0] <= now() - began < plan.outage[1]:
-            fault = postgres_wire.Fault(lose_request=True)
+            fault = wires.Fault(lose_request=True)
         if fault is not None:
             journal("wire", fault=repr(fault), action=repr(asked.content[:40]))
         return fault
@@ -136,7 +136,13 @@ def lose_replies(store: Store, plan: Plan, journal: Journal, salt: int) -> None:
         return fault
 
     def failing(request: object) -> object:
-        return _either(drawn(), lambda: exchange(request))
+        fault = drawn()
+        if fault == "request":
+            raise _lost()
+        reply = exchange(request)
+        if fault == "reply":
+            raise _lost()
+        return reply
 
     async def failing_async(request: object) -> object:
         fault = drawn()
@@ -148,15 +154,6 @@ def lose_replies(store: Store, plan: Plan, journal: Journal, salt: int) -> None:
         return reply
 
     store.exchange, store.exchange_async = failing, failing_async  # type: ignore[method-assign]
-
-
-def _either(fault: str | None, make: Callable[[], object]) -> object:
-    if fault == "request":
-        raise _lost()
-    reply = make()
-    if fault == "reply":
-        raise _lost()
-    return reply
 
 
 def _lost() -> StoreError:

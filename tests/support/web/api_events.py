@@ -12,7 +12,6 @@ def rest(path="/orders", method="POST", body=BODY, headers=(), **more):
     for name, value in headers:
         lines.setdefault(name, []).append(value)
     return {
-        "resource": path,
         "path": path,
         "httpMethod": method,
         "headers": {name: held[-1] for name, held in lines.items()},
@@ -32,7 +31,6 @@ def rest(path="/orders", method="POST", body=BODY, headers=(), **more):
             "stage": "prod",
         },
         "pathParameters": None,
-        "stageVariables": None,
         "body": body if isinstance(body, str | None) else json.dumps(body),
         "isBase64Encoded": False,
         **more,
@@ -67,12 +65,10 @@ def http(
                 "path": path,
                 "protocol": "HTTP/1.1",
                 "sourceIp": "192.168.0.1",
-                "userAgent": "agent",
             },
             "requestId": "id",
             "routeKey": "$default",
             "stage": "$default",
-            "timeEpoch": 1583348638390,
         },
         "isBase64Encoded": False,
         **more,

@@ -5,17 +5,12 @@ import json
 import random
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from web.http_servers import Handler, HttpServer
 
 
 class Bank:
-    """The effects of payments.
-
-    Attributes:
-        asked: number, derived key and fence of each request that made an effect.
-        receipts: by derived key, as a bank that knows keys gives them.
-        lost: how often the answer to a message was lost or unsure, so that its next request may make the effect again.
-    """
+    """The effects of payments."""
 
     def __init__(self):
         self.asked = []
@@ -40,38 +35,17 @@ class Bank:
         """Serve in threads, and give the URL."""
         bank = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Payments(Handler):
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                receipt, fate = bank.pay(
-                    body["id"], self.headers["Idempotency-Key"], int(self.headers["onceward-fence"])
-                )
-                answer = json.dumps(receipt).encode()
-                if fate == "closed":
-                    self.close_connection = True
-                    return
-                self.send_response({"failed": 500, "unsure": 502}.get(fate, 201))
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer[:3] if fate == "torn" else answer)
-                self.close_connection = fate == "torn"
+                number = json.loads(self.content())["id"]
+                receipt, fate = bank.pay(number, self.headers["Idempotency-Key"], int(self.headers["onceward-fence"]))
+                self.close_connection = fate in {"closed", "torn"}
+                if fate != "closed":
+                    status = {"failed": 500, "unsure": 502}.get(fate, 201)
+                    self.answer(status, json.dumps(receipt).encode(), shown=3 if fate == "torn" else None)
 
-            def log_message(self, *_): ...
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *_): ...  # a proxy was killed
-
-        server = Server(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+        server = HttpServer(Payments)
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield server.url
         finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+            server.stop()

@@ -15,13 +15,7 @@ NUMBERS = itertools.count()
 
 
 class Shop:
-    """The project on one database.
-
-    Args:
-        database: the URL of its database.
-        settings: the module of its settings.
-        **environment: more of it.
-    """
+    """The project on one database."""
 
     def __init__(self, database: str, settings: str = "shop.settings", **environment: str) -> None:
         paths = os.pathsep.join(map(str, (SOURCES, PROJECT, SUPPORT / "shop_sites")))

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 from places import SOURCES
 from servers.needs import free_port
 from servers.orphans import watched
+from web.http_servers import Handler, HttpServer
 
 PATIENCE = 60  # seconds that anything may take on a busy machine
 
@@ -145,11 +145,9 @@ class LosesAnswers:
         self.came: Counter[str] = Counter()
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Passing(Handler):
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.content()
                 action = self.path.rpartition("/")[2]
                 proxy.came[action] += 1
                 with contextlib.closing(http.client.HTTPConnection(proxy._host, timeout=PATIENCE)) as connection:
@@ -160,23 +158,8 @@ class LosesAnswers:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                self.send_response(response.status)
-                for name, value in response.getheaders():
-                    if name.lower() in {"content-type", "retry-after"}:
-                        self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                kept = [one for one in response.getheaders() if one[0].lower() in {"content-type", "retry-after"}]
+                self.answer(response.status, data, kept)
 
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.place = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server = HttpServer(Passing)
+        self.place, self.close = self._server.url, self._server.stop

@@ -76,14 +76,6 @@ def flaky(self, order: str) -> int:
     return self.request.retries
 
 
-@app.task(name="shop.poisoned", autoretry_for=(Exception,), max_retries=None, default_retry_delay=1)
-@exactly(once, key="order", max_attempts=2)
-def poisoned(order: str) -> str:
-    note(f"poisoned {order}")
-    wait()
-    raise ValueError(order)
-
-
 @app.task(name="shop.refused", autoretry_for=(Exception,), default_retry_delay=1)
 @exactly(once, key="order", max_attempts=1)
 def refused(order: str) -> str:

@@ -1,7 +1,5 @@
 """``http_judge`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
 
-import pytest
-
 from http_judge import check
 from onceward import Once
 from onceward.web import AsgiIdempotency, Rules, Scope
@@ -101,5 +99,3 @@ def test_what_nothing_was_given_for_is_unknown():
     assert {point.name for point in report.points if point.verdict == "unknown"} == {"scope", "refusal", "failure"}
     assert not report.failed
     assert str(report).splitlines()[0].split()[:3] == ["holds", "first", "201"]
-    with pytest.raises(TypeError, match="give a URL, or an ASGI application"):
-        check(7, body={}, other={})
