@@ -31,7 +31,6 @@ from stores.transaction_cases import (  # noqa: F401 - they run here
     test_a_handler_whose_body_commits_by_itself_and_then_fails_is_not_tried_again,
     test_a_handler_whose_transaction_raises_is_tried_again,
     test_effect_and_record_commit_together_and_a_duplicate_gets_result,
-    test_max_attempts_parks_the_key,
     test_savepoints_of_the_body_are_its_own_business,
     test_the_other_kind_of_with_is_refused_before_anything_runs,
 )
