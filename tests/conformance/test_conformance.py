@@ -12,7 +12,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.conformance import CHECKS, MODES, Bench, NotConforming, conform
-from onceward.testing.faults import Faults
 from tables import each
 
 
@@ -65,10 +64,6 @@ def test_a_store_that_writes_whole_records_does_not_conform(files):
     (one,) = [c for c in CHECKS if c.name == "swap_keeps_what_it_does_not_name"]
     with pytest.raises(NotConforming, match="keeps the fields that it does not name"):
         one.run(Bench(lambda clock: WritesAll(files(), clock=clock), unknown=column))
-
-
-def test_a_store_behind_faults_that_never_happen_conforms():
-    conform(lambda clock: Faults(MemoryStore(clock), lambda ask: None))
 
 
 @each("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])

@@ -16,7 +16,6 @@ import pytest
 import onceward
 from commands.command_line import Cli
 from onceward import LeaseLost
-from onceward.cli.records import details
 from onceward.core.drivers import drive
 from onceward.keys.ledger_keys import ledger_key
 from onceward.testing.bench import claim_of
@@ -99,10 +98,8 @@ def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
 def test_ls_shows_each_record_with_what_became_of_it(held):
     told = held.run("ls").stdout.decode()
     assert len(told.splitlines()) == 6
-    assert '{"receipt":7}' in told
-    assert "card declined" in told
-    assert re.search(r"lease lapsed \d+ s ago", told)
-    assert "lease ends in" in told
+    said = (r'\{"receipt":7\}', "card declined", r"lease lapsed \d+ s ago", "lease ends in")
+    assert [one for one in said if not re.search(one, told)] == []
 
 
 def test_ls_filters_by_prefix_status_age_and_limit(held):
@@ -238,14 +235,6 @@ def test_stats_count_by_status(held):
     assert "COMPLETED" in held.run("stats").stdout.decode()
 
 
-def test_a_file_that_is_no_ledger_is_an_error_of_one_line(cli):
-    (cli.folder / "onceward.db").write_text("this is a letter, and a long one\n" * 50)
-    result = cli.run("ls")
-    assert result.returncode == 1
-    assert "not an SQLite database" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
@@ -321,20 +310,6 @@ def test_show_tells_all_of_a_record_and_a_command_for_what_can_be_done_next(held
     assert program == "onceward"
     assert " ".join(arguments).replace(" --store sqlite:///./onceward.db", "") == command
     assert held.run(*arguments).returncode == 0
-
-
-@each(
-    ("status", "lease_until", "told"),
-    [
-        ("COMPLETED", 100.0, "30 s ago"),
-        ("RELEASED", 130.4, "0 s ago"),
-        ("IN_PROGRESS", 160.0, "40 s ago"),
-        ("IN_PROGRESS", 100.0, "40 s ago"),
-    ],
-)
-def test_show_says_when_a_record_changed_last(status, lease_until, told):
-    record = claim_of("n:k", status=status).at(10.0)._replace(lease_until=lease_until, updated_at=90.0)
-    assert f"last change    {told}\n" in details(record, 130.0)
 
 
 # --- arguments that fit nothing ---------------------------------------------------------------------------------------

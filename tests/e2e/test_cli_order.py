@@ -9,6 +9,9 @@ import re
 import pytest
 
 from commands.command_line import Cli
+from onceward.cli.records import details
+from onceward.testing.bench import claim_of
+from tables import each
 
 COLOUR = re.compile(rb"\x1b\[3[0-9]m")
 
@@ -60,3 +63,17 @@ def test_states_have_colours_on_a_terminal_that_wants_them(cli):
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         text = on_a_terminal(cli, "ls", **environment)
         assert (b"CardDeclined" in text, COLOUR.search(text)) == (True, None)
+
+
+@each(
+    ("status", "lease_until", "told"),
+    [
+        ("COMPLETED", 100.0, "30 s ago"),
+        ("RELEASED", 130.4, "0 s ago"),
+        ("IN_PROGRESS", 160.0, "40 s ago"),
+        ("IN_PROGRESS", 100.0, "40 s ago"),
+    ],
+)
+def test_show_says_when_a_record_changed_last(status, lease_until, told):
+    record = claim_of("n:k", status=status).at(10.0)._replace(lease_until=lease_until, updated_at=90.0)
+    assert f"last change    {told}\n" in details(record, 130.0)

@@ -184,12 +184,6 @@ def test_wrong_options_are_refused_before_anything_runs(cli, arguments, says):
     assert says in result.stderr
 
 
-def test_a_ledger_that_cannot_be_reached_runs_nothing(cli, job):
-    result = cli.run("exec", "--key", "k", "--store", "sqlite:////no/such/folder/x.db", "--", job())
-    assert result.returncode == 69
-    assert cli.log() == []
-
-
 def _is_gone(pid):
     try:
         os.kill(pid, 0)

@@ -8,6 +8,7 @@ import pty
 import subprocess
 from pathlib import Path
 
+import pydantic
 import pytest
 
 import onceward.cli
@@ -111,7 +112,6 @@ def test_nobody_writes_past_the_filter():
     [
         ["ls"],
         ["ls", "--json"],
-        ["stats"],
         ["show", f"n:{HOSTILE}"],
         ["show", f"o:{HOSTILE}", "--json"],
         ["show", f"no:{HOSTILE}"],
@@ -119,7 +119,6 @@ def test_nobody_writes_past_the_filter():
         ["clear", f"n:{HOSTILE}"],
         ["park", f"m:{HOSTILE}", "--reason", HOSTILE],
         ["ls", "--status", HOSTILE],
-        ["ls", "--limit", HOSTILE],
         ["ls", f"--{HOSTILE}"],
         ["doctor", "--queue", HOSTILE],
         ["redrive", HOSTILE, "--to", "q"],
@@ -129,11 +128,9 @@ def test_nobody_writes_past_the_filter():
 )
 def test_hostile_text_is_only_text(hostile, arguments):
     result = hostile.run(*arguments)
-    assert is_harmless(result.stdout)
-    assert is_harmless(result.stderr)
-    assert not any(
-        line.startswith("onceward: all is well") for line in (result.stdout.decode() + result.stderr).split("\n")
-    )
+    told = result.stdout.decode() + result.stderr
+    assert is_harmless(told)
+    assert not any(line.startswith("onceward: all is well") for line in told.split("\n"))
 
 
 def test_a_key_of_ls_can_be_pasted(hostile):
@@ -181,18 +178,13 @@ def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
 
 
 def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog):
-    import pydantic
-
     class Order(pydantic.BaseModel):
         card: int
 
-    def keyed(payload):
-        return payload[CARD]
-
     for key, annotation, body in (
-        ("order.card", Order, {"card": f"{CARD} x"}),
-        (keyed, dict, {"card": CARD}),
-        ("to_number(order.card)", dict, {"card": [CARD]}),
+        ("order.card", Order, json.dumps({"card": f"{CARD} x"})),
+        (lambda payload: payload[CARD], dict, json.dumps({"card": CARD})),
+        ("to_number(order.card)", dict, json.dumps({"card": [CARD]})),
         ("order.card", dict, f"{CARD}{{"),
     ):
 
@@ -200,8 +192,7 @@ def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog)
             raise AssertionError
 
         handler.__annotations__ = {"order": annotation}
-        text = body if isinstance(body, str) else json.dumps(body)
-        event = {"Records": [{"eventSource": "aws:sqs", "messageId": "m-1", "body": text}]}
+        event = {"Records": [{"eventSource": "aws:sqs", "messageId": "m-1", "body": body}]}
         answer = on_sqs(Once("memory:"), key=key, name="shop")(handler)(event, None)
         assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
     assert caplog.text.count("the record m-1 of aws:sqs: malformed:") == 4

@@ -197,26 +197,6 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_paused_past_its_lease_does_not_overwrite_its_successor(cli):
-    mark = cli.script("mark", 'echo "$1" >> begun; while test -e "hold$1"; do sleep .05; done; echo "by $PPID"')
-    (cli.folder / "hold0").touch()
-    run = ("pipe", "--key", "line.id", "--lease", "1", "--", mark, "{line.id}")
-    (cli.folder / "one").write_text('{"id":0}\n')
-    with (cli.folder / "one").open() as stdin:
-        paused = cli.start(*run, stdin=stdin)
-    until(lambda: cli.log("begun"))
-    paused.send_signal(signal.SIGSTOP)
-    (cli.folder / "hold0").unlink()
-    result = cli.run(*run, input=b'{"id":0}\n')
-    paused.send_signal(signal.SIGCONT)
-    out, err = paused.communicate(timeout=60)
-    assert result.stdout.startswith(b"by ")
-    assert paused.returncode == 1
-    assert out == b""
-    assert b"the claim was lost before it could record its result" in err
-    assert cli.run(*run, input=b'{"id":0}\n').stdout == result.stdout
-
-
 def is_alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as stat:

@@ -1,21 +1,15 @@
-"""A PgBouncer that is killed and started again while eight workers claim and complete through it."""
+"""Statements of pipelines through a PgBouncer, which gives each transaction another session."""
 
 import asyncio
 import collections
-import time
 
 import psycopg
 import pytest
 
-from faults.processes import PATIENCE, lines, workers
-from onceward import Once
-from onceward.core.record import COMPLETED
 from onceward.pipelines import load
 from onceward.pipelines.databases import Database, Statement
 from onceward.pipelines.pipeline import PipelineRun
 from servers.postgres import PgBouncer
-
-COUNT, LEASE = 200, 30.0
 
 
 @pytest.fixture
@@ -23,33 +17,6 @@ def bouncer(postgres15):
     made = PgBouncer(postgres15)
     yield made
     made.stop()
-
-
-@pytest.mark.nightly
-def test_a_pooler_that_restarts_loses_and_doubles_nothing(bouncer, postgres15, tmp_path):
-    log = tmp_path / "log"
-    log.touch()
-    schema = f"?schema=restarts_{bouncer.port}"
-    with workers("failover.py") as start:
-        running = [start(bouncer.url + schema, log, COUNT, LEASE) for _ in range(8)]
-        for effects in (20, 60, 100, 140):
-            end = time.monotonic() + 6 * PATIENCE  # each kill costs a lease or more
-            while log.read_text().count("effect") < effects:
-                assert time.monotonic() < end
-                time.sleep(0.005)
-            bouncer.kill()
-            time.sleep(0.1)
-            bouncer.start()
-        for process in running:
-            assert lines(process) == ["done"]
-    noted = [line.split() for line in log.read_text().splitlines()]
-    runs = collections.Counter(key for what, key, _ in noted if what == "effect")
-    assert set(runs.values()) == {1}
-    assert len(runs) > 0.9 * COUNT  # a reply that was lost can have made a claim, of which nobody knows
-    left = {record.key: record for record, _ in Once(postgres15.url + schema).ledger.records()}
-    for what, key, value in noted:
-        if what == "told":
-            assert (left[f"k:{key}"].status, left[f"k:{key}"].result) == (COMPLETED, f'"{value}"')
 
 
 def test_a_statement_of_a_pipeline_runs_in_whatever_session_the_pooler_gives(bouncer):

@@ -1,33 +1,8 @@
-"""Services, clients and a ledger that die or have wrong clocks, on a PostgreSQL server."""
-
-import pytest
+"""A service whose ledger dies, on a PostgreSQL server."""
 
 from servers.postgres import Postgres
 from waiting import until
-from web.services import PATIENCE, new_id, serving
-
-
-@pytest.fixture
-def ledger(postgres15, tmp_path):
-    schema = f"service_{new_id()}"
-    postgres15.sql(f"CREATE SCHEMA {schema}", database="test")
-    return f"{postgres15.url}?schema={schema}"
-
-
-@pytest.mark.nightly
-def test_clocks_that_are_an_hour_off_change_nothing(ledger, faketime):
-    with serving(ledger) as right, serving(ledger, under=faketime("+1h")) as ahead:
-        with serving(ledger, under=faketime("-1h")) as behind:
-            apis = [one.api for one in (right, ahead, behind)]
-            for number, winner in enumerate(apis):
-                key = f"k{number}"
-                claim = winner.claimed(key, lease=30)
-                others = [api for api in apis if api is not winner]
-                assert [api("claim", key=key, id=new_id()).problem for api in others] == ["busy", "busy"]
-                answers = [api("extend", **claim, lease=30) for api in apis]
-                assert all(25 < answer.body["lease"] <= 31 + PATIENCE for answer in answers)
-                assert others[0]("complete", **claim, result=number).status == 200
-                assert [api("claim", key=key, id=new_id()).body["result"] for api in apis] == [number] * 3
+from web.services import new_id, serving
 
 
 def test_a_ledger_that_dies_in_the_middle_is_waited_for():
