@@ -158,6 +158,18 @@ def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     run(main())
 
 
+def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
+    async def main():
+        client = Client(watch=lambda _: begun.set() if len(client.sent) == 3 else None)
+        await cancelled(guarded, begun, client)
+        while statuses(once) != [COMPLETED]:
+            await asyncio.sleep(0.01)
+        assert (await ask(guarded)).problem == "unavailable"
+
+    begun, guarded = asyncio.Event(), AsgiIdempotency(events, once)
+    run(main())
+
+
 def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -72,6 +72,13 @@ def test_a_method_in_small_letters_is_guarded_as_frameworks_capitalize_it(once):
     assert counter.runs == 1
 
 
+def test_under_wsgi_a_request_that_no_route_covers_passes_through_untouched(once):
+    guarded = WsgiIdempotency(lambda environ, start: environ, once, Rules(Route("/orders")))
+    for given in (wsgi.environ(REQUEST_METHOD="GET"), wsgi.environ(PATH_INFO="/other", key=None)):
+        assert guarded(given, None) is given
+        assert given["wsgi.input"].left == b"{}"
+
+
 @pytest.mark.parametrize("target", ["http://test/orders", "http://test//orders", "orders", "/orders"])
 @pytest.mark.parametrize("framework", ["quart", "litestar", "flask"])
 def test_a_whole_url_or_a_path_without_its_slash_does_not_go_round_guard(once, framework, target):
