@@ -23,7 +23,6 @@ _ELSEWHERE = (
     ("onceward.stores.contract", "NoIndex"),
     ("onceward.aws.sqs.queue", "QueueError"),
     ("onceward.consumers.broker", "BrokerError"),
-    ("onceward.stores.dynamodb.store", "StoreWarning"),
     ("onceward.errors", "OwnerUsed"),
 )
 

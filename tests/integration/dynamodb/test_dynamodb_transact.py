@@ -161,10 +161,10 @@ def test_a_refused_effect_leaves_the_claim_to_the_handler(once, money, balance):
     [
         ([{"Put": {"TableName": "t"}, "Delete": {"TableName": "t"}}], TypeError, "exactly one of"),
         ([{"Get": {"TableName": "t"}}], TypeError, "exactly one of"),
-        ([{"Put": {}}], ValueError, "TableName"),
+        ([{"Put": {}}], TypeError, "TableName"),
         ([{"Delete": {"TableName": "t", "Key": 5}}], TypeError, "typed values"),
         ([{"Put": {"TableName": "t"}}], TypeError, "typed values"),
-        ([{"Put": 5}], TypeError, "takes a dict"),
+        ([{"Put": 5}], TypeError, "give a dict"),
         ({"Put": {"TableName": "t"}}, TypeError, "give a list"),
         ([{"Put": {"TableName": "t", "Item": {}}}] * 100, ValueError, "at most 99"),
     ],

@@ -479,7 +479,7 @@ DEFECTS = (
     ),
     Defect(
         "DynamoDB's time is the worker's",
-        "stores/dynamodb/replies.py",
+        "stores/dynamodb/table.py",
         "(True, record, stamp if answer.date is None else max(stamp, answer.date))",
         "(True, record, __import__('time').time())",
         "integration/dynamodb/test_dynamodb_clock.py integration/dynamodb/test_dynamodb.py",

@@ -25,7 +25,6 @@ def open_table(
     *,
     region: str | None = None,
     endpoint: str | None = None,
-    client: object = None,
     preset: str | None = None,
     partition: str | None = None,
     sort: str | None = None,
@@ -41,8 +40,6 @@ def open_table(
         table: the table's name; ``onceward init`` creates it.
         region: the AWS region; default from AWS_REGION, AWS_DEFAULT_REGION or the profile.
         endpoint: a URL instead of the region's own, as for a test server.
-        client: a boto3 DynamoDB client for all requests, as for an HTTP proxy. Its settings and credentials replace region,
-            endpoint and timeout. It takes no ``blobs``.
         preset: "powertools": the table is, or was, one of Powertools (docs/how-to/migrate.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL, a ``+`` is
             a plus, and you write ``#`` as ``%23``: ``partition=pk=a+b%23{key}``.
@@ -61,8 +58,6 @@ def open_table(
     """
     if probe not in {None, "read"}:
         raise ValueError(f'probe={probe!r}: give "read", or leave it out')
-    if client is not None and blobs is not None:
-        raise ValueError("blobs= does not go with client=, which reaches DynamoDB alone")
     check_type("open_table(table)", table, str, "the table's name")
     if not table:
         raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
@@ -81,15 +76,9 @@ def open_table(
         from onceward.stores.dynamodb.powertools import Powertools
 
         layout = Powertools(partition or "id={key}", sort, names)
-    if client is None:
-        wires = opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None)
-    else:
-        from onceward.stores.dynamodb.sdk import through
-
-        wires = through(client, clock)
     return DynamoStore(
         table,
-        wires,
+        opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None),
         layout=layout,
         blobs=None if blobs is None else Blobs(blobs),
         probe=probe is not None,

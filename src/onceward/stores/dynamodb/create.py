@@ -4,7 +4,7 @@ Each step first looks for its part. An existing part is checked and left as it i
 if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, cast
 
@@ -12,7 +12,7 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb.indexes import MESSAGES
+from onceward.stores.dynamodb.finding import MESSAGES
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
@@ -25,9 +25,8 @@ SWITCHED_ON: Final = frozenset({"ENABLED", "ENABLING"})  # statuses of a TTL
 # Seconds before retrying a part that DynamoDB is busy with.
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of a table that is being made
-_MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
-_LIMIT: Final = "LimitExceeded"  # DynamoDB builds one index of a table at a time
-_CAPACITIES: Final = ("ReadCapacityUnits", "WriteCapacityUnits")
+# Answers that can mean that another process does the same. DynamoDB builds one index of a table at a time.
+_BUSY: Final = ("ResourceInUse", "Validation", "LimitExceeded")
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
@@ -43,31 +42,21 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
             refused. The message says which parts are done.
     """
     check_options(store.url, options, {"ttl"})
-    parts: list[Part] = []
+    parts = [(yield from _table(store))]
     steps: list[Callable[[], Steps[Part]]] = [
-        lambda: _table(store),
-        lambda: _indexed(store, parts),
+        lambda: _indexed(store, made=parts[0].made),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
     ]
     for step in steps:
         try:
-            part = yield from step()
+            parts.append((yield from step()))
         except StoreError as error:
-            if not parts:
-                raise
             done = " and ".join(part.what for part in parts)
             raise StoreError(f"{error}. Done so far: {done}", transient=error.transient) from error
-        parts.append(part)
     return parts
 
 
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------
-
-
-def index_of(layout: Layout) -> Body:
-    """Return the index of messages."""
-    keys = _schema([layout.shard, layout.names["due_at"]])
-    return {"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
 def table_of(table: str, layout: Layout) -> Body:
@@ -81,13 +70,19 @@ def table_of(table: str, layout: Layout) -> Body:
     }
 
 
+def index_of(layout: Layout) -> Body:
+    """Return the index of messages."""
+    keys = _schema([layout.shard, layout.names["due_at"]])
+    return {"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+
+
 def _attributes(layout: Layout) -> list[Body]:
     """Return the definitions of the attributes of the table's key and of its index's."""
     texts = [{"AttributeName": name, "AttributeType": "S"} for name in (*(p.name for p in layout.parts), layout.shard)]
     return [*texts, {"AttributeName": layout.names["due_at"], "AttributeType": "N"}]
 
 
-def _schema(names: Sequence[str]) -> list[Body]:
+def _schema(names: list[str]) -> list[Body]:
     return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(names, ("HASH", "RANGE"), strict=False)]
 
 
@@ -96,20 +91,27 @@ def expiry_of(layout: Layout) -> Body:
     return {"AttributeName": layout.expiry, "Enabled": True}
 
 
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+
 def _table(store: DynamoTable) -> Steps[Part]:
     described = yield from _described(store)
     made = False
     if described is None:
         body = table_of(store.requests.table, store.layout)
-        answer = yield from _asked(store, Call(DYNAMODB, "CreateTable", body), _IN_USE)
-        made = answer.status == 200  # if not, another process is making it
+        made = (yield from _asked(store, "CreateTable", body, "ResourceInUse")).status == 200
     for pause in _WAITS:
         status = None if described is None else str(described.get("TableStatus"))
         if described is not None and status == "ACTIVE":
-            _check_key(store, described)
-            return Part(
-                f"table {store.requests.table} ({_billing(described)}, key {written(keys_of(described))})", made
-            )
+            there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
+            if there != wanted:
+                raise StoreError(
+                    f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
+                    "another table, or say how records are stored in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing "
+                    "was changed"
+                )
+            billing = "on demand" if is_on_demand(described) else "provisioned capacity, left as it is"
+            return Part(f"table {store.requests.table} ({billing}, key {there})", made)
         # None: descriptions are eventually consistent and may not show a new table for a moment.
         if status not in {None, "CREATING", "UPDATING"}:
             raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
@@ -118,47 +120,31 @@ def _table(store: DynamoTable) -> Steps[Part]:
     raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
 
 
-def _described(store: DynamoTable) -> Steps[Document | None]:
-    """Return the table's description, or None when there is no such table."""
-    answer = yield from _asked(store, Call(DYNAMODB, "DescribeTable", {"TableName": store.requests.table}), _MISSING)
-    return None if answer.status != 200 else cast("Document", answer.body)["Table"]
-
-
-def _check_key(store: DynamoTable, described: Document) -> None:
-    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
-    if there != wanted:
-        raise StoreError(
-            f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
-            "another table, or say how records are stored in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing was changed"
-        )
-
-
-def _indexed(store: DynamoTable, parts: Sequence[Part]) -> Steps[Part]:
+def _indexed(store: DynamoTable, *, made: bool) -> Steps[Part]:
     """Make the index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
-    wanted = index_of(store.layout)
-    part, why = Part(f"index {MESSAGES}", parts[0].made), ""
+    wanted, part, why = index_of(store.layout), Part(f"index {MESSAGES}", made), ""
     for pause in _PAUSES:
-        described = yield from _described(store)
-        there = None if described is None else _index_in(described)
-        if there is not None:
-            if _by_kind(there) != _by_kind(wanted):
-                raise StoreError(
-                    f"ledger {store.url}: the table has an index {MESSAGES} with another key. Delete it, and run this again, or "
-                    "give the ledger another table. Nothing was changed"
-                )
-            return part
-        if described is not None:
-            create = dict(wanted)
+        described = (yield from _described(store)) or {}
+        for there in described.get("GlobalSecondaryIndexes") or ():
+            if there["IndexName"] == MESSAGES:
+                if _by_kind(there) != _by_kind(wanted):
+                    raise StoreError(
+                        f"ledger {store.url}: the table has an index {MESSAGES} with another key. Delete it, and run this again, "
+                        "or give the ledger another table. Nothing was changed"
+                    )
+                return part
+        if described:
             if not is_on_demand(described):
                 given = described["ProvisionedThroughput"]
-                create["ProvisionedThroughput"] = {name: given[name] for name in _CAPACITIES}
+                wanted["ProvisionedThroughput"] = {
+                    f"{kind}CapacityUnits": given[f"{kind}CapacityUnits"] for kind in ("Read", "Write")
+                }
             body = {
                 "TableName": store.requests.table,
                 "AttributeDefinitions": _attributes(store.layout),
-                "GlobalSecondaryIndexUpdates": [{"Create": create}],
+                "GlobalSecondaryIndexUpdates": [{"Create": wanted}],
             }
-            # Either refusal can mean that another process makes it.
-            answer = yield from _asked(store, Call(DYNAMODB, "UpdateTable", body), _IN_USE, _INVALID, _LIMIT)
+            answer = yield from _asked(store, "UpdateTable", body, *_BUSY)
             if answer.status == 200:
                 return part._replace(made=True)
             why = message_of(answer)
@@ -166,87 +152,79 @@ def _indexed(store: DynamoTable, parts: Sequence[Part]) -> Steps[Part]:
     raise StoreError(f"ledger {store.url}: index {MESSAGES} was not made ({why}); run this again later")
 
 
-def _billing(described: Document) -> str:
-    return "on demand" if is_on_demand(described) else "provisioned capacity, left as it is"
-
-
 def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     """Switch the TTL on. ``any_items`` says whether to do so in a table that has items."""
-    table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
-    update = Call(DYNAMODB, "UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
-    part = Part(f"TTL on {wanted['AttributeName']}", made=False)
-    why = ""
+    table, name, why = {"TableName": store.requests.table}, store.layout.expiry, ""
     for pause in _PAUSES:
-        answer = yield from _asked(store, Call(DYNAMODB, "DescribeTimeToLive", table), _MISSING)
+        answer = yield from _asked(store, "DescribeTimeToLive", table, "ResourceNotFound")
         told = cast("Document", answer.body).get("TimeToLiveDescription", {})
         status, attribute = told.get("TimeToLiveStatus"), told.get("AttributeName")
         if status in SWITCHED_ON:
-            if attribute != wanted["AttributeName"]:
+            if attribute != name:
                 field = "expiration" if store.layout.shared else "expires_at"  # Powertools' attributes have its names
                 raise StoreError(
-                    f"ledger {store.url}: the table's TTL is on {attribute}, and this ledger's records expire by "
-                    f"{wanted['AttributeName']}: give the ledger another table, or the URL name.{field}={attribute}. "
-                    "Its TTL was not changed"
+                    f"ledger {store.url}: the table's TTL is on {attribute}, and this ledger's records expire by {name}: give "
+                    f"the ledger another table, or the URL name.{field}={attribute}. Its TTL was not changed"
                 )
-            return part
+            return Part(f"TTL on {name}", made=False)
         if status == "DISABLED":
             if not any_items:
-                yield from _check_empty(store, str(wanted["AttributeName"]))
-            answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either can mean that another process does it
+                yield from _check_empty(store, table, name)
+            body = {**table, "TimeToLiveSpecification": expiry_of(store.layout)}
+            answer = yield from _asked(store, "UpdateTimeToLive", body, *_BUSY)
             if answer.status == 200:
-                return part._replace(made=True)
+                return Part(f"TTL on {name}", made=True)
         why = message_of(answer) or f"it is {status}"
         yield Sleep(pause)
     raise StoreError(
-        f"ledger {store.url}: {part.what} was not enabled ({why}). DynamoDB allows one change of it an hour: run this again "
+        f"ledger {store.url}: TTL on {name} was not enabled ({why}). DynamoDB allows one change of it an hour: run this again "
         "later. Until then expired records stay, and nothing else is different"
     )
 
 
-def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
-    look = Call(
-        DYNAMODB, "Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
-    )
-    found = cast("Document", (yield from _asked(store, look)).body)
+def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
+    look = {**table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
+    found = cast("Document", (yield from _asked(store, "Scan", look)).body)
     if found.get("Count") or found.get("LastEvaluatedKey"):
         raise StoreError(
-            f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {attribute}, DynamoDB "
-            f"would delete every item whose {attribute} is a time in the past, also those of other programs, so it "
+            f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {name}, DynamoDB "
+            f"would delete every item whose {name} is a time in the past, also those of other programs, so it "
             "was left off. If you want that, run `onceward init --ttl`. Otherwise the ledger "
             "works as it is, and `onceward purge` deletes its own expired records"
         )
 
 
-def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:
+def _asked(store: DynamoTable, action: str, body: Document, *expected: str) -> Steps[ServiceAnswer]:
     """Send a call and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
-    for pause in (*_PAUSES, None):
+    call = Call(DYNAMODB, action, body)
+    for pause in (*_PAUSES, 0.0):
         answer = yield from store.ask(call, gone=400)
         if answer.status == 200 or code_of(answer) in expected:
-            return answer
+            break
         error = store.failure(call, answer)
-        if pause is None or not error.transient:
+        if not pause or not error.transient:
             raise error
         yield Sleep(pause)
-    raise AssertionError("the last try has no pause")
+    return answer
 
 
 # --- what DynamoDB says about a table ----------------------------------------------------------------------------------
 
 
+def _described(store: DynamoTable) -> Steps[Document | None]:
+    """Return the table's description, or None when there is no such table."""
+    answer = yield from _asked(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
+    return None if answer.status != 200 else cast("Document", answer.body)["Table"]
+
+
 def keys_of(described: Document) -> Keys:
     """Return the key attributes, HASH first."""
     types = {one["AttributeName"]: one["AttributeType"] for one in described["AttributeDefinitions"]}
-    schema = sorted(described["KeySchema"], key=lambda one: str(one["KeyType"]))
-    return tuple((one["AttributeName"], types[one["AttributeName"]]) for one in schema)
+    return tuple((name, types[name]) for _, name in sorted(_by_kind(described).items()))
 
 
-def _index_in(described: Document) -> Document | None:
-    indexes: list[Document] = described.get("GlobalSecondaryIndexes") or []
-    return next((one for one in indexes if one["IndexName"] == MESSAGES), None)
-
-
-def _by_kind(index: Document) -> dict[str, str]:
-    return {one["KeyType"]: one["AttributeName"] for one in index["KeySchema"]}
+def _by_kind(described: Document) -> dict[str, str]:
+    return {one["KeyType"]: one["AttributeName"] for one in described["KeySchema"]}
 
 
 def written(keys: Keys) -> str:

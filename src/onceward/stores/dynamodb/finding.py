@@ -1,23 +1,31 @@
-"""Reading pages of records, by an index if one has them.
+"""Reading pages of records: messages that are due by their index, all else by reading the whole table.
 
-For all else DynamoDB reads the whole table, charges for it, and returns what a filter lets through, in its own order.
+The index has the items that have a shard: shards spread the writes over DynamoDB's partitions. A record has one while it has
+a ``due_at``. The index can be late, so it only hints at records: a consistent read of each follows.
+
+Of the table, DynamoDB charges for all that it reads, and returns what a filter lets through, in its own order.
 """
 
 import json
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.core.selections import ByKey, ChainOf, DueWithin, Selection
 from onceward.core.views import ANY
-from onceward.stores.contract import NoIndex, Page
-from onceward.stores.dynamodb.indexes import answers, due_in, messages
+from onceward.errors import StoreError
+from onceward.stores.contract import DamagedRecord, NoIndex, Page
 from onceward.stores.dynamodb.items import SHARDS, Item, Layout
-from onceward.stores.dynamodb.replies import page as page_of
-from onceward.stores.dynamodb.requests import Terms
+from onceward.stores.dynamodb.requests import DYNAMODB, Terms
 from onceward.stores.dynamodb.table import DynamoTable, resumed, token
+from onceward.stores.dynamodb.table import page as page_of
+from onceward.wire.calls import Call, ServiceAnswer
+from onceward.wire.codes import code_of, message_of
 
+MESSAGES: Final = "onceward_due"  # the index; its range is due_at
+_BUILDING: Final = "backfilling"  # in the answer of an index that DynamoDB still makes
 _SCANNED: Final = 1000  # items that one page looks at, at most
 _AHEAD: Final = 3600.0  # seconds: messages that are due later do not tell how long to wait
 
@@ -29,13 +37,13 @@ def select(store: DynamoTable, selection: Selection, after: str | None, limit: i
     return (yield from _scanned(store, selection, after, limit))
 
 
-class _Entry(NamedTuple):
-    """An entry of the index of messages."""
-
-    due_at: float
-    key: str
-    shard: int
-    place: Item
+def outbox(store: DynamoTable) -> Steps[None]:
+    """Check that the index of messages is there, or is being made (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    try:
+        yield from _entries(store, [None], 0.0, 1)
+    except NoIndex as error:
+        if _BUILDING not in str(error):
+            raise
 
 
 def _messages(store: DynamoTable, selection: DueWithin, after: str | None, limit: int) -> Steps[Page]:
@@ -44,25 +52,71 @@ def _messages(store: DynamoTable, selection: DueWithin, after: str | None, limit
     now = store.clock.earliest()
     most = now + selection.seconds
     starts: list[Item | None] = [None] * SHARDS if after is None else json.loads(after)
-    calls = [messages(store, n, most + _AHEAD, start, limit) for n, start in enumerate(starts)]
-    pages = [page_of(answer) for answer in (yield from answers(store, calls))]
-    entries = [
-        _Entry(due_in(store, item), store.layout.key_in(item), shard, item)
-        for shard, (items, _) in enumerate(pages)
-        for item in items
-    ]
-    entries.sort(key=lambda one: one[:2])
-    over = [one for one in entries if one.due_at <= most]
-    more = len(over) > limit or any(last and due_in(store, last) <= most for _, last in pages)
-    for one in over[:limit]:
-        starts[one.shard] = one.place
-    records, damaged = yield from store.hinted([one.key for one in over[:limit]])
-    # Somebody may send the others by now.
-    records = sorted((one for one in records if selection.means(one, now)), key=lambda one: (one.due_at, one.key))
-    following = json.dumps(starts, separators=(",", ":")) if more else None
-    return Page(
-        records, following, now, damaged, next((one.due_at - now for one in entries if one.due_at > most), None)
+    pages = yield from _entries(store, starts, most + _AHEAD, limit)
+    entries = sorted(
+        (
+            (_due_in(store, item), store.layout.key_in(item), shard, item)
+            for shard, (items, _) in enumerate(pages)
+            for item in items
+        ),
+        key=lambda entry: entry[:2],
     )
+    over = [entry for entry in entries if entry[0] <= most]
+    for _, _, shard, item in over[:limit]:
+        starts[shard] = item
+    more = len(over) > limit or any(last and _due_in(store, last) <= most for _, last in pages)
+    records, damaged = [], []
+    for found in (yield from store.look_many([key for _, key, _, _ in over[:limit]])).values():
+        if isinstance(found, DamagedRecord):
+            damaged.append(found.damaged)
+        elif isinstance(found, StoreError):
+            raise found
+        elif found.record is not None and selection.means(found.record, now):  # somebody may have sent it by now
+            records.append(found.record)
+    records.sort(key=lambda record: (record.due_at, record.key))
+    following = json.dumps(starts, separators=(",", ":")) if more else None
+    return Page(records, following, now, damaged, next((due_at - now for due_at, *_ in entries if due_at > most), None))
+
+
+def _entries(
+    store: DynamoTable, starts: Sequence[Item | None], until: float, limit: int
+) -> Steps[list[tuple[list[Item], Item | None]]]:
+    """Read the entries of the first shards that are due by a time, the longest due first. Raises NoIndex."""
+    layout, calls = store.layout, []
+    for shard, start in enumerate(starts):
+        terms = Terms()
+        of_shard = terms.compared(layout.shard, "=", layout.shard_text(shard))
+        keys = f"{of_shard} AND {terms.compared(layout.names['due_at'], '<=', until)}"
+        begin = {} if start is None else {"ExclusiveStartKey": start}
+        query = {"IndexName": MESSAGES, "Limit": limit, **terms.body(KeyConditionExpression=keys), **begin}
+        calls.append(Call(DYNAMODB, "Query", {**store.requests.common, **query}))
+    answers = yield from store.ask_many(tuple(calls))
+    return [page_of(_checked(store, call, answer)) for call, answer in zip(calls, answers, strict=True)]
+
+
+def _checked(store: DynamoTable, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
+    if isinstance(answer, StoreError):
+        raise answer
+    if answer.status == 200:
+        return answer
+    why = message_of(answer)
+    if _BUILDING in why:
+        raise NoIndex(
+            f"ledger {store.url}: DynamoDB still builds the index {MESSAGES} ({why}); ask again in some minutes"
+        )
+    if code_of(answer) != "Validation" or "index" not in why:
+        raise store.failure(call, answer)
+    raise NoIndex(
+        f"ledger {store.url}: the table has no index of messages ({why}). `onceward init --store '{store.url}'` makes it, and "
+        "leaves everything else as it is"
+    )
+
+
+def _due_in(store: DynamoTable, item: Item) -> float:
+    try:
+        return float(str(item[store.layout.names["due_at"]]["N"]))
+    except (LookupError, ValueError) as error:
+        raise StoreError(f"ledger {store.url}: an index has an item without due_at") from error
 
 
 def _scanned(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:

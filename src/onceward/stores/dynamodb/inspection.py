@@ -188,7 +188,7 @@ def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
         return cast("Document", answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
-    if code_of(answer) in _UNKNOWN or answer.status == 501:
+    if code_of(answer) in _UNKNOWN:
         raise Unanswered(f"the endpoint of {store.url} does not answer {action}, which AWS does and emulators may not")
     raise store.failure(call, answer)
 

@@ -6,23 +6,14 @@ does not read our records: without its ``status`` they are an error for it, and 
 """
 
 import base64
-import datetime as dt
-import decimal
-import gzip
 import hashlib
-import io
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
-from enum import Enum
 from functools import cache
-from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import unquote
-from uuid import UUID
 
 import jmespath
 from jmespath import Options
@@ -33,7 +24,6 @@ from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, check_apart
 
-LARGEST: Final = 64 * 1024 * 1024  # bytes of compressed data in an event once decompressed; Powertools has no limit
 _STATUSES: Final = {"INPROGRESS": IN_PROGRESS, "COMPLETED": COMPLETED}
 _WORDS: Final = {status: word for word, status in _STATUSES.items()}
 _OWNER: Final = "powertools"  # of their records; ours have random ones
@@ -149,68 +139,28 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
     """Return the hash that Powertools makes of an event, for the ``key=`` of a guard.
 
     Args:
-        data: the event, or what ``data_keyword_argument`` names.
-        event_key_jmespath: as in IdempotencyConfig, with the ``powertools_`` functions; "" is all of ``data``.
+        data: the event, or what ``data_keyword_argument`` names, as JSON values: of a model ``model_dump(mode="json")``, of
+            a data class ``asdict``, of a Powertools event its ``raw_event``.
+        event_key_jmespath: as in IdempotencyConfig, with ``powertools_json`` and ``powertools_base64``; "" is all of ``data``.
         hash_function: as in IdempotencyConfig.
 
     Raises:
-        KeyMissing: nothing was found in ``data`` (Powertools would raise, or run the function unprotected); or compressed
-            data takes more than 64 MiB.
-        TypeError: ``data`` has a value that Powertools cannot write as JSON.
+        KeyMissing: nothing was found in ``data`` (Powertools would raise, or run the function unprotected).
+        TypeError: ``data`` has a value that is not JSON's.
     """
-    found = _prepared(data)
-    if event_key_jmespath:
-        found = jmespath.search(event_key_jmespath, found, options=_options())
-    if _is_missing(found):
+    found = jmespath.search(event_key_jmespath, data, options=_options()) if event_key_jmespath else data
+    if isinstance(found, dict | tuple | list):  # as its persistence/base.py, is_missing_idempotency_key
+        parts = found.values() if isinstance(found, dict) else found
+        missing = all(part is None for part in parts)
+    else:
+        missing = not isinstance(found, int | float) and not found
+    if missing:
         raise KeyMissing(f"no data for a Powertools key ({event_key_jmespath or 'the whole event'}): check the event")
-    text = json.dumps(found, default=_written, sort_keys=True)
-    return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
-
-
-# --- as Powertools does it ----------------------------------------------------------------------------------------
-
-
-def _prepared(data: Any) -> object:
-    """Its base.py, ``_prepare_data``: data classes, models and event source data classes as dicts."""
-    if hasattr(data, "__dataclass_fields__"):
-        return asdict(data)
-    for name, options in (("model_dump", {"mode": "json"}), ("dict", {})):
-        method = getattr(data, name, None)
-        if callable(method):
-            return method(**options)
-    return getattr(data, "raw_event", data)
-
-
-def _is_missing(data: object) -> bool:
-    """Its persistence/base.py, ``is_missing_idempotency_key``."""
-    if isinstance(data, dict):
-        return all(part is None for part in data.values())
-    if isinstance(data, tuple | list):
-        return all(part is None for part in data)
-    return not isinstance(data, int | float) and not data
-
-
-def _written(value: Any) -> object:
-    """Its shared/json_encoder.py and persistence/base.py, ``_IdempotencyKeyEncoder``: what JSON has no type for."""
-    if isinstance(value, decimal.Decimal):
-        return math.nan if value.is_nan() else str(value)
-    if getattr(value, "model_dump", None):
-        return value.model_dump(mode="json")
-    if hasattr(value, "__dataclass_fields__"):
-        return asdict(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, UUID | PurePath):
-        return str(value)
-    raise TypeError(f"{type(value).__qualname__} is not a type that Powertools makes keys of")
+    return hashlib.new(hash_function, json.dumps(found, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
 def _options() -> "Options":
-    """Its jmespath_utils: the three functions for JMESPath expressions."""
-
     class PowertoolsFunctions(Functions):
         @signature({"types": ["string"]})
         def _func_powertools_json(self, value: str) -> object:
@@ -219,16 +169,5 @@ def _options() -> "Options":
         @signature({"types": ["string"]})
         def _func_powertools_base64(self, value: str) -> str:
             return base64.b64decode(value).decode()
-
-        @signature({"types": ["string"]})
-        def _func_powertools_base64_gzip(self, value: str) -> str:
-            with gzip.GzipFile(fileobj=io.BytesIO(base64.b64decode(value))) as file:
-                data = file.read(LARGEST + 1)
-            if len(data) > LARGEST:
-                raise KeyMissing(
-                    f"powertools_base64_gzip(): the data takes more than {LARGEST} bytes when it is decompressed, which no event "
-                    "of AWS does. Take the key from another field"
-                )
-            return data.decode()
 
     return Options(custom_functions=PowertoolsFunctions())

@@ -9,7 +9,7 @@ from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, number
 from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
-ALL_OLD: Final = "ALL_OLD"
+STATEMENTS: Final = 25  # of one BatchExecuteStatement: DynamoDB's own limit
 _NAME, _TEXT = '"', "'"  # the quotes of PartiQL
 Body = dict[str, Any]
 
@@ -63,7 +63,7 @@ class Requests:
         self.layout = layout
         self._metered: Body = {"ReturnConsumedCapacity": "TOTAL"} if metered else {}
         self.common: Body = {"TableName": table, **self._metered}
-        self._plain: Body = {"TableName": table, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
+        self._plain: Body = {"TableName": table, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
         self._refusing = {**self._plain, **self._metered}
         self._absent: Body = {
             "ConditionExpression": "attribute_not_exists(#k)",
@@ -125,14 +125,6 @@ class Requests:
         """Read one item."""
         return Call(DYNAMODB, "GetItem", {**self.common, "Key": self.layout.key(key), "ConsistentRead": consistent})
 
-    def get_many(self, keys: Sequence[Item]) -> Call:
-        """Read up to 100 items."""
-        return Call(
-            DYNAMODB,
-            "BatchGetItem",
-            {**self._metered, "RequestItems": {self.table: {"Keys": keys, "ConsistentRead": True}}},
-        )
-
     def scan(self, start: Item | None, limit: int | None, terms: Terms) -> Call:
         """Read a page of the items that meet some terms."""
         body = {**self.common, **terms.body()}
@@ -167,9 +159,19 @@ class Requests:
         values = {before[name]: was for name, was in seen.items() if was is not None}
         return {**body, "ExpressionAttributeValues": values} if values else body
 
-    def statements(self, statements: Sequence[Body]) -> Call:
-        """Run up to 25 conditional writes. Each succeeds or fails alone."""
-        return Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": statements})
+    def statements(self, all_of_them: Sequence[Body]) -> tuple[Call, ...]:
+        """Run statements that all write, or all read. Each succeeds or fails alone."""
+        return tuple(
+            Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": all_of_them[at : at + STATEMENTS]})
+            for at in range(0, len(all_of_them), STATEMENTS)
+        )
+
+    def reading(self, key: str) -> Body:
+        """Return the statement that reads an item."""
+        where = self.layout.key(key)
+        terms = " AND ".join(f"{_name(name)} = ?" for name in where)
+        statement = f"SELECT * FROM {_name(self.table)} WHERE {terms}"
+        return {"Statement": statement, "Parameters": list(where.values()), "ConsistentRead": True}
 
     def inserting(self, item: Item) -> Body:
         """Return the statement that writes an item if its key is absent."""

@@ -4,8 +4,8 @@ A refused write returns the item that caused it, so a duplicate costs one reques
 that the server's clock may show and judged by the earliest (``clock.py``).
 
 Of many writes, ``BatchExecuteStatement`` takes 25 and answers each separately. It says which writes were refused, but not which
-records caused that: one ``BatchGetItem`` reads those. A write with a transient error is sent again alone. Without the right to use
-PartiQL, single writes are sent in parallel.
+records caused that: another one reads those. A write with another error is sent again alone. Without the right to use PartiQL,
+single writes are sent in parallel.
 """
 
 import math
@@ -24,24 +24,13 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
 from onceward.stores.dynamodb import blobs as results
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
-from onceward.stores.dynamodb.replies import DENIED, REFUSED, member, members, page, won
-from onceward.stores.dynamodb.table import DynamoTable, resumed, token
+from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
 from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of, short
+from onceward.wire.codes import code_of
 from onceward.wire.wires import Wires
 
-STATEMENTS: Final = 25  # of one BatchExecuteStatement: DynamoDB's own limit
 _LOST: Final = frozenset({REFUSED, "DuplicateItem"})
 Wanted = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
-
-
-class StoreWarning(UserWarning):
-    """A store works, but not as well as it could.
-
-    Cause: The role may not run PartiQL statements, so DynamoDB takes the writes of a batch one by one.
-
-    Fix: Allow ``dynamodb:PartiQLInsert`` and ``dynamodb:PartiQLUpdate``, as the policies of ``onceward init --print`` do.
-    """
 
 
 # Writes as they were stamped, when, the calls that they were sent with, and the answers to these
@@ -64,7 +53,7 @@ class DynamoStore(DynamoTable, Polled):
         "document": "onceward.stores.dynamodb.template:document",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
-        "outbox": "onceward.stores.dynamodb.indexes:outbox",
+        "outbox": "onceward.stores.dynamodb.finding:outbox",
         "provision": "onceward.stores.dynamodb.create:provision",
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
@@ -120,15 +109,12 @@ class DynamoStore(DynamoTable, Polled):
         start = None if after is None else resumed(after)
         terms = self.requests.having("")
         terms.add(terms.compared(self.layout.expiry, "<=", float(math.floor(self.clock.earliest()))))
-        items, last = page((yield from self.ask(self.requests.scan(start, None, terms))))
-        if len(items) > limit:
-            items = items[:limit]
-            last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
+        items, last = page((yield from self.ask(self.requests.scan(start, limit, terms))))
         gone = 0
         records, damaged = self.sorted_out(items)
         # A newer version may still need others.
         calls = tuple(self.requests.delete(record) for record in records if is_known(record))
-        for one, deleted in zip(calls, (yield from self.ask_many(calls)) if calls else (), strict=True):
+        for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
             try:
                 gone += (yield from self.reply(one, deleted, None, 0.0)).won
             except DamagedRecord as error:  # it was damaged since it was read
@@ -228,75 +214,56 @@ class DynamoStore(DynamoTable, Polled):
 
     # --- many keys ------------------------------------------------------------------------------------------------
 
-    def write_many(self, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
-        """Make each write independently. Return the replies in the same order, with an error for each that failed."""
-        replies: dict[int, Answered] = {}
-        todo = dict(enumerate(wanted))
-        while todo:
-            # A request can contain a key once, so a key's second write waits for the first one's answer.
-            first: dict[str, int] = {}
-            for number, (write, _) in todo.items():
-                first.setdefault(write.key, number)
-            replies |= yield from self._write_once({number: todo.pop(number) for number in first.values()})
-        return [replies[number] for number in range(len(wanted))]
+    def write_many(self, wanted: Sequence[Wanted], *, alone: bool = False) -> Steps[list[Answered]]:
+        """Make each write independently. Return the replies in the same order, with an error for each that failed.
 
-    def _write_once(self, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
-        """Make writes of different keys."""
-        these = list(wanted.values())
-        if len(these) == 1 or not self.may_batch:
-            return (yield from self._singly(wanted))
-        records, now, calls, answers = yield from self.sent(these, partial(self._statements, these))
-        codes = [code for call, answer in zip(calls, answers, strict=True) for code in _codes(call, answer)]
-        if DENIED in codes:
-            self.may_batch = False
+        ``alone``: with a request for each, in parallel.
+        """
+        alone = alone or len(wanted) == 1 or not self.may_batch
+        records, now, calls, sent = yield from self.sent(wanted, partial(self._calls, wanted, alone))
+        replies: list[Answered | None] = []
+        lost: dict[int, str] = {}
+        for call, answers in zip(calls, sent, strict=True):
+            for answer in [answers] if alone else apart(call, answers):
+                record, inserted = records[len(replies)], wanted[len(replies)][1] is None
+                reply: Answered | None = None
+                if isinstance(answer, StoreError):  # the callers' steps retry it
+                    reply = answer
+                elif answer.status == 200:
+                    reply = won(record, answer, now)
+                elif alone:
+                    reply = yield from self._refused(call, answer, record, inserted=inserted)
+                elif (code := code_of(answer)) in _LOST:
+                    lost[len(replies)] = record.key
+                elif code == DENIED:
+                    self.may_batch = False
+                replies.append(reply)
+        if not self.may_batch and not alone:
             warnings.warn(
                 f"ledger {self.url}: these credentials may not write in batches, so single writes are sent instead. Allow "
-                "dynamodb:PartiQLInsert and dynamodb:PartiQLUpdate on the table",
-                StoreWarning,
+                "dynamodb:PartiQLInsert, PartiQLUpdate and PartiQLSelect on the table",
                 stacklevel=2,
             )
-        replies: dict[int, Answered] = {}
-        lost: dict[int, str] = {}
-        for place, (number, code) in enumerate(zip(wanted, codes, strict=True)):
-            answer = answers[place // STATEMENTS]
-            if isinstance(answer, StoreError):
-                replies[number] = answer  # alone, each would wait as long; the callers' steps retry
-            elif not code:
-                replies[number] = won(records[place], answer, now)
-            elif code in _LOST:
-                lost[number] = records[place].key
+        found = (yield from self.look_many(list(lost.values()))) if lost else {}
+        others = [number for number, reply in enumerate(replies) if reply is None and number not in lost]
+        again = (yield from self.write_many([wanted[number] for number in others], alone=True)) if others else []
+        told = {number: found[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
+        return [told[number] if reply is None else reply for number, reply in enumerate(replies)]
+
+    def _refused(self, call: Call, answer: ServiceAnswer, record: Record, *, inserted: bool) -> Steps[Answered]:
         try:
-            found = yield from self.look_many(list(lost.values()))
-            replies |= {number: found[key] for number, key in lost.items()}
-        except StoreError as error:  # single writes tell, too, if the reading is not allowed
-            replies |= dict.fromkeys(lost, error) if error.transient else {}
-        if again := {number: one for number, one in wanted.items() if number not in replies}:
-            replies |= yield from self._singly(again)
-        return replies
+            return (yield from self.reply(call, answer, record, 0.0, inserted=inserted))
+        except StoreError as error:
+            return error
 
-    def _statements(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+    def _calls(self, wanted: Sequence[Wanted], alone: bool, items: list[Item]) -> tuple[Call, ...]:
         made = self.requests
-        statements = [
-            made.inserting(item) if seen is None else made.swapping(item, seen)
-            for (_, seen), item in zip(wanted, items, strict=True)
-        ]
-        starts = range(0, len(statements), STATEMENTS)
-        return tuple(made.statements(statements[start : start + STATEMENTS]) for start in starts)
-
-    def _puts(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
-        return tuple(self.requests.write(item, seen) for (_, seen), item in zip(wanted, items, strict=True))
-
-    def _singly(self, todo: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
-        """Make each write with its own request, in parallel. The callers' steps retry transient errors."""
-        these = list(todo.values())
-        records, now, calls, answers = yield from self.sent(these, partial(self._puts, these))
-        replies: dict[int, Answered] = {}
-        for (number, (_, seen)), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
-            try:
-                replies[number] = yield from self.reply(call, answer, record, now, inserted=seen is None)
-            except StoreError as error:
-                replies[number] = error
-        return replies
+        pairs = [(item, seen) for (_, seen), item in zip(wanted, items, strict=True)]
+        if alone:
+            return tuple(made.write(*pair) for pair in pairs)
+        return made.statements(
+            [made.inserting(item) if seen is None else made.swapping(item, seen) for item, seen in pairs]
+        )
 
 
 def whole(record: Record) -> Record:
@@ -305,22 +272,3 @@ def whole(record: Record) -> Record:
         return record
     fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
     return tuple.__new__(Record, fields)
-
-
-def _codes(call: Call, answer: ServiceAnswer | StoreError) -> list[str]:
-    """Return for each statement "" if it was made, else the short code of its error."""
-    count = len(cast("list[object]", call.body["Statements"]))
-    if isinstance(answer, StoreError):
-        return ["no answer"] * count
-    if answer.status != 200:
-        return [code_of(answer)] * count
-    try:
-        responses = members(answer, "Responses", count)
-    except StoreError:
-        return ["no sense"] * count
-    return [_code(response["Error"]) if "Error" in response else "" for response in responses]
-
-
-def _code(error: object) -> str:
-    code = error.get("Code") if isinstance(error, Mapping) else None
-    return short(str(code or "")) or "no code"

@@ -1,29 +1,38 @@
-"""A table in DynamoDB: sends calls, handles the answers' times and errors, and reads records."""
+"""A table in DynamoDB: sends calls, reads records, and handles the answers' times and errors (``wire/codes.py``)."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered
-from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.dynamodb import blobs, replies
+from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import Item, Layout, reason
-from onceward.stores.dynamodb.replies import member, name_of, read_in, units
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import code_of
+from onceward.wire.codes import FIXES, code_of, message_of, passes
 from onceward.wire.wires import Wires
 
-_KEYS: Final = 100  # of one BatchGetItem: DynamoDB's own limit
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4)  # seconds before unread keys are requested again
+REFUSED = "ConditionalCheckFailed"
+CANCELED = "TransactionCanceled"
+DENIED = "AccessDenied"
+
+_FIXES = {
+    **FIXES,
+    "AccessDenied": "allow {action} on the table in the IAM policy of these credentials",
+    "ItemCollectionSizeLimitExceeded": "an item collection with local indexes may hold 10 GB: use a table without them",
+    "ResourceNotFound": "there is no such table in this region: create it with `onceward init --store '{url}'`, or check the "
+    "table's name and the region",
+    "Validation": "check that the table's key is the one given here ({keys}), of type S",
+    "NoSuchBucket": "there is no such bucket: check blobs= and the region",
+}
 
 
 class DynamoTable(Observed):
@@ -81,15 +90,8 @@ class DynamoTable(Observed):
 
     def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
         """Send calls in parallel. Return their answers, refusals included, or an error for each without an answer."""
-        got: Sequence[object]
-        if len(calls) > 1:
-            got = cast("list[object]", (yield Many(calls)))
-        else:
-            try:
-                got = [(yield calls[0])]
-            except StoreError as error:
-                got = [error]
         answers: list[ServiceAnswer | StoreError] = []
+        got = cast("list[object]", (yield Many(calls))) if calls else []
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, StoreError):
                 answers.append(answer)
@@ -112,8 +114,19 @@ class DynamoTable(Observed):
             answer = cast("ServiceAnswer", (yield call))
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
-        """Return the error that an answer is."""
-        return replies.failure(call, answer, url=self.url, keys=" and ".join(part.name for part in self.layout.parts))
+        """Return the error that an answer is. It names the table, the action and, if known, the fix."""
+        code, message, action, transient = code_of(answer), message_of(answer), name_of(call), passes(answer)
+        # In a transaction any write on any table can be the cause; the message says which.
+        fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
+        if fix and ("hashkey" in message or "rangekey" in message):
+            fix = "a key may have 2048 bytes, or 1024 where it is the sort key: give the guard a shorter name"
+        elif fix and "size has exceeded" in message:
+            fix = (
+                "an item may have 400 KB: lower max_result, or keep large results in S3 with blobs='s3://bucket/prefix'"
+            )
+        keys = " and ".join(part.name for part in self.layout.parts)
+        advice = f": {fix.format(action=action, url=self.url, keys=keys)}" if fix else ""
+        return StoreError(f"ledger {self.url}: {action} was refused, {code} ({message}){advice}", transient=transient)
 
     def learn_time(self) -> Steps[None]:
         """Read any key, so that the answer shows the time."""
@@ -164,50 +177,29 @@ class DynamoTable(Observed):
 
     def look(self, key: str, *, consistent: bool) -> Steps[Reply]:
         """Read one record."""
-        answer = yield from self.ask(self.requests.get(key, consistent=consistent))
-        item = member(answer, "Item")
-        return Reply(False, self.read(item) if item else None, self.clock.earliest())
+        call = self.requests.get(key, consistent=consistent)
+        return self._looked(call, (yield from self.ask(call)))
 
     def look_many(self, keys: Sequence[str]) -> Steps[dict[str, Answered]]:
-        """Read records consistently: None for one that is gone, an error for one that cannot be read.
-
-        Raises:
-            StoreError: the request was refused, or there is no answer, or one that makes no sense.
-        """
+        """Read records consistently: None for one that is gone, an error for one that could not be read."""
         found: dict[str, Answered] = {}
-        todo, pauses = list(keys), iter(_PAUSES)
-        while todo:
-            asked = todo[:_KEYS]
-            answer = yield from self.ask(self.requests.get_many([self.layout.key(key) for key in asked]))
-            items, unread = read_in(answer, self.requests.table)
-            left = set(map(self.layout.key_in, unread))
-            records, damaged = self.sorted_out(items)
-            read: dict[str, Record] = {record.key: record for record in records}
-            now = self.clock.earliest()
-            found |= {key: Reply(False, read.get(key), now) for key in asked if key not in left}
-            found |= {one.key: self._damaged(one) for one in damaged}
-            if left >= set(asked) and (pause := next(pauses, None)) is not None:
-                yield jittered(pause)
-            elif left >= set(asked):
-                throttled = StoreError(f"ledger {self.url}: dynamodb:BatchGetItem was throttled", transient=True)
-                return found | dict.fromkeys(todo, throttled)
-            todo = [key for key in asked if key in left] + todo[_KEYS:]
+        calls = self.requests.statements([self.requests.reading(key) for key in keys])
+        answers = yield from self.ask_many(calls)
+        each = [(call, one) for call, answer in zip(calls, answers, strict=True) for one in apart(call, answer)]
+        for key, (call, answer) in zip(keys, each, strict=True):
+            try:
+                found[key] = self._looked(call, answer)
+            except StoreError as error:
+                found[key] = error
         return found
 
-    def hinted(self, keys: Sequence[str]) -> Steps[tuple[list[Record], list[Damaged]]]:
-        """Read the records that an index has hinted at, which may be late. Leave out those that are gone."""
-        found = yield from self.look_many(keys)
-        records: list[Record] = []
-        damaged: list[Damaged] = []
-        for key in keys:
-            reply = found[key]
-            if isinstance(reply, DamagedRecord):
-                damaged.append(reply.damaged)
-            elif isinstance(reply, StoreError):
-                raise reply
-            elif reply.record is not None:
-                records.append(reply.record)
-        return records, damaged
+    def _looked(self, call: Call, answer: ServiceAnswer | StoreError) -> Reply:
+        if isinstance(answer, StoreError):
+            raise answer
+        if answer.status != 200:
+            raise self.failure(call, answer)
+        item = member(answer, "Item")
+        return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
 
 def token(last: Item | None) -> str | None:
@@ -226,3 +218,85 @@ def resumed(after: str) -> Item:
             f"{after!r} is not the place where an earlier page of this ledger ended: begin again without it"
         )
     return key
+
+
+# --- what answers hold ----------------------------------------------------------------------------------------------
+
+
+def won(record: Record | None, answer: ServiceAnswer, stamp: float) -> Reply:
+    """Return the reply to a write that was made and stamped with ``stamp``, the latest time possible.
+
+    So the lease counts from before the request was sent. If our estimate of the server's time was too old, as after a
+    freeze, the answer's time counts. The request may have taken any part of the time between.
+    """
+    return tuple.__new__(Reply, (True, record, stamp if answer.date is None else max(stamp, answer.date)))
+
+
+def page(answer: ServiceAnswer) -> tuple[list[Item], Item | None]:
+    """Return the items of a scan's page, and where the next page starts."""
+    items = _body(answer).get("Items", [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise _shapeless("Items")
+    return items, member(answer, "LastEvaluatedKey")
+
+
+def member(answer: ServiceAnswer, name: str) -> Item | None:
+    """Return an answer's member, which is an item or a key, or None if there is none.
+
+    Raises:
+        StoreError: it is something else. Transient: such an answer counts as lost.
+    """
+    found = _body(answer).get(name)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise _shapeless(name)
+    return found or None
+
+
+def apart(call: Call, answer: ServiceAnswer | StoreError) -> list[ServiceAnswer | StoreError]:
+    """Return what a batch has answered to each of its statements."""
+    count = len(call.body["Statements"])  # type: ignore[arg-type]  # a list
+    if isinstance(answer, StoreError) or answer.status != 200:
+        return [answer] * count
+    found = answer.body.get("Responses") if isinstance(answer.body, Mapping) else None
+    if not isinstance(found, list) or len(found) != count or not all(isinstance(one, dict) for one in found):
+        return [answer._replace(status=500, body={"__type": "no sense"})] * count
+    return [_member(answer, one) for one in found]
+
+
+def _member(answer: ServiceAnswer, response: Mapping[str, Any]) -> ServiceAnswer:
+    if "Error" not in response:
+        return ServiceAnswer(200, response, *answer[2:])
+    error = response["Error"] if isinstance(response["Error"], Mapping) else {}
+    return answer._replace(status=400, body={"__type": error.get("Code") or "no code", "message": error.get("Message")})
+
+
+def _body(answer: ServiceAnswer) -> Mapping[str, object]:
+    if not isinstance(answer.body, Mapping):
+        raise _shapeless("members")
+    return answer.body
+
+
+def _shapeless(name: str) -> StoreError:
+    return StoreError(f"an answer of DynamoDB makes no sense: its {name} do not fit the request", transient=True)
+
+
+def units(answer: ServiceAnswer) -> float | None:
+    """Return the capacity units that a request consumed, summed over tables; None if the answer does not say."""
+    body = answer.body
+    told = body.get("ConsumedCapacity") if isinstance(body, Mapping) else None
+    if told is None:
+        return None
+    return sum(float(one["CapacityUnits"]) for one in (told if isinstance(told, list) else [told]))
+
+
+def name_of(call: Call | ObjectCall) -> str:
+    """Return what a call does, as IAM names it."""
+    return f"dynamodb:{call.action}" if isinstance(call, Call) else f"s3:{call.method.title()}Object"
+
+
+def reasons_of(answer: ServiceAnswer) -> list[Mapping[str, object]]:
+    """Return why a transaction was cancelled, one reason for each of its writes."""
+    body = cast("Mapping[str, object]", answer.body)
+    return cast("list[Mapping[str, object]]", body.get("CancellationReasons") or [])

@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 from onceward.stores.capabilities import TableWanted, check_options
 from onceward.stores.dynamodb.create import expiry_of, table_of
-from onceward.stores.dynamodb.indexes import MESSAGES
+from onceward.stores.dynamodb.finding import MESSAGES
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
 
 # A conditional write needs only the write's right, and TransactWriteItems the rights of its members (docs.aws.amazon.com,
 # "DynamoDB API permissions" and "IAM and transactions").
 # Handlers and operators also query the index of messages.
-HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate")
+HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "PartiQLInsert", "PartiQLUpdate", "PartiQLSelect")
 OPERATOR: Final = (
-    *("GetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchGetItem", "PartiQLUpdate", "Scan"),
+    *("GetItem", "PutItem", "UpdateItem", "DeleteItem", "PartiQLUpdate", "PartiQLSelect", "Scan"),
     *("DescribeTable", "DescribeTimeToLive"),
 )
 LEDGER: Final = "Ledger"  # the table's name in the document

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb.items import Item
-from onceward.stores.dynamodb.replies import CANCELED, REFUSED, name_of, reasons_of, won
 from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.table import CANCELED, REFUSED, name_of, reasons_of, won
 from onceward.wire.calls import Call
 from onceward.wire.codes import PASSING, code_of, short
 
@@ -25,35 +25,29 @@ def committing(store: DynamoStore, effects: Sequence[object]) -> Commit:
 
     Raises:
         TypeError: a write is not a dict of one of Put, Update, Delete and ConditionCheck.
-        ValueError: there are too many, or one names no table.
+        ValueError: there are too many.
     """
-    return partial(transact, store, [_checked(number, one) for number, one in enumerate(_few(effects))])
-
-
-def _few(effects: Sequence[object]) -> Sequence[object]:
     if isinstance(effects, Mapping | str) or not isinstance(effects, Sequence):
         raise TypeError(
             f"writes={effects!r}: give a list of writes, as in [{{'Put': {{'TableName': ..., 'Item': ...}}}}]"
         )
     if len(effects) > MOST:
         raise ValueError(f"{len(effects)} writes: DynamoDB commits at most {MOST} of them together with the record")
-    return effects
+    return partial(transact, store, [_checked(number, one) for number, one in enumerate(effects)])
 
 
 def _checked(number: int, effect: object) -> TransactItem:
-    if not isinstance(effect, Mapping) or len(effect) != 1 or next(iter(effect)) not in KINDS:
-        raise TypeError(f"writes[{number}]: give a dict with exactly one of {', '.join(KINDS)}, as boto3 takes it")
-    ((kind, body),) = effect.items()
-    if not isinstance(body, Mapping):
-        raise TypeError(f"writes[{number}]: {kind} takes a dict, as boto3's transact_write_items does")
-    if not body.get("TableName"):
-        raise ValueError(f"writes[{number}]: {kind} has no TableName")
-    if not isinstance(body.get("Item", body.get("Key")), Mapping):
+    kind: Any
+    body: Any
+    kind, body = next(iter(effect.items()), ("", None)) if isinstance(effect, Mapping) else ("", None)
+    place = body.get("Item", body.get("Key")) if isinstance(body, Mapping) and body.get("TableName") else None
+    if kind not in KINDS or len(cast("TransactItem", effect)) != 1 or not isinstance(place, Mapping):
         raise TypeError(
-            f"writes[{number}]: {kind} takes {'an Item' if kind == 'Put' else 'a Key'}, a dict of typed values"
+            f"writes[{number}]: give a dict with exactly one of {', '.join(KINDS)}, as boto3's transact_write_items takes it, with a "
+            "TableName, and the Item or Key as typed values"
         )
-    if "ConditionExpression" in body and "ReturnValuesOnConditionCheckFailure" not in body:
-        body = {**body, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    if "ConditionExpression" in body:
+        body = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD", **body}
     return {kind: body}
 
 
