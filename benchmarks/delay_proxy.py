@@ -25,7 +25,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import NamedTuple
 
-READS = ("GetItem", "BatchGetItem", "Query", "Scan")
+READS = ("GetItem", "PartiQLSelect", "Query", "Scan")
 REFUSED_WRITE = 1.0  # write units of a refused conditional write of an item below 1 KB
 
 
@@ -90,7 +90,8 @@ class Counter:
     def asking(self, pair: Pair, request: bytes) -> bytes:
         """Return the request with ``ReturnConsumedCapacity`` in it; the test server checks no signatures."""
         head, _, content = request.partition(b"\r\n\r\n")
-        pair.action = header(head, b"x-amz-target").rpartition(b".")[2].decode()
+        action = header(head, b"x-amz-target").rpartition(b".")[2].decode()
+        pair.action = "PartiQLSelect" if b'"SELECT * FROM' in content else action
         body = json.dumps(json.loads(content) | {"ReturnConsumedCapacity": "TOTAL"}).encode()
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length:")]
         return b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body])

@@ -106,12 +106,10 @@ class DynamoTable(Observed):
 
     def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
         """Learn an answer's time. If its signature was refused and may now be accepted, send the call once more."""
-        while True:
-            (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
-            if not again or not self.may_renew(answer):
-                return answer
-            again = False
-            answer = cast("ServiceAnswer", (yield call))
+        (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
+        if again and self.may_renew(answer):
+            return (yield from self.heard(call, cast("ServiceAnswer", (yield call)), again=False))
+        return answer
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
         """Return the error that an answer is. It names the table, the action and, if known, the fix."""
