@@ -214,11 +214,22 @@ class DynamoStore(DynamoTable, Polled):
 
     # --- many keys ------------------------------------------------------------------------------------------------
 
-    def write_many(self, wanted: Sequence[Wanted], *, alone: bool = False) -> Steps[list[Answered]]:
-        """Make each write independently. Return the replies in the same order, with an error for each that failed.
+    def write_many(self, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+        """Make each write independently. Return the replies in the same order, with an error for each that failed."""
+        # A request can contain a key once, so a key's second write waits for the first one's answer.
+        first: dict[str, int] = {}
+        for number, (write, _) in enumerate(wanted):
+            first.setdefault(write.key, number)
+        made = yield from self._write_once([wanted[number] for number in first.values()])
+        if len(made) == len(wanted):
+            return made
+        replies = dict(zip(first.values(), made, strict=True))
+        later = [number for number in range(len(wanted)) if number not in replies]
+        replies |= zip(later, (yield from self.write_many([wanted[number] for number in later])), strict=True)
+        return [replies[number] for number in range(len(wanted))]
 
-        ``alone``: with a request for each, in parallel.
-        """
+    def _write_once(self, wanted: Sequence[Wanted], *, alone: bool = False) -> Steps[list[Answered]]:
+        """Make writes of different keys. ``alone``: with a request for each, in parallel."""
         alone = alone or len(wanted) == 1 or not self.may_batch
         records, now, calls, sent = yield from self.sent(wanted, partial(self._calls, wanted, alone))
         replies: list[Answered | None] = []
@@ -246,7 +257,7 @@ class DynamoStore(DynamoTable, Polled):
             )
         found = (yield from self.look_many(list(lost.values()))) if lost else {}
         others = [number for number, reply in enumerate(replies) if reply is None and number not in lost]
-        again = (yield from self.write_many([wanted[number] for number in others], alone=True)) if others else []
+        again = (yield from self._write_once([wanted[number] for number in others], alone=True)) if others else []
         told = {number: found[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
         return [told[number] if reply is None else reply for number, reply in enumerate(replies)]
 
