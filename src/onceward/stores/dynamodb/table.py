@@ -20,9 +20,7 @@ from onceward.wire.clock import ServerClock
 from onceward.wire.codes import FIXES, code_of, message_of, passes
 from onceward.wire.wires import Wires
 
-REFUSED = "ConditionalCheckFailed"
-CANCELED = "TransactionCanceled"
-DENIED = "AccessDenied"
+REFUSED, CANCELED, DENIED = "ConditionalCheckFailed", "TransactionCanceled", "AccessDenied"
 
 _FIXES = {
     **FIXES,
@@ -91,7 +89,14 @@ class DynamoTable(Observed):
     def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
         """Send calls in parallel. Return their answers, refusals included, or an error for each without an answer."""
         answers: list[ServiceAnswer | StoreError] = []
-        got = cast("list[object]", (yield Many(calls))) if calls else []
+        got: Sequence[object] = ()
+        try:
+            if len(calls) > 1:
+                got = cast("list[object]", (yield Many(calls)))
+            elif calls:
+                got = [(yield calls[0])]
+        except StoreError as error:
+            got = [error] * len(calls)
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, StoreError):
                 answers.append(answer)
@@ -218,9 +223,6 @@ def resumed(after: str) -> Item:
     return key
 
 
-# --- what answers hold ----------------------------------------------------------------------------------------------
-
-
 def won(record: Record | None, answer: ServiceAnswer, stamp: float) -> Reply:
     """Return the reply to a write that was made and stamped with ``stamp``, the latest time possible.
 
@@ -245,9 +247,7 @@ def member(answer: ServiceAnswer, name: str) -> Item | None:
         StoreError: it is something else. Transient: such an answer counts as lost.
     """
     found = _body(answer).get(name)
-    if found is None:
-        return None
-    if not isinstance(found, dict):
+    if found is not None and not isinstance(found, dict):
         raise _shapeless(name)
     return found or None
 
