@@ -231,7 +231,7 @@ ACTIONS: Final = {
     action.name: action
     for action in (
         Action("unpark", "Unpark", _unparks, _unpark),
-        Action("send", "Send again", _sends, _send),
+        Action("send", "Send the kept message of", _sends, _send),
         Action("resend", "Send the refused messages of", _resends, _resend),
         Action("drop", "Forget the refused messages of", _drops, _drop),
         Action("retry", "Retry from a step of", _retries, _retry),

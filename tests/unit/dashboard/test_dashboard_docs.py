@@ -16,8 +16,8 @@ def test_every_option_and_action_is_documented():
     names = {"allow_actions", "hide_results", *inspect.signature(command).parameters}
     assert [name for name in names if f"--{name.replace('_', '-')}" not in TEXT] == []
     told = {row.strip() for row in re.findall(r"^\| ([a-z ]+) \|", TEXT, re.MULTILINE)}
-    assert {"send again" if name == "send" else name for name in ACTIONS} - told == {"retry"}
-    assert "retry from a step" in told
+    buttons = {"send": "send the kept message", "resend": "send refused messages", "drop": "forget refused messages"}
+    assert {(buttons | {"retry": "retry from a step"}).get(name, name) for name in ACTIONS} - told == set()
     assert VARIABLE in TEXT
 
 
