@@ -14,7 +14,7 @@ class Question(NamedTuple):
 QUESTIONS = [
     Question("Do I need this at all?", "explanation/comparison.md#do-you-need-this", "do I need this"),
     Question("Is a deduplication id not enough?", "explanation/comparison.md#deduplication-and-idempotency", "deduplication id"),
-    Question("What if the worker dies here?", "explanation/guarantees.md#a-worker-is-killed-paused-or-slow", "worker killed crash"),
+    Question("What if the worker dies in the middle?", "explanation/guarantees.md#a-worker-is-killed-paused-or-slow", "worker killed crash"),
     Question("Which key do I choose?", "reference/keys.md#choose-an-idempotency-key-three-questions", "choose idempotency key"),
     Question("How long a lease?", "reference/guards.md#how-long-a-lease", "how long lease"),
     Question("How long must a record stay?", "reference/guards.md#how-long-a-retention", "retention"),
