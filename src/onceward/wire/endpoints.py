@@ -96,7 +96,7 @@ def check_direct(origin: Origin) -> None:
     if not local and not any(part in {"*", host} or (part and host.endswith(f".{part}")) for part in names):
         raise StoreError(
             f"{name.upper()} is set, but onceward's own connections cannot use a proxy: add {origin.host} to NO_PROXY if you "
-            "can reach it directly"
+            "can reach it directly. For DynamoDB you can also pass client=, a boto3 client, which can use a proxy"
         )
 
 

@@ -31,6 +31,7 @@ def open_table(
     names: Mapping[str, str] | None = None,
     blobs: str | None = None,
     probe: Literal["read"] | None = None,
+    client: object = None,
     timeout: float = 5.0,
     clock: Clock = boottime,
 ) -> DynamoStore:
@@ -50,6 +51,8 @@ def open_table(
             stored, without it 256 KiB, unless ``max_result`` says otherwise.
         probe: "read" makes an eventually consistent read before each claim. It costs a tenth of a refused write, so use it
             if more than a tenth of the messages are duplicates.
+        client: a boto3 DynamoDB client for all requests, as for an HTTP proxy. Its settings and credentials replace region,
+            endpoint and timeout. It takes no ``blobs``.
         timeout: seconds for one try of one request.
         clock: the owner's clock (seconds); for tests.
 
@@ -65,6 +68,8 @@ def open_table(
         raise ValueError(f"{table!r} is not the name of a table: it has letters, digits, '_', '-' and '.' only")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
+    if client is not None and blobs is not None:
+        raise ValueError("blobs= does not go with client=, which reaches DynamoDB alone")
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
     told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
     query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
@@ -76,9 +81,15 @@ def open_table(
         from onceward.stores.dynamodb.powertools import Powertools
 
         layout = Powertools(partition or "id={key}", sort, names)
+    if client is None:
+        wires = opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None)
+    else:
+        from onceward.stores.dynamodb.sdk import through
+
+        wires = through(client, clock)
     return DynamoStore(
         table,
-        opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None),
+        wires,
         layout=layout,
         blobs=None if blobs is None else Blobs(blobs),
         probe=probe is not None,
