@@ -1,10 +1,13 @@
 """Servers that stop, fill their disk or start again under many callers, and clocks that are wrong beside a broker."""
 
+import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,9 +19,11 @@ import pytest
 
 from faults.processes import freeze
 from onceward import Once, OncewardError, ResultUnavailable
+from places import SOURCES, SUPPORT, WORKERS
 from queues.shops import NatsShop, RabbitShop, RedisShop
 from servers.mysql import Mariadb
 from servers.nats import Nats
+from servers.orphans import watched
 from servers.postgres import Postgres
 from servers.rabbitmq import Rabbitmq
 from servers.redis import Redis
@@ -76,6 +81,68 @@ def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(br
         until(lambda: len(effects.ran) == len(orders) and shop.pending() == 0)
     assert set(effects.ran.values()) == {1}
     once.close()
+
+
+@pytest.mark.sampled("nats")
+def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(broker, faketime, postgres, tmp_path):
+    _, shop = broker
+    effects = tmp_path / "effects"
+    ledger = f"{postgres.url}?table=clocks_{shop.broker}"
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "LEDGER": ledger, "EFFECTS": str(effects)}
+    command = [sys.executable, WORKERS / "broker_worker.py", shop.broker, shop.url, shop.orders]
+    processes = [
+        watched(subprocess.Popen([*map(str, (*faketime(offset), *command))], env=environment))
+        for offset in ("+1h", "-1h", "+0")
+    ]
+    try:
+        shop.publish(*[{"id": number} for number in range(20)] * 2)
+        until(lambda: effects.exists() and len(set(effects.read_text().split())) == 20 and shop.pending() == 0)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert Counter(effects.read_text().split()).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("kind", [Postgres, Mariadb])
+def test_a_server_that_starts_again_under_64_tasks_loses_and_doubles_nothing(kind, request):
+    server = kind()
+    request.addfinalizer(server.stop)
+    once, effects = Once(server.url, lease=5.0), Effects()
+    keys = [f"{task} {number}" for task in range(64) for number in range(8)]
+    again = threading.Event()
+
+    async def charge(key):
+        await asyncio.sleep(0)
+        return effects.handle(key)
+
+    async def caller(task):
+        for number in range(8):
+            key = f"{task} {number}"
+            while key not in effects.done:
+                try:
+                    assert await once.using(name="charge").run_async(key, charge, key) == key
+                    effects.done.add(key)
+                except OncewardError:
+                    effects.doubts[key] += 1
+                    await asyncio.sleep(0.1)
+            if len(effects.done) > 100 and not again.is_set():
+                again.set()
+                await asyncio.to_thread(_killed_and_started, server)
+
+    async def main():
+        async with asyncio.timeout(300):
+            await asyncio.gather(*map(caller, range(64)))
+
+    asyncio.run(main())
+    once.close()
+    effects.check(keys)
+    assert again.is_set()
+
+
+def _killed_and_started(server):
+    server.crash()
+    server.start()
 
 
 @pytest.fixture
@@ -151,3 +218,31 @@ def test_a_disk_that_is_full_under_the_server_loses_and_doubles_nothing(kind, sm
     effects.check(begun)
     assert {record.status for record, _ in once.ledger.records()} == {"COMPLETED"}
     once.close()
+
+
+MODES = (
+    "ANSI_QUOTES,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,PIPES_AS_CONCAT,REAL_AS_FLOAT",
+    "NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,PAD_CHAR_TO_FULL_LENGTH",
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,ONLY_FULL_GROUP_BY,TRADITIONAL",
+    "ORACLE",
+    "ANSI,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION",
+    "",
+)
+
+
+def test_a_ledger_works_whatever_sql_mode_its_server_has(request):
+    server = Mariadb()
+    request.addfinalizer(server.stop)
+    value = ["it's", 'a "quoted" \\ thing\n', "é\0😀", -1, json.dumps({"a": None})]
+    for number, mode in enumerate(MODES):
+        server.sql(f"SET GLOBAL sql_mode = '{mode}'")
+        once = Once(server.url, lease=30)
+        key = f"k'\\\"{number}  "
+        for _ in range(2):
+            assert once.using(name="t").run(key, lambda: value) == value
+        claim = once.acquire("parked", name=str(number))
+        claim.park("it's \\ why")
+        assert once.ledger.unpark(f"{number}:parked").status == "RELEASED"
+        assert once.batch(lambda n: n, key=lambda n: n, name=f"b{number}").run(range(9)) is not None
+        assert sum(once.ledger.stats().values()) > 0
+        once.close()
