@@ -78,6 +78,16 @@ def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
     assert isinstance(outcomes[2].error, StoreError)
 
 
+def test_a_role_of_an_earlier_version_which_may_not_read_by_partiql_reads_each_record(run, url, proxy):
+    once = Once(url)
+    batch = once.batch(lambda order: 1, key="order.id", name="b")
+    run(batch, orders(3))
+    proxy.seen.clear()
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if "SELECT" in json.dumps(seen.body) else None
+    assert statuses(run(batch, orders(3))) == ["replayed"] * 3
+    assert proxy.actions == ["BatchExecuteStatement", "BatchExecuteStatement", *["GetItem"] * 3]
+
+
 def test_what_is_deferred_is_given_back_with_one_request(run, url, proxy):
     def handle(order):
         if order["id"] == "k1":
