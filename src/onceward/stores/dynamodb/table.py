@@ -190,7 +190,7 @@ class DynamoTable(Observed):
         answers = yield from self.ask_many(calls)
         each = [(call, one) for call, answer in zip(calls, answers, strict=True) for one in apart(call, answer)]
         if any(isinstance(one, ServiceAnswer) and code_of(one) == DENIED for _, one in each):
-            alone = tuple(self.requests.get(key, consistent=True) for key in keys)  # of a role that an earlier version was given
+            alone = tuple(self.requests.get(key, consistent=True) for key in keys)  # an older role
             each = list(zip(alone, (yield from self.ask_many(alone)), strict=True))
         for key, (call, answer) in zip(keys, each, strict=True):
             try:
