@@ -12,8 +12,8 @@ from generated.python_api import PUBLIC
 _HEAD = """# Errors
 
 Each error says what happened to which key, and what to do next. All are subclasses of `onceward.OncewardError`,
-unless the page says otherwise. [SQS workers](sqs.md) and [AWS Lambda](lambda.md) say what a
-worker does about each. [HTTP answers](#http-answers) lists what an HTTP client gets.
+unless the page says otherwise. The pages [SQS workers](sqs.md) and [AWS Lambda](lambda.md) say what a
+worker does about each error. The section [HTTP answers](#http-answers) lists what an HTTP client gets.
 
 """
 _ELSEWHERE = (

@@ -12,11 +12,11 @@ _HEAD = """## All options
 A *policy* is the set of options of a guard. Give the options as keywords:
 
 - to `Once(...)`: the defaults of all its handlers;
-- to `@once(...)`, `once.batch`, `once.checkpoint`, `once.per`, a decorator of `onceward.aws`, or an adapter of `onceward.web`:
+- to `@once(...)`, `once.batch`, `once.checkpoint`, `once.per`, a decorator of `onceward.aws`, or a middleware of `onceward.web`:
   for one handler;
 - to `once.using(...)`: for `once.run`, `once.claim`, `once.acquire` and `once.transaction`.
 
-A wrong value and options that contradict each other raise `ValueError` or `TypeError` where you give them.
+If a value is wrong, or two options contradict each other, you get `ValueError` or `TypeError` where you give them.
 
 """
 

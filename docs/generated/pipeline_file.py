@@ -21,29 +21,34 @@ editors complete and check the file; name it in the file's first line: `# yaml-l
 - YAML is read as version 1.2 defines it: `on`, `yes` and dates are text. `${NAME}` and `${NAME:-default}` in a text are variables
   of the environment.
 - Relative paths begin at the folder of the file. Python modules can be there, too.
-- Expressions are [JMESPath](https://jmespath.org). They begin with `message`, its data as it is at that point, or with `meta`: its
-  `source`, `id`, `key`, `group`, `destination` and `raw`, the record as it came. A constant is written `'text'` or `` `5` ``.
+- Expressions are [JMESPath](https://jmespath.org). They begin with `message` or `meta`. `message` is the
+  message's data at that step. `meta` has the message's `source`, `id`, `key`, `group`, `destination`, and `raw`, the record as it
+  came. A constant is written `'text'` or `` `5` ``.
 
 ### How often an effect is made
 Each message has one claim in the ledger. Its key is that of `guard:`, or else the source's own id. Steps without an effect run on
 each attempt. A step with an effect (`call`, `run`, `http` and others) is recorded before the next one begins. After
 a crash or an error, the next attempt gets the recorded result, and does not run the step again.
 
-After a crash between an effect and its record, nobody knows whether the effect was made. `on_lapse` of the step says what to do
-then. The derived key of a step is the same on every attempt, so a downstream that accepts idempotency keys makes the effect once.
+After a crash between an effect and its record, nobody knows whether the effect was made. The step's setting `on_lapse` says what
+to do then. The derived key of a step is the same on every attempt, so a downstream that accepts idempotency keys makes the effect
+once.
 
-A guard within the steps, or around a sink, has its own claim. Its record keeps the message after the guarded steps, and the
-delivery that made it. With `on_duplicate: drop` the message of another delivery ends there. The delivery that made the record
-always continues, also after a crash, so no message is lost after a guard.
+A guard within the steps, or around a sink, has its own claim. The guard's record keeps two things: the message after the guarded
+steps, and the delivery that made the record. With `on_duplicate: drop`, the message of any other delivery ends at the guard. The
+delivery that made the record always continues, also after a crash, so no message is lost after a guard.
 
-A failed message comes again: from a queue after a pause, from a file in the next run. A sink of the outbox sends its message only
-if the claim completes, with a derived key.
+A failed message comes again: from a queue after a pause, from a file in the next run. A sink of the [outbox](outbox.md) sends its
+message only if the claim completes. The message has a derived key.
 
 """
 _TITLES = {
-    "steps": ("Steps", "A step is one of these types, with its settings, as in `filter: {where: message.id}`."),
-    "sinks": ("Sinks", "A sink is one of these types, with its settings."),
-    "sources": ("Sources", "A source is one of these types, with its settings."),
+    "steps": (
+        "Steps",
+        "Each of the headings below is a type of step. Give the type with its settings, as in `filter: {where: message.id}`.",
+    ),
+    "sinks": ("Sinks", "Each of the headings below is a type of sink, with its settings."),
+    "sources": ("Sources", "Each of the headings below is a type of source, with its settings."),
 }
 _BESIDE = {"steps": "Beside its type, a step can have", "sinks": "Beside its type, a sink can have"}
 

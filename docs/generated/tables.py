@@ -14,8 +14,7 @@ from onceward.stores.sqlite.schema import SCHEMA, TABLE
 _HEAD = """## Tables
 
 A record has the same fields in every ledger: columns in SQL, attributes in DynamoDB. You can read them in the console
-of the store. `onceward init --store URL` makes the tables, and with
-`--print` only prints them.
+of the store. `onceward init --store URL` makes the tables. With `--print` it only prints their definition.
 
 """
 _SQLITE = """
@@ -30,8 +29,8 @@ _POSTGRES = """
 """
 _DYNAMODB = """
 ### DynamoDB
-`onceward init --print cloudformation` prints the table and the policies. An empty field has no attribute.
-Numbers of seconds are `N`, so the table's TTL can use `expires_at`. A long result is compressed: `B`.
+`onceward init --print cloudformation` prints the table and the policies. A field without a value has no attribute.
+Times are seconds of the type `N`, so the table's TTL can use `expires_at`. A long result is compressed, and has the type `B`.
 
 """
 

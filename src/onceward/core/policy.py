@@ -35,25 +35,26 @@ class Policy(NamedTuple):
     """The options of a guard.
 
     Attributes:
-        lease: Seconds a claim holds without a heartbeat.
+        lease: Seconds for which a claim holds without a heartbeat.
         heartbeat: Seconds between renewals while the handler runs; None is a third of the lease, 0 never renews.
-        max_attempts: Claims a key may have before it is parked; None is no limit.
-        on_busy: What a duplicate does while the handler runs elsewhere: "raise" ``Busy``, "skip" (return None), or wait
-            for the result up to this number of seconds.
+        max_attempts: How often a key can be claimed before it is parked; None is no limit.
+        on_busy: What a duplicate does while another worker runs the handler: "raise" ``Busy``, "skip" (return None), or a
+            number: wait for the result for up to so many seconds.
         on_lapse: What to do with a key whose worker vanished: "retry" it, or "park" it until a person acts.
         on_error: What to do when the handler raises: "release" the key for a retry, or "park" it.
         final: Exceptions that onceward records like a result. Every duplicate raises them again.
-        retention: Seconds a completed record answers duplicates; None is for ever. The default is 14 days, the longest
-            that an SQS queue can keep a message (``MessageRetentionPeriod``).
-        cache: How many recorded results this process remembers, so that a repeated duplicate costs no request.
+        retention: Seconds for which a completed record answers duplicates; None is for ever. The default is 14 days,
+            the longest that an SQS queue can keep a message (``MessageRetentionPeriod``).
+        cache: How many recorded results this process remembers. A duplicate of one of them needs no request to the ledger.
         max_result: Largest encoded result to store, in bytes. With a larger result the key completes, but duplicates cannot
             get the result. None is the ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
-            before it is recorded. The second opens it for a duplicate. What the first cannot seal is not recorded.
+            before it is recorded. The second opens it for a duplicate. If the first
+            fails, the result is not recorded.
         keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed. Then
             :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
-        history: Whether the record keeps its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that succeeds
-            writes nothing for it.
+        history: Whether the record keeps a list of its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that
+            succeeds adds no line.
     """
 
     lease: float = 60.0

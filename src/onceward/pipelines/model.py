@@ -19,9 +19,9 @@ from onceward.pipelines.settings import (
 OnStepError = Annotated[
     Literal["fail", "continue", "skip", "dead_letter", "park"],
     Meta(
-        description="What to do after an error. fail: the message fails, and comes again. continue: it continues without this part. "
-        "skip: the message ends here, and counts as done. dead_letter: as skip, and the message goes to dead_letters. park: "
-        "the key is parked for a person."
+        description="What to do after an error. fail: the message fails, and comes again. continue: the message goes on "
+        "without this step or sink. skip: the message ends here, and counts as done. dead_letter: as skip, and the message "
+        "goes to dead_letters. park: the key is parked for a person."
     ),
 ]
 Name = Annotated[
@@ -49,8 +49,8 @@ class FindOut(Settings, kw_only=True):
 
     Attributes:
         steps: The steps that ask. The message after them has the answer. They must have no effect.
-        made: Whether the step was made, read from that message.
-        result: The result that the step had, read from that message. Null by default.
+        made: Whether the effect was made, read from the message after these steps.
+        result: The result that the step had, read from the same message. Null by default.
     """
 
     steps: StepList
@@ -64,14 +64,14 @@ class StepKeys(Settings, kw_only=True):
     Attributes:
         name: The step's name in the record. By default it comes from what the step does. After a change of name, unfinished
             messages run the step again.
-        when: Do this step only if this is true. Other messages continue.
+        when: Do this step only if this is true. Other messages go on to the next step.
         into: The field of the message that takes the step's result, such as payment.receipt. By default the result is recorded
             and not used.
-        on_lapse: What to do if an attempt ended inside this step, so that nobody knows whether its effect was made. retry: run it
-            again with the same derived key. park: park the key for a person; this costs a second write, and an error
-            parks the key, too. Or steps that find out.
-        not_made: With on_lapse: park, regular expressions of errors that prove that the effect was not made. The message is then
-            tried again.
+        on_lapse: What to do if an attempt ended inside this step, so that nobody knows whether its effect was made.
+            retry: run it again with the same derived key. park: park the key for a person; this costs a second write,
+            and an error parks the key, too. Or give a list of steps that ask the downstream (find out).
+        not_made: With on_lapse: park, regular expressions of errors that prove that the effect was not made. The
+            message is then tried again.
     """
 
     name: Name | None = None
@@ -86,11 +86,11 @@ class GuardSettings(Settings, kw_only=True):
     """Settings of every guard.
 
     Attributes:
-        key: What identifies the operation. All parts must be there. By default the SHA-256 of the message.
-        fingerprint: What must not change under one key; message is all of it. By default nothing is compared.
+        key: What identifies the operation. No part of it may be missing. By default the SHA-256 of the message.
+        fingerprint: What must not change under one key; `message` is the whole message. By default nothing is compared.
         retention: How long a completed record answers duplicates.
         attempts: How often a key is tried before it is parked.
-        lease: How long a claim holds after its worker vanished.
+        lease: How long a key stays claimed after its worker vanished.
         on_lapse: What to do with a key whose worker vanished. With retry, each step decides for itself.
     """
 
@@ -106,9 +106,9 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     """Settings of a guard around steps or a sink.
 
     Attributes:
-        name: The namespace of its keys, behind the pipeline's name.
-        on_busy: What to do while another worker holds the key: wait this long, or fail, so that the message comes again. A
-            failure counts as one of the attempts of the guard around it.
+        name: The namespace of the guard's keys. The pipeline's name comes before it.
+        on_busy: What to do while another worker has the key: wait this long, or fail, so that the message comes again. A
+            failure counts as one of the attempts of the outer guard.
     """
 
     name: Name | None = None
@@ -135,7 +135,7 @@ class SourceKeys(Settings):
 
 
 class Hold(Settings, kw_only=True):
-    """Hold all input while a key is held by any worker, such as one of `onceward exec`.
+    """Read no input while a worker has this key, such as `onceward exec`.
 
     Messages that were already received still finish.
 
@@ -164,13 +164,13 @@ class Example(Settings, kw_only=True):
     """A message and its expected outcome. `onceward test` runs it, also as a duplicate and with a kill after each step.
 
     Attributes:
-        name: What it shows.
-        input: The message that comes.
+        name: What the example shows.
+        input: The message.
         results: What each effect returns, by its name. Null by default.
         errors: What each effect fails with, by its name.
-        output: What each sink gets, by its name; others get nothing.
-        effects: How often each effect is made, by its name; others never.
-        fails: A regular expression of the error that the message fails with.
+        output: What each sink gets, by its name. A sink without a name here gets nothing.
+        effects: How often each effect is made, by its name. An effect without a name here is never made.
+        fails: A regular expression for the error with which the message fails.
     """
 
     name: Annotated[str, Meta(min_length=1)]
@@ -189,15 +189,15 @@ class PipelineFile(Settings, kw_only=True):
         name: The namespace of all keys of this pipeline.
         source: Where messages come from: one type and its settings.
         ledger: The URL of the ledger, such as sqlite:///orders.db or dynamodb://ledger.
-        guard: A guard around the whole pipeline. Without it the source's own ids are the keys.
-        hold: Hold all input while a key is held.
+        guard: A guard around the whole pipeline. Without it, the keys are those of the source, such as message ids.
+        hold: Read no input while a worker has a certain key.
         concurrency: How many messages run at a time.
         backoff: How long a failed message waits before it comes again.
-        grace: How long a stop waits for running messages. By default until they end.
-        dead_letters: Where on_error: dead_letter sends messages.
+        grace: How long a stop waits for running messages. By default it waits until they end.
+        dead_letters: Where `on_error: dead_letter` sends messages.
         steps: What happens to each message, in order.
         sinks: Where each message goes in the end.
-        examples: What onceward test checks.
+        examples: The examples that `onceward test` checks.
     """
 
     name: Name

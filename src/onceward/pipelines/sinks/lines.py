@@ -42,8 +42,9 @@ class KeyedLine(NamedTuple):
 class Appender:
     """One file, in which each line stands once per key, also after a crash of any writer. Threads and processes share it.
 
-    The journal beside the file says what is in it. A batch writes its entries to the journal, then its lines to the file, and then
-    the word that they are there. What stands behind the last such word was left by a writer that died: its lines are cut off.
+    The journal beside the file says what is in it. A batch writes its entries to the journal, then its lines to the
+    file, and then the word that they are there. What stands behind the last such word was left by a writer that died:
+    its lines are cut off.
 
     Attributes:
         waiting: lines that the next batch takes, each with the future of who waits for it.
@@ -120,10 +121,11 @@ class Appender:
 
 
 class FileSink(SinkSettings, kw_only=True):
-    """Append messages to a file, each as a line, and each once. A text without a line break is written as it is, all else as JSON.
+    """Append messages to a file, each as a line, and each once.
 
-    ``FILE.onceward`` beside it lists the lines that are in the file. So no line is written again after a crash. Delete both
-    together. Several processes of one machine can write to one file.
+    A text without a line break is written unchanged, everything else as JSON. The file ``FILE.onceward`` lists the keys
+    of the written lines. So no line is written again after a crash. Delete both files together. Several processes of
+    one machine can write to one file.
 
     Attributes:
         path: The file. A relative path begins at the folder of this file.

@@ -203,17 +203,19 @@ _MOST_LOOKS: Final = 100  # objects of earlier attempts
 class S3Sink(SinkSettings, kw_only=True):
     """Write messages as lines of JSON to objects in S3, each message once.
 
-    A message is done when its object is there. Before an object is written, the record of each of its messages has its name. After a
-    crash, onceward looks for that object. If it is not there, an empty object takes its place, so that a late request cannot
-    write it any more. Then the message goes into another object. S3's conditional writes do this, so the bucket must have them.
+    A message is done when its object is in the bucket. Before it writes an object, onceward records the object's name
+    in the record of each message. After a crash, onceward looks for that object. If it is missing, onceward writes an
+    empty object there, so that a late request cannot write it any more. Then the message goes into another object. The
+    bucket must have S3's conditional writes.
 
     Attributes:
         bucket: The bucket's name.
         prefix: How the objects' names begin, as in orders/.
         message: What is written.
         gzip: Whether to compress the objects.
-        count: Messages of an object, at most. More than concurrency: cannot wait.
-        age: How long the first message of an object waits at most.
+        count: The most messages in an object. A number above `concurrency` has no effect, because only so many messages
+            can wait.
+        age: How long the first message of an object waits for others, at most.
         region: The region, if it is not that of the environment.
     """
 

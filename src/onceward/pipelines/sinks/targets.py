@@ -17,9 +17,9 @@ class OutboxSink(SinkSettings, kw_only=True):
     """A target of the outbox. The first field names it.
 
     Attributes:
-        message: What is sent: a text as it is, all else as JSON.
-        headers: Headers or attributes, if the target has them. A text is sent as it is, all else as JSON, and null not at all.
-            The ledger keeps them until they are sent, so put no secret here.
+        message: What is sent: a text unchanged, everything else as JSON.
+        headers: Headers or attributes, if the target has them. A text is sent unchanged, everything else as JSON. A
+            header that is null is left out. The ledger keeps headers until they are sent, so put no secret here.
     """
 
     message: Expression = "message"
@@ -81,7 +81,7 @@ class SqsSink(OutboxSink, kw_only=True):
     Attributes:
         queue: Its name, URL or ARN.
         group: The message group, which a FIFO queue needs.
-        delay: When it can be received, at most 15m.
+        delay: How long the queue hides the message before it can be received, at most 15m.
     """
 
     queue: Text
@@ -173,7 +173,7 @@ class KafkaSink(OutboxSink, kw_only=True):
     Attributes:
         topic: Its name.
         servers: HOST:PORT,HOST:PORT; by default those of KAFKA_SERVERS. No password.
-        group: The record's own key: one key keeps its order.
+        group: Kafka's key of the record. Kafka keeps the order of records with one key.
     """
 
     topic: Text

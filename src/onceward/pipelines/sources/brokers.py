@@ -84,9 +84,9 @@ class NatsSource(WorkerSource, kw_only=True):
     """A subject of NATS JetStream. A message's own key is its header Idempotency-Key, else Nats-Msg-Id, else its place.
 
     Attributes:
-        subject: Its name. It may have wildcards; then give dead, too.
+        subject: The subject's name. If it has wildcards, give `dead`, too.
         url: nats://user:password@host:4222; several with commas. By default that of NATS_URL.
-        stream: Its stream. By default the one that takes the subject.
+        stream: The stream of the subject. By default the stream that takes the subject.
         durable: The name of the consumer. By default the namespace of the keys.
         dead: The subject of the dead letters. By default SUBJECT.onceward-dead.
         settings: More settings of the connection, such as user_credentials: shop.creds.
@@ -107,11 +107,12 @@ class RabbitmqSource(WorkerSource, kw_only=True):
     """A queue of RabbitMQ. A message's own key is its header Idempotency-Key, else its message id.
 
     Attributes:
-        queue: Its name. It must be there, as a durable quorum queue.
+        queue: The queue's name. The queue must exist, as a durable quorum queue.
         url: amqp://user:password@host/vhost, or amqps:// for TLS. By default that of AMQP_URL.
-        dead: The dead-letter queue. By default QUEUE.onceward-dead. With false the ledger keeps messages.
-        prefetch: Messages that RabbitMQ hands over at a time. By default twice the concurrency.
-        wait: Seconds after which an empty queue is looked at again.
+        dead: The dead-letter queue. By default QUEUE.onceward-dead. With false, the ledger keeps messages that cannot
+            be handled.
+        prefetch: How many unacknowledged messages RabbitMQ sends to the worker. By default twice the concurrency.
+        wait: After how many seconds the worker looks at an empty queue again.
     """
 
     queue: Annotated[str, Meta(min_length=1)]
@@ -132,7 +133,8 @@ class RedisStreamsSource(WorkerSource, kw_only=True):
         url: redis://user:password@host:6379/0, or rediss:// for TLS. By default that of REDIS_URL.
         group: The consumer group. By default the namespace of the keys.
         dead: The stream of the dead letters. By default STREAM.onceward-dead.
-        idle: Seconds after which the entries of a killed worker are claimed. All workers must give the same.
+        idle: After how many seconds another worker claims the entries of a killed worker. All workers must give the
+            same number.
     """
 
     stream: Annotated[str, Meta(min_length=1)]
@@ -150,8 +152,9 @@ class SqsSource(WorkerSource, kw_only=True):
 
     Attributes:
         queue: Its URL, ARN or name.
-        unwrap: sns, if the queue has a topic's messages without raw delivery.
-        visibility: Seconds until another worker receives a killed worker's message. By default the queue's own.
+        unwrap: sns, if the messages come from an SNS topic without raw delivery.
+        visibility: After how many seconds another worker receives the message of a killed worker. By default the
+            queue's setting.
         wait: Seconds that a poll waits for a message.
     """
 
@@ -166,12 +169,13 @@ class SqsSource(WorkerSource, kw_only=True):
 class LambdaSource(SourceSettings, kw_only=True):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
-    The handler is onceward.pipelines.lambda_handler. It takes the events of any trigger, with that trigger's own keys.
+    The handler is onceward.pipelines.lambda_handler. It takes the events of any trigger. The default keys are those of the
+    trigger, such as message ids.
 
     Attributes:
         unwrap: sns, if an SQS queue has a topic's messages without raw delivery.
         partial: Whether the event source mapping has ReportBatchItemFailures.
-        direct: Whether an event of no known trigger is a message: a direct invocation.
+        direct: Whether an event that comes from no known trigger is a message. Such an event is a direct invocation.
     """
 
     unwrap: Literal["sns"] | None = None

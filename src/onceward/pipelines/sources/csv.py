@@ -67,7 +67,7 @@ class Rows:
 class CsvSource(LineSource, kw_only=True):
     """Rows of CSV as objects: the first line of each file names the fields, and all values are text.
 
-    A last line without a line break is malformed: its writer can be in the middle of it, or have died there.
+    A last line without a line break is malformed, because its writer may not have finished the line.
 
     Attributes:
         separator: The character between two values.

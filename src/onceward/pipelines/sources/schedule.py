@@ -36,14 +36,14 @@ _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked aga
 class ScheduleSource(SourceSettings, kw_only=True):
     """One message in each window of time, however many machines run the pipeline. The ledger's clock counts.
 
-    The message has window, its start as text in UTC, and data. The start is its own key. A window can run late.
+    The message has the fields window (the window's start as text in UTC) and data. Its key is the start. A window can run late.
 
     Attributes:
-        every: How long a window is, as in 15m, 1h or 1d. They begin on the quarter, on the hour, at midnight UTC.
+        every: How long a window is, as in 15m, 1h or 1d. These windows begin on the quarter hour, on the hour, at midnight UTC.
         cron: When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.
         timezone: With cron: its time zone, as in Europe/Zurich.
-        late: How late a window can begin. A later window is skipped. By default until the next one begins.
-        data: What each message has as data.
+        late: How late a window can begin. A later window is skipped. By default a window can begin until the next one begins.
+        data: The value of the message's field data.
     """
 
     every: Seconds | None = None

@@ -54,19 +54,22 @@ _VERIFIERS: Final = {
 
 
 class WebhookSource(SourceSettings, kw_only=True):
-    """An HTTP endpoint that takes events. The answer is 202 as soon as the ledger has the event, and it is handled after.
+    """An HTTP endpoint that takes events. The answer is 202 as soon as the ledger has the event. The event is handled after the answer.
 
-    With a provider, its signature is verified first, and the event's id is its key. Without one, a sender gives a token and the header
-    Idempotency-Key. An event of a killed process is handled by another one, or by the next. It takes at most 64 KiB.
+    With a provider, the provider's signature is verified first, and the key is the event's id. Without a provider,
+    senders give a token and the header Idempotency-Key. If a process is killed, another process handles its events. An
+    event has at most 64 KiB.
 
     Attributes:
         path: The path of the endpoint.
         host: The address to listen on.
         port: The port to listen on.
         provider: Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk, Resend and others.
-        secret: The secret that the provider signs with, or its token, as in ${SECRET}; several while you change it.
+        secret: The secret with which the provider signs, or the provider's token, as in ${SECRET}. While you change it,
+            give a list of both.
         topics: With provider: sns, the ARNs of the topics.
-        token: Without a provider, what senders give as Authorization: Bearer TOKEN; several while you change it.
+        token: Without a provider, the token that senders give as Authorization: Bearer TOKEN. While you change it, give
+            a list of both.
     """
 
     keeps = "webhook"

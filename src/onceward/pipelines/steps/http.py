@@ -21,21 +21,21 @@ _HEADER: Final = "Idempotency-Key"
 class HttpStep(EffectSettings, kw_only=True):
     """Make an HTTP request with a derived Idempotency-Key, and wait for the answer.
 
-    The result has `status` and `body`, which is decoded if it is JSON. Redirections are not followed. A request that got no
-    answer, or 408, 409, 425, 429, 502, 503 or 504, is sent again with the same key, after Retry-After. A POST or PATCH without a
-    key is not sent again.
+    The result has `status` and `body`. A body of JSON is decoded. Redirections are not followed. If a request gets no
+    answer, or 408, 409, 425, 429, 502, 503 or 504, it is sent again with the same key, after Retry-After. A POST or
+    PATCH without a key is not sent again.
 
     Attributes:
         url: The URL. A part of its path can be a name in braces, as in /orders/{id}.
-        path: The values of these names. Each becomes one part of the path.
-        query: Parameters of the query. Null leaves one out.
+        path: The values of the names in braces. Each value becomes one part of the path.
+        query: Parameters of the query. A parameter that is null is left out.
         method: The method.
-        body: The body: a text as it is, all else as JSON. By default the message for POST, PUT and PATCH.
+        body: The body: a text unchanged, everything else as JSON. By default the message for POST, PUT and PATCH.
         headers: Headers, as fixed texts, as in Authorization: Bearer ${TOKEN}.
-        key_header: The header of the derived key. Null: the server takes none, so a POST is not sent again.
-        expect: The statuses that are a result. By default 200 to 299.
+        key_header: The header of the derived key. Use null if the server takes no key. A POST is then not sent again.
+        expect: The statuses that count as success. By default 200 to 299.
         tries: How often the request is sent at most, within one attempt.
-        within: For how long it is sent again.
+        within: For how long the request is sent again.
         timeout: How long one answer may take.
     """
 

@@ -51,7 +51,7 @@ class FilterStep(StepSettings):
     """Let some messages pass. Others end here, and count as done.
 
     Attributes:
-        where: What must hold for a message to pass.
+        where: What must be true for a message to pass.
     """
 
     where: Expression
@@ -69,7 +69,7 @@ class SwitchCase(Settings, kw_only=True):
     """A case of a switch.
 
     Attributes:
-        when: What must hold.
+        when: What must be true for this case.
         steps: The steps of this case.
     """
 
@@ -82,7 +82,7 @@ class SwitchStep(StepSettings, kw_only=True):
 
     Attributes:
         cases: The cases, in order.
-        otherwise: The steps if no case holds.
+        otherwise: The steps if no case is true.
     """
 
     cases: Annotated[list[SwitchCase], Meta(min_length=1)]
@@ -109,7 +109,8 @@ class EachStep(StepSettings, kw_only=True):
 
     A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.
 
-    In these steps, ``message`` is the item, ``meta.index`` its number from 0, and ``meta.outer`` the message that it was in.
+    In these steps, ``message`` is the item, ``meta.index`` the item's number from 0, and ``meta.outer`` the message
+    with the list.
 
     Attributes:
         items: The list.
@@ -145,10 +146,10 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
     Attributes:
         steps: The guarded steps.
-        on_duplicate: What happens to another message with the same key. replay: it continues with the recorded message. drop: it
-            ends here. The message that made the record always continues, also after a crash.
-        to: The field for the result of the steps; the rest of the message stays as it is. By default the result replaces the whole
-            message, also for another message with this key.
+        on_duplicate: What happens to another message with the same key. replay: it continues with the recorded message.
+            drop: it ends here. The message that made the record always continues, also after a crash.
+        to: The field for the result of the steps; the rest of the message does not change. By default the result
+            replaces the whole message, also for another message with this key.
     """
 
     steps: StepList

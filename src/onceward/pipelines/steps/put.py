@@ -19,14 +19,14 @@ from onceward.wire.endpoints import from_environment
 class PutStep(EffectSettings, kw_only=True):
     """Put an item into a table of DynamoDB.
 
-    If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key.
-    Then this step has no result. With another ledger the item is put at once, and that is recorded. If the condition fails there because
-    the table has an equal item, the step is done.
+    If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key. Then this
+    step has no result. With another ledger, the item is put at once, and the step is recorded after that. If the
+    condition fails there because the table has an equal item, the step counts as done.
 
     Attributes:
         table: The table's name or ARN.
-        item: The item, an object with the table's key.
-        condition: A ConditionExpression, as in attribute_not_exists(id). If it fails, so does the message.
+        item: The item: an object that has the table's key.
+        condition: A ConditionExpression, as in attribute_not_exists(id). If the condition fails, the message fails.
         names: ExpressionAttributeNames, as in '#s': status.
         values: ExpressionAttributeValues, as in ':old': message.old.
         region: The region, if the ledger is elsewhere.

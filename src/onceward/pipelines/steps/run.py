@@ -22,22 +22,23 @@ class Argument(Settings, kw_only=True):
     """An argument from the message.
 
     Attributes:
-        value: Its value: a text as it is, all else as JSON.
+        value: The value: a text unchanged, everything else as JSON.
     """
 
     value: Expression
 
 
 class RunStep(EffectSettings, kw_only=True):
-    """Run a command, without a shell. A value of the message fills a whole argument, and never a part of one.
+    """Run a command, without a shell. A value of the message is always a whole argument, never a part of one.
 
-    It finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The derived key is the
-    same on every attempt: pass it to services that take idempotency keys. If onceward is killed, the command is killed, too.
+    The command finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The
+    derived key is the same on every attempt: pass it to services that take idempotency keys. If onceward is killed, the
+    command is killed, too.
 
     Attributes:
         command: The program and its arguments, such as [./charge.sh, --id, {value: message.id}].
         input: What the command reads from its standard input, as a line.
-        output: How the standard output is read as the result. What is no JSON stays text.
+        output: How the standard output is read as the result. If it is not JSON, it stays text.
     """
 
     command: Annotated[list[str | Argument], Meta(min_length=1)]

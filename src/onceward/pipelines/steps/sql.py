@@ -19,14 +19,14 @@ _FENCE: Final = "onceward_fence"
 class SqlStep(EffectSettings, kw_only=True):
     """Run one statement of SQL.
 
-    In the ledger's own database it commits together with its record, so it takes effect exactly once. In another database it is
-    committed before it is recorded. After a crash in between, it runs again with the same `:onceward_key`. The result has `rows`,
-    a list of objects, and `count`.
+    In the ledger's own database, the statement commits together with its record, so it takes effect exactly once. In
+    another database, it is committed before it is recorded. After a crash in between, the statement runs again with the
+    same `:onceward_key`. The result has `rows`, a list of objects, and `count`.
 
     Attributes:
         statement: The statement. A parameter is a name with a colon, as in :amount. :onceward_key is the step's derived key,
             and :onceward_fence the claim's fence.
-        parameters: The values by name. A list or an object is given as a text of JSON.
+        parameters: The values by name. A list or an object becomes JSON text.
         database: Another database: sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db. By default the
             ledger's.
     """
