@@ -166,7 +166,7 @@ def test_overdue_and_refused_messages_are_told_and_a_relay_ends_them(shop, targe
     assert "pay:order-1" in shop.says("ls", "--status", state.upper())
     if state == "unsent":
         target(port, answer)
-        until(lambda: shop.run("relay", "--once").returncode == 0)
+        until(lambda: shop.run("relay", "--once").returncode == 0 and shop.alarms() == [])
     else:
         assert "400" in shop.says("show", "pay:order-1")
         shop.says("relay", "--drop", "pay:order-1")

@@ -4,7 +4,7 @@ import sys
 from collections import Counter, defaultdict
 
 import pytest
-from stations import CAMPAIGNS
+from campaign_stations import CAMPAIGNS
 
 from faults.campaign import campaign, own_ledger
 from faults.under_fire import LEASE, under_fire

@@ -44,14 +44,14 @@ class Shop:
 
     async def _read(self, topic, count):
         try:
-            found = await self.server._read(topic)
+            found = await asyncio.to_thread(self.server.read, topic)
         except Exception:  # it is not there yet
             return None
         return found if len(found) >= count else None
 
     async def committed(self):
         """Return how far the orders are committed."""
-        return sum((await self.server._committed(self.name, self.orders)).values())
+        return sum((await asyncio.to_thread(self.server.committed, self.name, self.orders)).values())
 
     async def has_committed(self, count):
         return await self.committed() == count
@@ -117,7 +117,7 @@ def test_records_wait_in_their_partition_while_the_ledger_is_away(shop):
             before = list(runs)
             ledger.start()
             await until(lambda: len(runs) == 3)
-            return before, await shop.server._read(shop.retry)
+            return before, await asyncio.to_thread(shop.server.read, shop.retry)
 
     try:
         before, moved = asyncio.run(main())

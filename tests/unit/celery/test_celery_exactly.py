@@ -144,7 +144,11 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
         (lambda: exactly(once, key="other")(charge), ValueError, "names no parameter"),
         (lambda: by_order(app.task(charge, shared=False)), TypeError, "write @exactly"),
         (lambda: by_order(charge)("a"), TypeError, "is not a task yet"),
-        (lambda: app.task(charge, base=OnceTask, lazy=False, name="other"), TypeError, "give the task its ledger"),
+        (
+            lambda: app.task(charge, base=OnceTask, lazy=False, shared=False, name="other"),
+            TypeError,
+            "give the task its ledger",
+        ),
         (lambda: exactly("sqlite:///orders.db", key="order")(charge), TypeError, "give an Once"),
     ):
         with pytest.raises(error, match=says):
