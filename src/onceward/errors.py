@@ -6,7 +6,7 @@ class OncewardError(Exception):
 
     Cause: Each subclass has its own.
 
-    Fix: Catch the subclass that you can do something about. Let the others go on.
+    Fix: Catch the subclasses that your code can handle. Do not catch the others.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -16,7 +16,8 @@ class OncewardError(Exception):
 class KeyMissing(OncewardError):
     """The key, or a part of it, is missing from the input. Nothing has run.
 
-    Cause: A part that ``key=`` names is absent, None or empty in this call, or the message has no id.
+    Cause: A part that ``key=`` names is absent, None or empty in this call. Or the key is the message's id, and the
+    message has none.
 
     Fix: Send the missing part. Or choose a key that every input has.
     """
@@ -33,7 +34,7 @@ class _KeyedError(OncewardError):
 class InputNotKept(OncewardError):
     """The arguments of a call with ``keep_input=True`` cannot be kept in its record. Nothing has run.
 
-    Cause: ``keep_input=True`` keeps the arguments as JSON, of at most 64 KiB, and these do not fit or cannot be
+    Cause: ``keep_input=True`` keeps the arguments as JSON, of at most 64 KiB. These arguments are larger, or cannot be
     encoded.
 
     Fix: Pass less, or values that JSON can hold. Or leave out ``keep_input``.
@@ -51,8 +52,8 @@ class Busy(_KeyedError):
 
     Attributes:
         key: the key in the ledger.
-        retry_after: seconds until its lease ends, unless it is renewed.
-        worker: who holds it, as "host/1234"; None if not recorded.
+        retry_after: seconds until the other worker's lease ends, unless the lease is renewed.
+        worker: the worker that has the key, as "host/1234"; None if not recorded.
         known_for: seconds since the key was first claimed; None if that is not known.
     """
 
@@ -72,7 +73,7 @@ class Reentrant(_KeyedError):
 
     Cause: A guarded handler calls a guarded function that has the same namespace and key.
 
-    Fix: Give the inner one a key or a ``name=`` of its own, or call the plain function.
+    Fix: Give the inner function another key or another ``name=``. Or call the inner function without its guard.
     """
 
     def __init__(self, key: str) -> None:
@@ -104,17 +105,17 @@ class Parked(_KeyedError):
 
     Cause: The attempts are used up, or the policy parks after an error or a crash.
 
-    Fix: Run ``onceward show KEY``. If ``in_doubt`` is false, fix the cause in ``last_error``, then run
-    ``onceward unpark KEY``. If ``in_doubt`` is true, ask the downstream whether the effect was made. If not, run
-    ``onceward unpark KEY``; for a step, ``onceward retry KEY --from STEP``. If it was, run
-    ``onceward settle KEY --result JSON``.
+    Fix: Run ``onceward show KEY``. If ``in_doubt`` is false, fix the cause in ``last_error``, then run ``onceward
+    unpark KEY``. If ``in_doubt`` is true, ask the downstream whether the effect was made. If it was not made, run
+    ``onceward unpark KEY``, or for a step ``onceward retry KEY --from STEP``. If it was made, run ``onceward settle KEY
+    --result JSON``.
 
     Attributes:
         key: the key in the ledger.
         attempts: how many claims it had.
-        last_error: the error of the last one, or None.
+        last_error: the error of the last claim, or None.
         worker: who made the last claim, as "host/1234"; None if not recorded.
-        in_doubt: whether its effect may have been made: its worker died, or a step ended that must not run twice.
+        in_doubt: whether the effect may have been made, because the worker died, or a step with ``on_lapse="park"`` failed.
     """
 
     def __init__(
@@ -146,11 +147,11 @@ class Parked(_KeyedError):
 
 
 class Completed(_KeyedError):
-    """The key is already completed, so the body of a ``with once.claim(...)`` must not run.
+    """The key is already completed, so the body of the ``with once.claim(...)`` does not run.
 
     Cause: A duplicate reached a ``with`` block, which cannot be skipped.
 
-    Fix: Catch it around the ``with`` statement, and take ``result``.
+    Fix: Catch this error around the ``with`` statement, and take ``result``.
 
     Attributes:
         key: the key in the ledger.
@@ -167,8 +168,8 @@ class LeaseLost(_KeyedError):
 
     Cause: The worker was paused, or could not reach the ledger, for longer than its lease.
 
-    Fix: Do not repeat the work here, because another worker may have the key. To prevent this, check ``claim.lost`` before each
-    effect, pass ``claim.fence`` to the downstream, or raise ``lease=``.
+    Fix: Do not repeat the work here, because another worker may have the key. To prevent this, check ``claim.lost``
+    before each effect, pass ``claim.fence`` to the downstream, or raise ``lease=``.
     """
 
     def __init__(self, key: str, doing: str) -> None:
@@ -180,13 +181,13 @@ class LeaseLost(_KeyedError):
 
 
 class ForkedClaim(OncewardError):
-    """The claim belongs to the process that this one was forked from.
+    """A forked process used a claim of its parent process.
 
-    Only that parent can end, renew or flush its claims. Nothing was written here.
+    Only the parent can end, renew or flush its claims. The forked process has written nothing.
 
-    Cause: A handler forked, and the child left the handler or used its claim.
+    Cause: A handler forked, and the child process left the handler, or used the handler's claim.
 
-    Fix: End the child with ``os._exit()``, or claim a key of its own in it.
+    Fix: End the child process with ``os._exit()``, or let it claim another key.
     """
 
     def __init__(self, what: str) -> None:
@@ -200,7 +201,7 @@ class ForkedClaim(OncewardError):
 class UnknownStatus(_KeyedError):
     """The key's record has a status that this version of onceward does not know, so nothing runs.
 
-    Cause: A newer version of onceward wrote the record, or something else did.
+    Cause: A newer version of onceward wrote the record, or another program did.
 
     Fix: Deploy the newer version on this worker. To see the record, run ``onceward show KEY``.
 
@@ -221,7 +222,7 @@ class UnknownStatus(_KeyedError):
 class UnknownNeed(_KeyedError):
     """The key's record needs a feature that this version of onceward does not know, so nothing runs.
 
-    Cause: A newer version of onceward wrote the record with a feature that this one lacks.
+    Cause: A newer version of onceward wrote the record with a feature that this version lacks.
 
     Fix: Deploy the newer version on all workers, then deliver again.
 
@@ -240,7 +241,7 @@ class UnknownNeed(_KeyedError):
 
 
 class OwnerUsed(_KeyedError):
-    """The owner id of this claim was used for this key before: that claim has ended, or its lease has.
+    """The owner id of this claim was used for this key before, and the earlier claim or its lease has ended.
 
     Cause: A client of the service sent an id again after its claim, such as the name of its host.
 
@@ -260,7 +261,7 @@ class EffectRefused(_KeyedError):
 
     Cause: DynamoDB checked the condition of your write with ``index``, and it does not hold.
 
-    Fix: Decide by ``item`` what that means for your handler: another key, another answer, or an error.
+    Fix: Look at ``item``, and decide what the handler does: use another key, return another answer, or raise an error.
 
     Attributes:
         key: the key in the ledger.
@@ -296,8 +297,8 @@ class ResultNotRecorded(_KeyedError):
 
     Cause: The ledger stayed away until the lease was over, or refused the write for good.
 
-    Fix: The handler has succeeded. Keep ``result`` if you can, and expect a redelivery: see ``on_lapse`` and
-    ``claim.key()``.
+    Fix: The handler has succeeded. Keep ``result`` if you can. Expect a redelivery, which can run the handler again:
+    see ``on_lapse`` and ``claim.key()``.
 
     Attributes:
         key: the key in the ledger.
@@ -314,13 +315,13 @@ class ResultNotRecorded(_KeyedError):
 
 
 class StepMade(_KeyedError):
-    """An earlier attempt has made the step, so the body of a ``with claim.step_transaction(...)`` must not run.
+    """An earlier attempt has made the step, so the body of the ``with claim.step_transaction(...)`` does not run.
 
-    It is not :class:`Completed`, which is about a whole key.
+    :class:`Completed` is for a whole key, and ``StepMade`` for one step.
 
     Cause: A later attempt came to a step that is recorded as made.
 
-    Fix: Catch it around the ``with`` statement, and go on.
+    Fix: Catch this error around the ``with`` statement, and continue after the statement.
 
     Attributes:
         key: the key in the ledger.
@@ -341,11 +342,11 @@ class StepMade(_KeyedError):
 class StepNotRecorded(_KeyedError):
     """A step was made, but the store refused to record it, or was unreachable until the lease was over.
 
-    No later step of this attempt begins, and the key stays claimed until its lease ends. Let this error go on.
+    No later step of this attempt begins, and the key stays claimed until its lease ends.
 
     Cause: The ledger stayed away until the lease was over, or refused the write for good.
 
-    Fix: Let it go on. The next attempt asks the step's ``on_lapse`` whether to make it again.
+    Fix: Do not catch this error. In the next attempt, the step's ``on_lapse`` decides whether the step runs again.
 
     Attributes:
         key: the key in the ledger.
@@ -364,7 +365,7 @@ class StepNotRecorded(_KeyedError):
 
 
 class StoreError(OncewardError):
-    """The store refused or failed. Nothing was run or lost because of it.
+    """The store refused a request, or failed. No handler ran because of this, and no record was lost.
 
     Cause: The ledger cannot be reached, does not exist, or refuses this role.
 

@@ -26,21 +26,22 @@ def complete(
     """Finish half-done keys: run the handler of a key whose worker vanished, with the arguments in its record.
 
     Guard the function with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
-    async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
-    and on_lapse="park" park it. Several of these commands share the work. They skip keys that a worker holds.
-    DynamoDB reads the whole table each time.
+    async. Each lapsed key is claimed, and its handler runs. Recorded steps are not run again. The handler's options
+    count: each run is an attempt, and max_attempts and on_lapse="park" can park the key. Several of these commands
+    share the work. They skip a key that another worker has. DynamoDB reads the whole table each time.
 
-    SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
+    SIGTERM or ctrl-C ends it after the running key. A second signal interrupts the handler.
 
     Example: [bold]onceward complete --call shop:place --every 1m[/bold]
 
-    Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed or are left as they
-    are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold] interrupted while a handler was running.
+    Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed
+    or are left as they are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold]
+    interrupted while a handler was running.
 
     Options:
         call (MODULE:FUNCTION): The guarded function. Can be repeated, for functions of one ledger.
         every (T): How often to look, as 30s, 10m or 1h.
-        released (T): Also run keys that were given back, and not retried for T. Their callers got an exception. By default:
+        released (T): Also run keys whose handlers failed, and that nobody has retried for T. By default:
             only lapsed keys.
     """
     pause, age = pause_of("--every", every), seconds("--released", released)

@@ -34,8 +34,8 @@ def dashboard(
 
     Options:
         allow_actions: Let visitors change records. Needs a token, or --identity-header.
-        identity_header (NAME): The header in which your reverse proxy names the visitor.
-        trusted_proxy (ADDRESS): The address of that proxy. The header counts only from there.
+        identity_header (NAME): The header in which your reverse proxy gives the visitor's name.
+        trusted_proxy (ADDRESS): The address of that proxy. The header counts only in requests from this address.
         allow_host (NAME): A name under which browsers reach the dashboard. By default: this machine's.
         hide_results: Show no results and no messages.
     """

@@ -93,8 +93,7 @@ StoreOption = Annotated[
     str,
     Option(
         metavar="URL",
-        help="A database for ledger and effects, as postgresql://USER@HOST/DATABASE. Their tables are dropped at the end. "
-        "By default they are in an SQLite file.",
+        help="A database for ledger and effects, as postgresql://USER@HOST/DATABASE. The demo drops its tables at the end. The default is an SQLite file.",
     ),
 ]
 
@@ -108,7 +107,7 @@ def demo(
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
 
-    Exit status: 0 the proof holds, 1 it does not.
+    Exit status: [bold]0[/bold] the proof holds; [bold]1[/bold] it does not.
 
     Options:
         messages (N): Messages to send.

@@ -36,7 +36,10 @@ CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = (
 
 NewOption = Annotated[
     bool,
-    Option("--new-only", help="If it was run before, or runs elsewhere now, print nothing and exit with 0: for cron."),
+    Option(
+        "--new-only",
+        help="If the command ran before, or runs on another machine now, print nothing and exit with 0. For cron.",
+    ),
 ]
 
 
@@ -60,23 +63,26 @@ def execute(
     Later calls with the same key get the recorded exit status and output at once. With --window 1h it runs once in
     each hour, by the ledger's clock, not the machine's. With --while-running, only one call runs at a time.
 
-    The lease is renewed while the command runs. The command is killed if its machine loses the key. If its machine dies, the next call
-    runs it again when the lease is over. SIGTERM and ctrl-C reach the command; a second one kills it. The command finds ONCEWARD_KEY,
-    ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
+    The lease is renewed while the command runs. If the machine loses the key, the command is killed. If the machine
+    dies, the next call runs the command again when the lease is over. SIGTERM and ctrl-C reach the command. A second
+    signal kills it. The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its
+    environment.
 
     Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]
 
-    Exit status: that of the command, also of an earlier run. [bold]2[/bold] usage; [bold]69[/bold] the ledger failed, or the key was
-    lost; [bold]75[/bold] another machine runs it now; [bold]76[/bold] the key is parked; [bold]128[/bold] and more: a signal.
+    Exit status: that of the command, also of an earlier run; [bold]2[/bold] usage; [bold]69[/bold] the ledger failed,
+    or the key was lost; [bold]75[/bold] another machine runs it now; [bold]76[/bold] the key is parked;
+    [bold]128[/bold] and more: a signal.
 
     Options:
         key (KEY): What identifies the work, as in deploy-$CI_COMMIT_SHA.
-        window (T): Once in each window: 15m, 1h, 1d. It begins on the quarter, on the hour, at midnight UTC.
-        while_running: Only one at a time. When it ends, the next call runs it again.
-        on_failure: After a failure, the next call runs it again, or gets the recorded end. By default: record with
-            --window, else retry.
-        wait (S): Seconds to wait for another machine that runs it now.
-        lease (S): Seconds until the next call may run it again after its machine has died.
+        window (T): Run once in each window of this length: 15m, 1h, 1d. Windows begin on the quarter hour, on the hour,
+            at midnight UTC.
+        while_running: Run only one command at a time. When it ends, the next call runs it again.
+        on_failure: What the next call does after a failure: run the command again, or get the recorded output and exit
+            status. By default: record with --window, else retry.
+        wait (S): Seconds to wait for another machine that runs the command now.
+        lease (S): Seconds until the next call may run the command again, after a machine has died.
         name (NAME): The namespace of the keys.
     """
     if not context.obj:

@@ -39,19 +39,20 @@ def init(
     alarms: str | None = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
+    """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). It does not change what exists.
 
-    A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
+    A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not
+    onceward's.
 
     Options:
-        pitr: With --print, of DynamoDB: with point-in-time recovery. AWS charges for it by the table's size.
+        pitr: With --print, DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
         kms_key (ARN): With --print: your key that encrypts the table.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
         timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
         queue (ARN): With --function: an existing queue. By default: a new one.
-        alarms (ARN): With --function: also make alarms, which tell this SNS topic.
+        alarms (ARN): With --function: also make alarms, which send to this SNS topic.
     """
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
     with ledger_at(store) as once:
@@ -103,10 +104,10 @@ def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | No
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Update a ledger of an earlier version: add what this version needs. The records stay as they are.
+    """Update a ledger of an earlier version: add the columns and indexes that this version needs. It does not change records.
 
-    Earlier versions can still use the ledger. A worker adds the same things by itself on first use. If your workers have no
-    right to alter the ledger, run this command before you deploy them.
+    Earlier versions can still use the ledger. A worker makes the same changes at its first use, if it may. If your
+    workers have no right to alter the ledger, run this command before you deploy them.
     """
     with looking_at(store) as ledger:
         needed = MIGRATE.of(ledger.store)

@@ -64,7 +64,7 @@ AttemptsOption = Annotated[
 LapseOption = Annotated[
     Literal["retry", "park"], Option(help="What to do with a key whose worker has vanished: run it again, or park it.")
 ]
-NewOption = Annotated[bool, Option("--new-only", help="Print nothing for what was done before.")]
+NewOption = Annotated[bool, Option("--new-only", help="Print nothing for messages that were done before.")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 

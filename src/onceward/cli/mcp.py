@@ -23,14 +23,17 @@ def mcp(
 ) -> None:
     """Serve the ledger to an agent over MCP: it lists, shows and counts records, and checks the ledger's settings.
 
-    It is read-only, and shows no results, errors or messages of handlers. With --allow the agent can also unpark, settle or clear
-    a key. Such a call takes effect once. The ledger records it with its reason, like an action of the dashboard.
+    It is read-only, and shows no results, errors or messages of handlers. With --allow the agent can also unpark,
+    settle or clear a key. Such a call takes effect once. The ledger records it with its reason, like an action of the
+    dashboard.
 
-    Without --port a client starts it and talks over its standard input and output. With --port it listens on this machine. If
-    ONCEWARD_MCP_TOKEN is set, clients must send it as a bearer token. With --port and --allow it must be set.
+    Without --port, a client starts the command, and talks to it over standard input and output. With --port it listens
+    on this machine. If ONCEWARD_MCP_TOKEN is set, clients must send it as a bearer token. With --port and --allow, this
+    variable must be set.
 
     Options:
-        allow (ACTION): Let the agent unpark, settle or clear keys. Give it again for more. By default: none.
+        allow (ACTION): Let the agent do this with keys: unpark, settle or clear. Repeat it for several actions. By
+            default: none.
         show_payloads: Show results, errors, steps, messages and inputs, too.
         port (N): Listen on this port of this machine, over streamable HTTP at /mcp. By default: stdio.
     """

@@ -73,16 +73,17 @@ def show(
     """Show the record of a key, and what you can do next.
 
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
-    namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
+    namespace and the scope. This reads the whole ledger. If several records have this client's key, their keys are listed.
 
-    With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that handlers
-    send with claim.send carry the key of their sender. Name each ledger that the chain passes through. Upwards it reads single
-    records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none, so --scan reads the
-    whole table. With --json each line is one key, in the order of the tree; `depth` is its distance from the beginning.
+    With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that
+    handlers send with claim.send carry the key of their sender. Name each ledger that the chain passes through. To find
+    the keys before this one, it reads single records. To find the keys after it, it uses an index, which `onceward
+    migrate` adds to an older ledger. DynamoDB has no such index, so --scan reads the whole table. With --json each line
+    is one key, in the order of the tree; `depth` is its distance from the beginning.
 
     Options:
         key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
-        chain: Show the keys that its messages come from and lead to.
+        chain: Show the keys before this one and after it.
         scan: With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that.
     """
     urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
@@ -142,13 +143,13 @@ def clear(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker holds it, or it keeps a message.
+    """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker has the key, or its record keeps a message.
 
     A key with unsent messages is not cleared, unless you pass --lose-messages.
 
     Options:
-        yes: Do it even if a worker holds the key, or the key keeps a message.
-        lose: Do it even if the key has unsent messages. These are lost.
+        yes: Do not ask, even if a worker has the key, or the key's record keeps a message.
+        lose: Clear the key even if it has unsent messages. These messages are lost.
     """
     with looking_at(store) as ledger:
         if not yes and _is_completed(ledger, key):
@@ -179,10 +180,10 @@ def park(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Stop retrying a key until you unpark or clear it. It asks first if a worker holds the key.
+    """Stop retrying a key until you unpark or clear it. If a worker has the key, it asks first.
 
     Options:
-        reason (TEXT): The reason that callers of this key get.
+        reason (TEXT): The reason. Callers with this key get it in their error.
         yes: Do it even if a worker holds the key.
     """
     with looking_at(store) as ledger:
@@ -197,10 +198,10 @@ def unpark(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Let a parked key run again, with all its attempts.
+    """Let a parked key run again. Its attempts count from 0.
 
-    If the key keeps the message of a queue, pass --to: this sends the message again. --seal opens a sealed message. After an
-    interrupt or a kill, run the same command again: it continues.
+    If the key's record keeps the message of a queue, pass --to: this sends the message again. --seal opens a sealed
+    message. After an interrupt or a kill, run the same command again: it continues.
 
     Options:
         to (QUEUE): The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.
@@ -225,14 +226,15 @@ def settle(
 ) -> None:
     """Complete a parked, released or lapsed key by hand, because its effect was made. Duplicates get this result.
 
-    Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the handler's
-    return annotation, duplicates get ResultUnavailable. It asks first, and does nothing if the record changes meanwhile.
+    Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the
+    handler's return annotation, duplicates get ResultUnavailable. The command asks first, and does nothing if the
+    record changes meanwhile.
 
     Options:
         result (JSON): What the handler would have returned; `null` for nothing.
-        retention (DURATION): How long it answers duplicates, as 30d, or `forever`. Default: as its handler says, or 14d for a
-            parked key.
-        yes: Do it without a question, and lose a message that the key keeps.
+        retention (DURATION): How long the record answers duplicates, as 30d, or `forever`. Default: the handler's
+            retention, or 14d for a parked key.
+        yes: Do not ask, and lose a message that the key's record keeps.
     """
     try:
         value = loads(result, parse_constant=_no_constant)
@@ -266,9 +268,10 @@ def retry(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Forget a step of a key, and the steps after it: the next delivery makes them again. It also works for a completed key.
+    """Forget a step of a key, and the steps after it: the next delivery runs these steps again. It also works for a completed key.
 
-    Steps that were recorded earlier are kept. A downstream that got claim.key(STEP) gets the same key again, and can deduplicate.
+    Steps that were recorded earlier are kept. A downstream that got claim.key(STEP) gets the same key again, and can
+    deduplicate.
 
     Options:
         step (STEP): The first step to make again, as `onceward show` prints it.

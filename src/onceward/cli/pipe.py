@@ -58,13 +58,14 @@ def pipe(
     r"""Run COMMAND exactly once for each key in a stream of NDJSON lines.
 
     The command reads the line from its standard input. {line.id} in its arguments is replaced by the line's id, never
-    through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments, as in
-    [bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
-    When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill -9 or a reboot, run the
-    same command line again: it does only what is left. Several runs at once on one ledger share the work.
+    through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments,
+    as in [bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the
+    recorded output. When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill
+    -9 or a reboot, run the same command line again: it does only the lines that are left. Several runs at once on one
+    ledger share the work.
 
-    The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
-    UUID that is the same on every attempt: pass it to services that take idempotency keys.
+    The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
+    ONCEWARD_DERIVED_KEY is a UUID that is the same on every attempt: pass it to services that take idempotency keys.
 
     Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
 
@@ -73,8 +74,8 @@ def pipe(
     [bold]141[/bold] the reader of the output is gone.
 
     Options:
-        key (JMESPATH): What identifies a line: line.id, or \[line.shop, line.id]. With --call, use the name of the function's
-            parameter.
+        key (JMESPATH): What identifies a line: line.id, or \[line.shop, line.id]. With --call, use the name of the
+            function's parameter.
         files (FILE): NDJSON files. Without one, or for -, the standard input.
         jobs (N): Lines to handle at a time.
         lease (S): Seconds until another run may take over the keys of a killed run.

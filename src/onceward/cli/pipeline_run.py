@@ -38,24 +38,26 @@ def run(
     new_only: NewOption = False,
     as_json: LinesOption = False,
 ) -> None:
-    """Run a pipeline: bring each message of its source through its steps to its sinks, each once.
+    """Run a pipeline: each message of its source goes through its steps to its sinks once.
 
-    FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet FILE[/bold]
-    finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
+    FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet
+    FILE[/bold] finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
 
-    A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it does only what is left. A
-    message that failed is tried again by the next run. A run over a queue continues until you stop it, and failed messages come
-    again by themselves. Several runs at once share the work.
+    A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it handles only
+    the messages that are left. A message that failed is tried again by the next run. A run over a queue continues until
+    you stop it, and failed messages come again by themselves. Several runs at once share the work.
 
-    With --dry-run it only prints what each message would do. It makes no effect, sends nothing, and leaves the ledger unchanged.
+    With --dry-run it only prints what each message would do. It makes no effect, sends nothing, and leaves the ledger
+    unchanged.
 
-    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
-    all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
-    [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
+    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or
+    busy, or not all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed
+    messages are done; [bold]4[/bold] the queue or the ledger failed; [bold]130[/bold] interrupted while functions were
+    running; [bold]141[/bold] the reader of the output is gone.
 
     Options:
         store (URL): Another ledger than the file's.
-        dry_run: Make no effect, and print what would be done.
+        dry_run: Make no effect, and print what each message would do.
     """
     pipeline = checked(file, "memory:" if dry_run else store)
     if dry_run and not pipeline.source.ends:
@@ -88,8 +90,8 @@ def vet(
 ) -> None:
     """Check a pipeline before anything runs: every mistake has its line and column.
 
-    It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no request. It
-    also warns of effects that no guard protects.
+    It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no
+    request. It also warns of effects that no guard protects.
 
     Exit status: [bold]0[/bold] no mistake; [bold]1[/bold] mistakes; [bold]2[/bold] usage.
 
@@ -124,9 +126,9 @@ def examples(
 ) -> None:
     """Run the examples in a pipeline's file, on a ledger in memory. No effect is made, and nothing is sent.
 
-    Each example has a message, the results of its effects, and what must happen: what each sink gets, and how often each effect is
-    made. The message then comes again as a duplicate, which must have no effect. Then the run is killed at each point, and the
-    message comes again: recorded effects must not happen again, and the output must be the same.
+    Each example has a message, the results of its effects, and what must happen: what each sink gets, and how often
+    each effect is made. The message then comes again as a duplicate, which must have no effect. Then the run is killed
+    at each point, and the message comes again: recorded effects must not happen again, and the output must be the same.
 
     Exit status: [bold]0[/bold] all examples hold; [bold]1[/bold] some do not; [bold]2[/bold] usage.
     """

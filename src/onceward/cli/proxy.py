@@ -58,14 +58,16 @@ def proxy(
 
     The application can be written in any language, and does not change.
 
-    The first request with a key goes to the application, and its answer is recorded. Each later request gets that answer. The
-    application gets a derived key in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
+    The first request with a key goes to the application, and its answer is recorded. Each later request gets that
+    answer. The application gets a derived key in the header Idempotency-Key, and the headers onceward-attempt and
+    onceward-fence.
 
-    If the application answers 502, 504 or nothing, it may have carried the request out. The key then stays claimed to the end of
-    the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
+    If the application answers 502, 504 or nothing, it may have carried the request out. The key then stays claimed to
+    the end of the lease. After that, a retry goes to the application, with the same derived key. With --on-lapse park,
+    the key is parked for a person instead.
 
-    You must give --scope, which says whose keys they are: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
-    header:NAME (set by a proxy you trust), or everybody.
+    You must give --scope, which says whose keys they are: credential (Authorization or X-Api-Key), credential:HEADER,
+    cookie:NAME, header:NAME (set by a proxy you trust), or everybody.
 
     SIGTERM or ctrl-C ends it: requests under way are finished.
 
@@ -74,16 +76,16 @@ def proxy(
     Options:
         upstream (URL): The application: http://HOST:PORT, https://HOST or unix:/PATH/OF/SOCKET.
         scope (WHOSE): Whose keys they are, as above.
-        name (NAME): The namespace of the keys; another one for each application.
-        route (ROUTE): What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be repeated. By
-            default: every POST and PATCH.
+        name (NAME): The namespace of the keys. Give each application its own.
+        route (ROUTE): What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be
+            repeated. By default: every POST and PATCH.
         key (NAME): The header with the key, or a JMESPath such as body.payment.id.
         optional: Pass requests without a key on, unguarded, instead of 400.
         wait (T): How long a request waits for an earlier one, as 5s. By default: 409 at once.
-        lease (T): How long a key stays claimed without a sign of life, as 60s.
+        lease (T): How long a key stays claimed after the proxy died or the application did not answer, as 60s.
         retention (T): How long answers are repeated, as 7d. By default: 14 days.
-        silence (T): How long the application, or a client in its body, can be silent.
-        health (PATH): The path that says that the proxy runs; '' passes it on.
+        silence (T): How long the application can be silent, and a client that sends its body.
+        health (PATH): The path at which the proxy itself answers that it runs. With '', no path is special.
         trusted_proxy (ADDRESS): A proxy in front, whose X-Forwarded headers are kept. Can be repeated. By default: none.
     """
     from onceward.proxy import Proxy  # only this command pays for it

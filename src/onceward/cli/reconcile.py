@@ -28,18 +28,18 @@ def reconcile(
 ) -> None:
     """Compare the completed keys with what the downstream says it did.
 
-    It lists effects without a completed record, completed records without an effect, and effects that were made more than once.
-    It changes nothing. The exit status is 0 if both agree, and 3 if they do not.
+    It lists effects without a completed record, completed records without an effect, and effects that were made more
+    than once. It changes nothing. The exit status is 0 if both agree, and 3 if they do not.
 
-    Keys of effects are those of `onceward ls`, unless you give --name or --derived. It reads the ledger once, or the part with this
-    name. It counts keys in a temporary file, so there is no limit.
+    The file has keys as `onceward ls` shows them, unless you give --name or --derived. The command reads the ledger
+    once, or only the namespace of --name. It counts keys in a temporary file, so there is no limit.
 
     Options:
         against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
         name (NAMESPACE): The effects have the keys of this namespace, without the namespace.
         derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
         newer_than (DURATION): Only records that changed within this time.
-        settle (DURATION): Report a missing effect only for keys that were completed longer ago than this.
+        settle (DURATION): A period of grace: report a missing effect only if its key was completed longer ago than this.
     """
     within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
     counts: Counter[str] = Counter()
@@ -76,7 +76,8 @@ def effects_of(path: str) -> Iterator[str]:
     """Yield the key of each effect. The file is not read into memory as a whole.
 
     Args:
-        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input. The keys are in its column ``key``, or its only one.
+        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input. The keys are in its column ``key``,
+            or its only one.
 
     Raises:
         ValueError: it cannot be read.

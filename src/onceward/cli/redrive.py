@@ -55,29 +55,29 @@ def redrive(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Move the messages of a dead-letter queue back. The ledger decides which of them: parked keys are unparked.
+    """Move the messages of a dead-letter queue back. The ledger decides which messages move. Their parked keys are unparked.
 
-    With kafka:TOPIC, the dead letters of a topic go to its retry topic; --name then takes those of one consumer group. With amqp:QUEUE,
-    those of a queue of RabbitMQ, in QUEUE.onceward-dead, go to that queue.
+    With kafka:TOPIC, the dead letters of a topic go to its retry topic. --name then selects the letters of one consumer
+    group. With amqp:QUEUE, the dead letters in QUEUE.onceward-dead go to QUEUE.
 
-    A message stays if its key is completed, its effect may have happened, or a worker holds the key. After an interrupt or a kill,
-    run the same command again: it continues. The exit status is 0 if no message that
-    --where selects is left, and 1 if some had to stay.
+    A message stays if its key is completed, its effect may have happened, or a worker has the key. After an interrupt
+    or a kill, run the same command again: it continues. The exit status is 0 if all messages that --where selects have
+    left the queue, and 1 if some had to stay.
 
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
-        to (QUEUE): Where its messages go: URL, ARN or name. Letters of Kafka go to their retry topic.
+        to (QUEUE): Where the messages go: URL, ARN or name. Dead letters of Kafka always go to their retry topic.
         name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name. By
             default: the only one in the ledger.
         key (JMESPATH): The consumer's key=, with body instead of its parameter. By default: its default, the message id.
         where (JMESPATH): Only messages for which this is true, such as body.amount. By default: all.
         unwrap: The consumer's unwrap=: the messages are in SNS's envelopes.
-        fingerprint (JMESPATH): The consumer's fingerprint=, with body instead of its parameter; body if it is True. By default:
-            none.
-        completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it:
-            clear its key and move it.
-        in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun it. Ask the
-            downstream first.
+        fingerprint (JMESPATH): The consumer's fingerprint=, with body instead of its parameter; body if it is True. By
+            default: none.
+        completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or
+            rerun it: clear its key and move it.
+        in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun
+            it. Ask the downstream first.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
         visibility (S): Seconds that messages stay hidden if this command is killed.

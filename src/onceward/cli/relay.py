@@ -97,26 +97,28 @@ def relay(
 ) -> None:
     """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not accept them.
 
-    SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
-    watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are sent only if --seal names
-    the seal= of their guards. For your own targets, and tasks of [bold]once.enqueue[/bold], --import names the module that
-    registers them.
+    Workers and ASGI applications do the same beside their work. Run this command if your processes end after each call,
+    or to see what is sent. Any number of relays share the work. Messages of one key keep their order. Sealed messages
+    are sent only if --seal names the seal= of their guards. For your own targets, and tasks of
+    [bold]once.enqueue[/bold], --import names the module that registers them.
 
-    If a target refuses a message for good, it stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY sends it
-    again, and --drop KEY forgets it.
+    If a target refuses a message for good, it stays in the record, and [bold]onceward show KEY[/bold] shows why.
+    --retry KEY sends it again, and --drop KEY forgets it.
 
     SIGTERM or ctrl-C ends it: requests under way are finished.
 
     Example: [bold]onceward relay --store dynamodb://ledger --once[/bold]
 
-    With --once, it sends nothing that another process has, or that a target wants later. The summary says when those are due.
+    With --once, it does not send messages that another process is sending, or that a target wants later. The summary
+    says when these messages are due.
 
-    Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [bold]1[/bold] with --once: something is left; [bold]2[/bold] usage;
-    [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of requests.
+    Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [bold]1[/bold] with --once: something
+    is left; [bold]2[/bold] usage; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of
+    requests.
 
     Options:
         every (T): How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.
-        modules (MODULE): A module to import first. It can lie in this directory.
+        modules (MODULE): A module to import first. It can be in this directory.
         retry (KEY): Send the refused messages of a key again.
         drop (KEY): Forget the refused messages of a key.
     """

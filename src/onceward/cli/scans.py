@@ -30,7 +30,7 @@ from onceward.stores.contract import Damaged
 PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
 StatusOption = Annotated[
     list[str] | None,
-    Option(metavar="S", help=f"Only {', '.join(STATES)}. Give it again for more than one.", show_default="any"),
+    Option(metavar="S", help=f"Only {', '.join(STATES)}. Repeat it for several statuses.", show_default="any"),
 ]
 OlderOption = Annotated[
     str | None,
@@ -64,12 +64,12 @@ def ls(
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
 
-    PostgreSQL, MySQL and Redis find what is not COMPLETED by an index. SQLite finds what is PARKED or RELEASED. For anything else
-    the whole ledger is read. Ages count from the last change, on the ledger's own clock.
+    PostgreSQL, MySQL and Redis have an index of records that are not COMPLETED, SQLite of records that are PARKED or
+    RELEASED. For any other list, the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json, `next` in the last line says it.
 
-    With --sort the latest, or those with the most attempts, come first, and --limit shows only the first N.
+    With --sort, the latest records come first, or the records with the most attempts. --limit then shows only the first N.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
@@ -167,12 +167,12 @@ def purge(
     limit: LimitOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete the expired records now. Writes do the same, a few at a time. In DynamoDB the TTL does it within days.
+    """Delete the expired records now. Without this command, writes delete a few at a time. In DynamoDB, the TTL deletes them within days.
 
     After --limit or ctrl-C, run it again: it deletes what is left.
 
-    With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even if they
-    have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
+    With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even
+    if they have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
     """
     gone, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
@@ -205,14 +205,14 @@ def stats(
     after: AfterOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
+    """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` records await deletion.
 
-    In a large ledger in PostgreSQL, MySQL or Redis, an index counts what is not COMPLETED. The number of COMPLETED records can then
-    be an estimate, and is marked so; with --json, `estimated` names the estimates. Other ledgers, and parts of a ledger, are read
-    as a whole.
+    In a large ledger in PostgreSQL, MySQL or Redis, an index counts the records that are not COMPLETED. The number of
+    COMPLETED records can then be an estimate, and is marked as one; with --json, `estimated` names the estimates. Other
+    ledgers, and parts of a ledger, are read as a whole.
 
-    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up the counts of
-    all parts.
+    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up
+    the counts of all parts.
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped = False

@@ -38,11 +38,11 @@ def serve(
 ) -> None:
     """Serve the ledger over HTTP, for programs in any language.
 
-    A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the recorded result. Any
-    number of instances share one ledger. GET /openapi.json describes all actions.
+    A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the
+    recorded result. Any number of instances share one ledger. GET /openapi.json describes all actions.
 
-    It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give it a Unix
-    socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
+    It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give
+    it a Unix socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
 
     SIGTERM or ctrl-C stops it: requests under way are answered first.
 
@@ -95,7 +95,7 @@ def token(
 ) -> None:
     """Make a token, print it once, and add its hash to the file.
 
-    To revoke it, delete its line. A running service reads the changed file by itself.
+    To revoke a token, delete its line. A running service reads the changed file by itself.
 
     Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
 
@@ -103,8 +103,8 @@ def token(
         name (NAME): Whose token it is: a name for the log.
         tokens (FILE): The file to add it to.
         namespace (NAME): A namespace of keys that it is for, or * for all.
-        action (NAME): What it may do: claim, extend, step, complete, release, park, look, or * for all. Repeat it for more. By
-            default: all but look.
+        action (NAME): What the token allows: claim, extend, step, complete, release, park, look, or * for all. Repeat
+            it for more. By default: all but look.
     """
     from onceward.service.tokens import ACTIONS, add, made
 

@@ -189,36 +189,40 @@ def work(
 ) -> None:
     """Call a function exactly once for each message of a queue.
 
-    PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function gets the message's body.
-    JSON is decoded and converted to the annotation of its parameter. The function may be async. When it returns, its result is recorded and
-    the message is acknowledged. When it raises, the message comes again after a pause that doubles each time. After 10 calls, or
-    --max-attempts, its key is parked, and the message goes to the dead letters. For a queue of SQS with a redrive policy, onceward
-    sets no such limit. A queue whose settings lose messages is refused.
+    PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function
+    gets the message's body. JSON is decoded and converted to the annotation of its parameter. The function may be
+    async. When it returns, its result is recorded and the message is acknowledged. When it raises, the message comes
+    again after a pause that doubles each time. After 10 calls, or --max-attempts, its key is parked, and the message
+    goes to the dead letters. For a queue of SQS with a redrive policy, onceward sets no such limit. onceward refuses a
+    queue whose settings lose messages.
 
-    The broker is found as its own tools find it: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS; KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL,
-    KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
+    These variables say where the broker is, and how to log in: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS;
+    KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL, KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and
+    KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
 
-    --set has the settings of one broker. sqs: unwrap, visibility, wait. kafka: servers, group, order, retry, dead, settings.NAME (of
-    aiokafka's consumer). rabbitmq: url, dead, prefetch, wait. nats: url, stream, durable, dead, settings.NAME (of the connection). redis:
-    url, group, dead, idle.
+    --set has the settings of one broker. sqs: unwrap, visibility, wait. kafka: servers, group, order, retry, dead,
+    settings.NAME (of aiokafka's consumer). rabbitmq: url, dead, prefetch, wait. nats: url, stream, durable, dead,
+    settings.NAME (of the connection). redis: url, group, dead, idle.
 
     SIGTERM or ctrl-C ends it: running calls finish, and other messages go back.
 
-    Example: [bold]onceward work kafka:orders --call shop:charge --key order.id --set group=shop --store postgresql://db/shop[/bold]
+    Example: [bold]onceward work kafka:orders --call shop:charge --key order.id --set group=shop --store
+    postgresql://db/shop[/bold]
 
-    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
-    all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
-    [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
+    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or
+    busy, or not all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed
+    messages are done; [bold]4[/bold] the queue or the ledger failed; [bold]130[/bold] interrupted while functions were
+    running; [bold]141[/bold] the reader of the output is gone.
 
     Options:
         place (PLACE): The queue, as in kafka:orders.
-        call (MODULE:FUNCTION): The function; its module may lie in this directory.
-        key (JMESPATH): What identifies a message: order.id for def charge(order). By default: its header Idempotency-Key, else
-            its id or place; in SQS its id.
+        call (MODULE:FUNCTION): The function. Its module can be in this directory.
+        key (JMESPATH): What identifies a message: order.id for def charge(order). By default: its header
+            Idempotency-Key, else its id or place; in SQS its id.
         setting (NAME=VALUE): A setting of the broker. Can be repeated.
         max_attempts (N): Calls after which a key is parked. By default: 10.
-        fingerprint (JMESPATH): What must not change under one key; order is the whole message for def charge(order). By default: nothing
-            is compared.
+        fingerprint (JMESPATH): What must not change under one key; order is the whole message for def charge(order). By
+            default: nothing is compared.
         name (NAME): The namespace of the keys. By default: the function's full name.
         concurrency (N): Calls at a time.
         lease (S): Seconds until another worker may take over the keys of a killed worker.

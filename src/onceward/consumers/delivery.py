@@ -63,10 +63,11 @@ class DeliveryOptions(Options, total=False):
 class MalformedRecord(OncewardError):
     """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``.
 
-    Cause: The body is not JSON, or programs read this JSON differently. Or it does not fit the handler's annotation, or comes from
-    another source.
+    Cause: The body is not JSON, or programs read this JSON differently. Or it does not fit the handler's annotation, or
+    comes from another source.
 
-    Fix: Correct what sends it. The record itself goes to the dead-letter queue.
+    Fix: Correct the program that sends such records. The record itself goes to the dead-letter queue, if the source has
+    one.
     """
 
 
@@ -78,8 +79,8 @@ class Delivery:
 
     Attributes:
         source: where it comes from, such as ``aws:sqs``.
-        raw: the record as it came, usually a dict. In an aggregate of the Kinesis Producer Library, the outer record with the
-            inner one's fields.
+        raw: the record as it came, usually a dict. In an aggregate of the Kinesis Producer Library, the outer record
+            with the inner one's fields.
         id: its name in the source's response, such as an SQS message id; or None.
         key: its default key, or None.
         group: the records of one group are handled in order (a FIFO queue's message group, a Kafka partition); or None.

@@ -1,7 +1,7 @@
 """What is recorded of a tool, and what a model reads when its call did not run.
 
-A result is recorded as it goes over the wire, so that a replay has the same blocks, data and flags. A refusal says what happened and what
-to do next; no ledger's key and no secret is in it.
+A result is recorded as it goes over the wire, so that a replay has the same blocks, data and flags. A refusal says what
+happened and what to do next; no ledger's key and no secret is in it.
 """
 
 from functools import cached_property
@@ -34,7 +34,8 @@ class ToolFailed(OncewardError):
 
     Cause: The tool itself said that it failed.
 
-    Fix: Nothing: the key is free again. If the error is the outcome, name this class in ``final``. Then it is recorded.
+    Fix: Nothing: the key is free again. If a failure should be final, name this class in ``final``. Then the failure is
+    recorded.
 
     Attributes:
         result: the result.

@@ -1,7 +1,7 @@
 """The targets of messages: what a target can do, and the registry that opens one by its address.
 
-A target's address begins with its scheme, such as ``sqs:orders``. Modules of targets are imported when the first message needs
-them, so ``import onceward`` loads none.
+A target's address begins with its scheme, such as ``sqs:orders``. Modules of targets are imported when the first
+message needs them, so ``import onceward`` loads none.
 """
 
 import os
@@ -55,7 +55,7 @@ class OutboxMessage(NamedTuple):
 
 
 class MessageRefused(OncewardError):
-    """The target will never take this message: it is not sent again until a person says so.
+    """The target will never take this message. It is sent again only if a person decides this.
 
     Cause: The target answered that this message is wrong, such as HTTP's 400.
 
@@ -64,11 +64,12 @@ class MessageRefused(OncewardError):
 
 
 class MessageNotSent(OncewardError):
-    """The message was not sent, or nobody knows. It is sent again later.
+    """The message was not sent, or nobody knows whether it was sent. It is sent again later.
 
     Cause: The target cannot be reached, is busy, or its answer was lost.
 
-    Fix: Wait: it is sent again later. If that goes on, look whether the target can be reached from here.
+    Fix: Wait: the message is sent again later. If this error comes again and again, check whether this machine can
+    reach the target.
 
     Attributes:
         retry_after: seconds to wait at least, if the target has said so.
@@ -94,7 +95,8 @@ class Target(Protocol):
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send messages, all with one request if possible, and return the answer of each, in its place.
 
-        None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. One message of a
+        None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. One
+            message of a
         call can fail alone, so messages that need an order do not share a call. It must raise nothing, and must end:
         onceward's own targets end within :data:`SENT_WITHIN` seconds.
         """
@@ -115,8 +117,8 @@ def register(scheme: str, factory: Factory) -> None:
 
     Args:
         scheme: what an address begins with, before the first colon: lower-case letters, digits, ``+``, ``.`` and ``-``.
-        factory: takes the whole address and returns a :class:`Target`; raises ValueError if the address is not valid. It replaces an
-            earlier one of this scheme.
+        factory: takes the whole address and returns a :class:`Target`; raises ValueError if the address is not valid.
+            It replaces an earlier one of this scheme.
 
     Raises:
         ValueError: the scheme is not valid, or one of onceward's own.
@@ -137,8 +139,9 @@ def open_target(address: str) -> Target:
 
     Args:
         address: ``sqs:`` and a queue's name, URL or ARN; ``sns:`` and a topic's ARN;
-            ``eventbridge:BUS?source=shop&detail-type=Paid``; ``kinesis:`` and ``firehose:`` with a stream's name; ``amqp:`` and a queue of RabbitMQ; an ``https://`` or ``http://`` URL; ``task:MODULE:NAME``;
-            or one that begins with a scheme of :func:`register`.
+            ``eventbridge:BUS?source=shop&detail-type=Paid``; ``kinesis:`` and ``firehose:`` with a stream's name;
+            ``amqp:`` and a queue of RabbitMQ; an ``https://`` or ``http://`` URL; ``task:MODULE:NAME``; or one that
+            begins with a scheme of :func:`register`.
 
     Raises:
         ValueError: the scheme is not known, or the address is not valid.

@@ -41,7 +41,7 @@ class NameTaken(ValueError):
 
     Cause: Another command ran with this ``--name`` on this ledger.
 
-    Fix: Give this command a name of its own. To replace the earlier command, clear the key in ``key``.
+    Fix: Give this command another name. To replace the earlier command, clear the key in ``key``.
 
     Attributes:
         before: the handler that used the name first.

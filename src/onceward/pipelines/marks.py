@@ -69,12 +69,12 @@ class Marked:
 class PipelineInvalid(OncewardError):
     """The file of a pipeline has mistakes. Nothing ran.
 
-    Cause: The file does not say what a pipeline must say; each mistake has its line and column.
+    Cause: The file has wrong or missing settings. The error gives the line and column of each mistake.
 
     Fix: Correct them. ``onceward vet FILE`` lists them.
 
     Attributes:
-        mistakes: all that were found.
+        mistakes: all mistakes that were found.
     """
 
     def __init__(self, file: str, mistakes: list[Mistake]) -> None:

@@ -99,7 +99,7 @@ class ModelReader:
     """Reads one file.
 
     Attributes:
-        mistakes: all that were found.
+        mistakes: all mistakes that were found.
     """
 
     def __init__(self) -> None:

@@ -29,16 +29,17 @@ class NotFound(OncewardError):
 
     Cause: The key has another namespace, has expired, or was cleared.
 
-    Fix: Look for it with ``onceward ls --prefix``, or give ``onceward show`` the client's own key.
+    Fix: Look for the key with ``onceward ls --prefix``. Or give ``onceward show`` the key as the client sent it.
     """
 
 
 class KeepsMessage(OncewardError):
     """The record keeps a message that is in no queue any more. Clearing the record would lose it.
 
-    Cause: A worker of a queue without a dead-letter queue has kept the message in its record.
+    Cause: The queue has no dead-letter queue, so the worker has kept the message in its key's record.
 
-    Fix: Send it again with ``onceward unpark KEY --to QUEUE``. To lose it, run ``onceward clear KEY``, and confirm.
+    Fix: Send the message again with ``onceward unpark KEY --to QUEUE``. If you do not need the message, run ``onceward
+    clear KEY``, and confirm.
     """
 
 
@@ -47,7 +48,7 @@ class HasUnsent(OncewardError):
 
     Cause: The handler completed, and the relay has not sent its messages yet.
 
-    Fix: Run ``onceward relay``. To lose the messages, pass ``--lose-messages``.
+    Fix: Run ``onceward relay``. If you do not need the messages, pass ``--lose-messages``.
     """
 
 
@@ -59,7 +60,7 @@ class DamagedRecord(StoreError):
     Fix: Find out whether its effect happened. Then ``onceward clear KEY`` deletes the record.
 
     Attributes:
-        damaged: what is known of it; ``store.delete(damaged)`` deletes it if it has not changed.
+        damaged: what is known of the record; ``store.delete(damaged)`` deletes the record if it has not changed.
     """
 
     def __init__(self, message: str, damaged: Damaged) -> None:
@@ -70,7 +71,7 @@ class DamagedRecord(StoreError):
 class NoIndex(StoreError):
     """No index of the ledger finds these records.
 
-    Cause: The ledger has none, or does not have it yet.
+    Cause: This kind of ledger has no such index, or this ledger does not have the index yet.
 
     Fix: Do what the message says, or read the ledger as a whole: ``onceward show --chain --scan``.
     """
@@ -136,8 +137,8 @@ class Store(Register, Protocol):
     def select(self, selection: "Selection", after: str | None, limit: int) -> Steps[Page]:
         """Read up to ``limit`` of the records that are selected, by the store's own clock, from ``after`` (an earlier page's next).
 
-        The order is that of the selection, and always the same. A page may be empty and have a next, because the store looks
-        at a limited number of records. Raises :class:`NoIndex`.
+        The order is that of the selection, and always the same. A page may be empty and have a next, because the store
+        looks at a limited number of records. Raises :class:`NoIndex`.
         """
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:

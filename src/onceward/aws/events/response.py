@@ -19,12 +19,13 @@ class BatchFailed(OncewardError):
 
     Finished records are in the ledger and do not run again.
 
-    Cause: The source or the event source mapping takes no report of single records, so one failure fails them all.
+    Cause: The source or the event source mapping takes no report of single records, so if one record fails, all records
+    come again.
 
-    Fix: See ``outcomes`` for each record's error. The event comes again by itself, unless its source gives up.
+    Fix: See ``outcomes`` for each record's error. The event comes again by itself, until its source stops trying.
 
     Attributes:
-        outcomes: one for each record, in the order of the event.
+        outcomes: one outcome for each record, in the order of the event.
     """
 
     def __init__(self, message: str, outcomes: Sequence[BatchOutcome] = ()) -> None:
@@ -66,8 +67,9 @@ def reported(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Return the decorator for a source that wants a partial batch response.
 
-    ``identify`` returns what the response names a failed delivery by. With ``first_only`` the response names only the first failure, because the source begins again there. The other arguments are
-    those of :class:`Source` and :class:`ReportOptions`.
+    ``identify`` returns what the response names a failed delivery by. With ``first_only`` the response names only the
+    first failure, because the source begins again there. The other arguments are those of :class:`Source` and
+    :class:`ReportOptions`.
 
     Raises:
         TypeError: ``once`` is not a Once, or ``partial`` is neither True nor False.

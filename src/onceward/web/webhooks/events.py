@@ -11,11 +11,11 @@ from onceward.keys.json_reading import NotJson, read_json
 
 
 class SignatureRefused(OncewardError):
-    """A delivery is not signed by the provider, or was signed too long ago. Nothing is recorded of it.
+    """A delivery is not signed by the provider, or was signed too long ago. The delivery is not recorded.
 
-    Cause: The secret is another one, a proxy has changed the body, the clock of this machine is wrong, or somebody forges events.
+    Cause: The secret is wrong, a proxy has changed the body, the clock of this machine is wrong, or somebody forges events.
 
-    Fix: Compare the secret with the provider's, and give the receiver the body as it came.
+    Fix: Compare the secret with the provider's secret, and give the receiver the unchanged body.
     """
 
 
@@ -65,7 +65,8 @@ class WebhookVerifier(Protocol):
             body: as it came.
 
         Returns:
-            An event, or a list of events with a key each. For a delivery without an event, such as a test, the answer to it.
+            An event, or a list of events with a key each. For a delivery without an event, such as a test, the answer
+            to it.
 
         Raises:
             SignatureRefused: the signature is wrong, missing or too old.
