@@ -18,8 +18,7 @@ class BatchHandler:
     """A handler of records.
 
     Adapters make a batch directly and pass ``read(record)``, which reads a record; if it raises, the record is malformed. Any
-    thread of the batch calls ``heard`` with each recorded outcome. Without ``values``, results kept elsewhere are not
-    fetched. For the other arguments, see :meth:`Once.batch`.
+    thread of the batch calls ``heard`` with each recorded outcome. If ``values`` is false, large results in S3 are not fetched. For the other arguments, see :meth:`Once.batch`.
 
     Attributes:
         typical: seconds per handler, a moving average.

@@ -148,7 +148,7 @@ class Lease(Claim):
         self._lost = True
 
     def lose(self) -> None:
-        """Note that the key has gone on without this worker."""
+        """Record that this worker has lost the key."""
         if not self._lost:
             self._lost = True
             self.telling.note("lost", self.record)

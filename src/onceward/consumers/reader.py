@@ -198,7 +198,8 @@ def default_key(_delivery: Delivery) -> object:
     """Return the default key of a delivery; raises KeyMissing if it has none."""
     if _delivery.key is None:
         raise KeyMissing(
-            f"this record of {_delivery.source} lacks the parts of its default key, which docs/reference/lambda.md lists; give key="
+            f"this record of {_delivery.source} lacks a part of its default key: give key=. "
+            "The documentation's page on Lambda lists the default keys"
         )
     return _delivery.key
 

@@ -81,7 +81,7 @@ def redone(record: Record) -> str:
 
 
 def without_begin(record: Record) -> str | None:
-    """Return the history without the begin of the record's own attempt."""
+    """Return the history without the line that says when the current attempt began."""
     text = record.history
     return text[: text.rindex("\n")] or None if text is not None and is_open(record) else text
 

@@ -208,9 +208,9 @@ def note_many(
 def _answers(
     verb: Verb, asked: Sequence[int], clock: Clock, until: Callable[[], float]
 ) -> Steps[dict[int, tuple[float, Answered]]]:
-    """Return when each key was asked for, and its answer. Retry transient errors until ``until()``.
+    """Return the time of each key's request, and the key's answer. Retry transient errors until ``until()``.
 
-    Raises an exchange's OncewardError if no key has its own answer yet.
+    Raises the OncewardError of a request if no key has an answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
     todo, pause = list(asked), FIRST_PAUSE

@@ -62,7 +62,7 @@ class Criteria(NamedTuple):
         """Raise ValueError if a state is unknown, or an age is not between 0 and 100 years."""
         for state in self.states:
             if state not in STATES:
-                raise ValueError(f"status {state}: there are {', '.join(STATES)}")
+                raise ValueError(f"unknown status {state}: choose one of {', '.join(STATES)}")
         for name, age in (("older_than", self.older_than), ("newer_than", self.newer_than)):
             if age is not None and not 0 <= age <= _LONGEST:
                 raise ValueError(f"{name} {age:g} s: give from 0 s to 100 years")

@@ -20,7 +20,7 @@ Identify = Callable[[Request], object]
 _COOKIE: Final = "cookie:"
 _HEADER: Final = "header:"
 _CHOICES: Final = (
-    "say whose keys they are, so that no caller gets another's answer. Give "
+    "say which caller a key belongs to, so that no caller gets the answer of another. Use one of: "
     "Scope.CREDENTIAL, the Authorization or X-Api-Key that was sent, for API keys that do not change; "
     "a verified user: django_user(), rest_framework_user() or starlette_user() of onceward.web.users, "
     "dependency(...) of onceward.web.fastapi, Scope.HOST where API Gateway or the web server authenticates, "

@@ -45,7 +45,7 @@ class KafkaMessage(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Where it was first: the place and the timestamp. Offsets begin again when a topic is created again."""
+        """The place and the timestamp of the first copy of the message. Offsets begin again when a topic is created again."""
         told = self.told(FROM) or ""
         return told if told.count("/") == 3 else f"{self.place}/{self.record.timestamp}"
 
@@ -149,7 +149,7 @@ class Partition:
             self.unsaid = True
 
     def put_back(self, message: KafkaMessage, due: float) -> None:
-        """Let a held message wait here again."""
+        """Put a message back into the partition's buffer."""
         self.held -= 1
         self._wait(message, due)
 

@@ -179,7 +179,7 @@ def _flat(key: object) -> list[object]:
 
 
 _CHOICES: Final = (
-    "say whose keys they are, so that no caller gets another's result. Give ToolScope.TOKEN, the principal of the verified access token; "
+    "say which caller a key belongs to, so that no caller gets the result of another. Use one of: ToolScope.TOKEN, the principal of the verified access token; "
     "ToolScope.SESSION, one session of streamable HTTP, which ends when the client connects again; a callable that gets the context and "
     "returns the caller; or ToolScope.EVERYBODY, when all callers may get each other's results, as with a server over stdio that one user starts"
 )

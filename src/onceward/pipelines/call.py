@@ -34,7 +34,7 @@ class PipelineMessage(NamedTuple):
         return self._replace(data=data)
 
     def with_field(self, path: str, value: object) -> "PipelineMessage":
-        """Return it with a value in a field, such as ``payment.receipt``. Objects on the way are made.
+        """Return the message with a value in a field, such as ``payment.receipt``. Missing parent objects are added.
 
         Raises:
             ValueError: something on the way is no object.

@@ -122,7 +122,9 @@ class Database:
         if dialect is None:
             raise ValueError(f"{self._parts.scheme}: is not an SQL database: give sqlite:, postgresql: or mysql:")
         if dialect == "sqlite" and self._parts.path in {"", "/", "/:memory:"}:
-            raise ValueError("name a file, as in sqlite:///orders.db: each connection would have a database of its own")
+            raise ValueError(
+                "name a file, as in sqlite:///orders.db: in memory, each connection would have another database"
+            )
         self.dialect: Dialect = dialect
         self._idle: deque[tuple[float, Any]] = deque()  # since when, and the connection
         self._process = os.getpid()

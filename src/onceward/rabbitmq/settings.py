@@ -60,7 +60,7 @@ async def declare(connection: AbstractConnection, queue: str, arguments: FieldTa
                 await channel.declare_queue(queue, passive=True)
         except ChannelNotFoundEntity:
             raise BrokerError(
-                f"there is no queue {queue}, and this user may not declare it: declare it durable, with {arguments}"
+                f"there is no queue {queue}, and this user may not declare it: ask an administrator to declare it durable, with {arguments}"
             ) from error
         except ChannelClosed as again:
             raise refused(f"queue {queue}", again) from again

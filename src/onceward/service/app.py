@@ -59,7 +59,7 @@ def service(
 def assembled(
     once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool, local: bool = True
 ) -> Starlette:
-    """Return the application. Set ``app.state.stopping`` to answer those who wait."""
+    """Return the application. Set ``app.state.stopping`` to answer waiting requests."""
     claims = Claims(once, longest_lease=limits.lease, longest_wait=limits.wait)
     desk = Desk(claims, Door(tokens, limits, local=local))
 
@@ -88,7 +88,7 @@ class Desk:
     """Answers requests.
 
     Attributes:
-        stopping: set it to answer those who wait for a busy key.
+        stopping: set it to answer requests that wait for a busy key.
     """
 
     def __init__(self, claims: Claims, door: Door) -> None:

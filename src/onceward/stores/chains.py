@@ -15,7 +15,7 @@ LONGEST: Final = 1000  # keys of a chain, unless you ask for more
 
 
 class ChainLink(NamedTuple):
-    """A record of a chain, its store's time, and its ledger."""
+    """A record of a chain, the time at its store, and its ledger."""
 
     record: Record
     now: float

@@ -288,7 +288,7 @@ def charge(order: str, idempotency_key: str = "") -> str:
 @each(
     ("options", "says"),
     [
-        ({"scope": None}, r"scope= is missing: say whose keys they are"),
+        ({"scope": None}, r"scope= is missing: say which caller a key belongs to"),
         ({"scope": "alice"}, "scope='alice'"),
         ({"key": []}, "key= is empty"),
         ({"key": 3}, "key=3: give"),

@@ -20,7 +20,7 @@ from onceward.wire.credentials import client_of
 class Inspection:
     """One look at a queue, its functions and a ledger, for a consumer whose guard has this policy.
 
-    ``function`` is the name or ARN of a Lambda function that must be among the queue's; None is whichever there are.
+    ``function`` is the name or ARN of a Lambda function that the queue must have; None means all functions of the queue.
     """
 
     def __init__(self, policy: Policy, function: str | None = None) -> None:

@@ -25,7 +25,7 @@ class Trigger(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that the checks look at. What is None or empty was not asked for, or could not be read."""
+    """All that the checks look at. A field is None or empty if doctor did not ask for it, or could not read it."""
 
     policy: Policy  # the options of the consumer's guard: lease, retention and max_attempts
     queue: QueueSettings | None = None

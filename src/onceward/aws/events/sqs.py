@@ -54,8 +54,8 @@ def on_sqs_fifo(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
-    ``stop`` is what does not begin after a message that failed: the rest of its message "group", or of the whole "batch". The
-    handler reports all of it as failed, so that it comes again in order. ``concurrency`` is how many message groups of one
+    After a message that failed, ``stop`` skips the rest of its message "group", or of the whole "batch". The handler reports
+    all skipped messages as failed, so that they come again in order. ``concurrency`` is how many message groups of one
     event are handled at a time. All else is as for :func:`on_sqs`.
     """
     if stop not in {"group", "batch"}:

@@ -68,7 +68,7 @@ class Queue:
     def receive(self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None) -> list[Message]:
         """Receive messages, and make them invisible to others.
 
-        You cannot end it early. It returns when the wait ends at the latest, or some seconds later if the service has trouble.
+        You cannot end it early. It returns within the wait, or some seconds later if the service has trouble.
 
         Args:
             count: how many at most, 1 to 10.
@@ -104,7 +104,7 @@ class Queue:
         return await drive_async(self._steps.delete_many(receipts), self._steps)
 
     def change_many(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
-        """Make messages invisible for some seconds from now, ten with one request.
+        """Make messages invisible for some seconds from now. One request takes ten messages.
 
         Args:
             holds: pairs of receipt and seconds, up to 43,200, rounded up. 0 gives the message back at once.

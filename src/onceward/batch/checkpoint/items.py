@@ -66,6 +66,6 @@ def _encoded(item: object) -> int:
         return len(msgspec.json.encode(item))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise TypeError(
-            f"bytes= cannot count a {type(item).__name__}, which was not added: {error}. Give size=, a callable that returns the "
+            f"bytes= cannot count a {type(item).__name__}, so the item was not added: {error}. Give size=, a callable that returns the "
             "bytes of an item"
         ) from error

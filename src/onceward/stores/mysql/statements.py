@@ -99,7 +99,7 @@ def block(texts: Sequence[str], flavor: Flavor) -> list[str]:
 
 
 def impatient(text: str, flavor: Flavor, seconds: int | None) -> str:
-    """Return a statement that waits so long for a lock; None leaves it to the session. MySQL has the session only."""
+    """Return a statement that waits ``seconds`` for a lock, or with None as the session says. MySQL always waits as the session says."""
     if seconds is None or not flavor.mariadb:
         return text
     return f"SET STATEMENT innodb_lock_wait_timeout={seconds} FOR {text}"

@@ -107,9 +107,9 @@ class SqlStore(SqlVerbs):
 
 
 def survey(store: SqlStore) -> Steps[Survey]:
-    """Count what is not completed by its index (:data:`onceward.stores.capabilities.SURVEY`).
+    """Count the records that are not completed, by an index (:data:`onceward.stores.capabilities.SURVEY`).
 
-    Up to :data:`READ` records, count all; then there are estimates.
+    Up to :data:`READ` records, count all records. Above that, estimate.
     """
     table, exact = store.names.table, False
     now, total, arrived = yield from store.total()

@@ -265,7 +265,7 @@ class WebhookReceiver:
 
 
 class _Delivery:
-    """The answer to a delivery, which can hold several events: all of them are handled, whatever becomes of one.
+    """The answer to a delivery, which can hold several events: all of them are handled, even if one fails.
 
     It is a context around each event. The sender delivers all again if one is not done; those that are done are replayed then.
     """

@@ -191,7 +191,7 @@ class Twilio:
         try:
             fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000)
         except ValueError as error:
-            raise SignatureRefused("its body is not a form") from error
+            raise SignatureRefused("the request's body is not a form") from error
         signed = self._url + "".join(name + value for name, value in sorted(set(fields)))
         form = (
             "sha256" if "algorithm=HMAC_SHA256" in headers.get("x-twilio-webhooks-signature-settings", "") else "sha1"

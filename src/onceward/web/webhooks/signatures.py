@@ -1,4 +1,4 @@
-"""What the rules of senders share: secrets, signatures, times, and senders that sign by HMAC.
+"""Code for the rules of all senders: secrets, signatures, times, and senders that sign by HMAC.
 
 The senders' own libraries check the same few lines, and most bring a client of all their services along. The tests compare with them.
 """
