@@ -137,7 +137,7 @@ CHECKS = {
     "no key": no_key,
     "the request again": the_request_again,
     "another request under that key": holds("reused", "422"),
-    "the first one still runs": holds("concurrent", "409"),
+    "the first request still runs": holds("concurrent", "409"),
     "the endpoint answered 4xx": the_endpoint_answered_4xx,
     "the endpoint answered 500": the_endpoint_answered_500,
     "whose key it is": holds("scope"),
