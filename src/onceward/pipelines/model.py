@@ -135,7 +135,7 @@ class SourceKeys(Settings):
 
 
 class Hold(Settings, kw_only=True):
-    """Read no input while a worker has this key, such as `onceward exec`.
+    """Read no input while a worker has this key. The worker can also be a call of `onceward exec`.
 
     Messages that were already received still finish.
 
