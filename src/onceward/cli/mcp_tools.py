@@ -52,7 +52,7 @@ def assembled(once: Once, actions: Collection[str], *, payloads: bool, **options
     look = _Looking(once, payloads=payloads)
     if actions:
         guarded = once.using(name="onceward.mcp")
-        guard_tools(server, guarded, key=[ToolKey.META, ToolKey.argument()], scope=ToolScope.EVERYBODY)
+        guard_tools(server, guarded, key=[ToolKey.argument(), ToolKey.META], scope=ToolScope.EVERYBODY)
     for read in (look.list_records, look.show_record, look.count_records, look.check_settings):
         server.add_tool(read, annotations=_LOOKS)
     acting = _Acting(once)

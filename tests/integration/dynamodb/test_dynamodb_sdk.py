@@ -65,7 +65,7 @@ def options(url, keys=True):
     made = {
         "region_name": "eu-west-1",
         "endpoint_url": url,
-        "config": Config(retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=0.3),
+        "config": Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=2),
     }
     if keys:
         made |= {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s"}
@@ -146,7 +146,7 @@ def test_nobody_listening_is_a_passing_error(send, service):
 def test_an_answer_that_takes_too_long_is_a_passing_error(send, service):
     class Slow(dict):
         def __getitem__(self, action):
-            time.sleep(0.6)
+            time.sleep(2.5)
             return 200, {}
 
     service.answers = Slow()

@@ -93,6 +93,22 @@ def test_a_missing_part_is_key_missing_and_nothing_runs(once, key):
 
 
 @each(
+    ("key", "names"),
+    [
+        ("order.missing", "'order.missing' found nothing"),
+        ("[order.shop.id, order.missing]", "order.missing"),
+        ("[order.shop.id, order.lines[5]]", "part 2"),
+        (lambda order: order["missing"], "missing"),
+    ],
+)
+def test_the_error_of_a_missing_part_names_it_and_the_handler(once, key, names):
+    with pytest.raises(KeyMissing) as missing:
+        once(key=key)(handler)(ORDER)
+    assert names in str(missing.value)
+    assert "handler" in str(missing.value)
+
+
+@each(
     ("keys", "error", "says"),
     [
         (
