@@ -75,7 +75,6 @@ def test_a_failure_and_a_retry_give_the_key_back(shop):
     assert shop.record("asks", "a").attempts == 2
 
 
-@pytest.mark.nightly
 def test_a_task_that_replaces_itself_runs_each_time(shop):
     shop.start("-c", 1)
     assert shop.get(shop.send("counts", 2)) == "end"
