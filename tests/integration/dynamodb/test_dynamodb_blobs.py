@@ -193,6 +193,16 @@ def test_heartbeat_in_between_does_not_make_completion_wait_for_s3_again(url, bl
     assert len(objects.seen) <= 5  # one series of tries, which a slow machine ends early
 
 
+def test_an_object_that_takes_longer_than_a_renewal_is_written_once(url, blobs, objects, stands):
+    """A renewal comes before the completion, which is written again, and finds its object there."""
+    once = Once(f"{url}&blobs={blobs}", lease=8, heartbeat=0.5, max_result=10**7).using(name="n")
+    objects.rule = lambda seen: time.sleep(1.2)
+    with once.claim("k") as claim:
+        claim.complete(LARGE)
+    assert "M" in stands()["result"]
+    assert objects.actions == ["PUT"]
+
+
 def test_a_request_to_s3_that_was_signed_at_another_time_is_signed_again(clocked, clock, objects):
     """As the first one of a process that was frozen."""
     objects.date = lambda: clock() + 3600

@@ -32,7 +32,7 @@ def watch(event: Event) -> None:
 
 once = Once(f"sqlite:///{FOLDER}/ledger.db", name="shop", lease=2, observe=[watch])
 server = MCPServer("shop", log_level="ERROR") if library == "sdk" else fastmcp.FastMCP("shop")
-guard_tools(server, once, key=[ToolKey.META, ToolKey.argument()], scope=ToolScope.EVERYBODY, on_busy=20)
+guard_tools(server, once, key=[ToolKey.argument(), ToolKey.META], scope=ToolScope.EVERYBODY, on_busy=20)
 
 
 @server.tool()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from decimal import Decimal
 from hashlib import md5
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,9 +29,6 @@ from queues import lambda_events as events
 from queues.lambda_events import changed
 from queues.lambda_given import given, keys, refusing
 from tables import each
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.sampled(other=2)
 

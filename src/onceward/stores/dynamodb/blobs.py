@@ -20,6 +20,7 @@ ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside 
 # Seconds before an object is written again. A record does not wait longer for S3.
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 _AWAY: Final = 10.0  # seconds without requests to S3 after a failure, so that a retry does not wait again
+_REMEMBERED: Final = 100
 # The start of the content's SHA-256, at the end of a name
 _DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 
@@ -43,6 +44,8 @@ class Blobs:
         if scheme != "s3" or not self.bucket:
             raise ValueError(f"blobs={shown_url(url)!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
+        # Recent objects: a completion that a renewal has outrun is written again, and must not be outrun again.
+        self._written: dict[str, None] = {}
         self._away: tuple[float, StoreError] | None = None
 
     def kept(self, ask: Ask, record: Record) -> Steps[Value]:
@@ -56,7 +59,11 @@ class Blobs:
         digest = sha256(content).hexdigest()
         name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
-        yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
+        if key not in self._written:
+            yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
+            self._written[key] = None
+            for old in list(self._written)[:-_REMEMBERED]:
+                self._written.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
     def _write(self, ask: Ask, call: ObjectCall) -> Steps[None]:

@@ -15,9 +15,10 @@ from onceward.stores.dynamodb.store import DynamoStore
 # A conditional write needs only the write's right, and TransactWriteItems the rights of its members (docs.aws.amazon.com,
 # "DynamoDB API permissions" and "IAM and transactions").
 # Handlers and operators also query the index of messages.
-HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "PartiQLInsert", "PartiQLUpdate", "PartiQLSelect")
+# BatchGetItem is for workers of the version before, which run on during a deploy.
+HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate", "PartiQLSelect")
 OPERATOR: Final = (
-    *("GetItem", "PutItem", "UpdateItem", "DeleteItem", "PartiQLUpdate", "PartiQLSelect", "Scan"),
+    *("GetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchGetItem", "PartiQLUpdate", "PartiQLSelect", "Scan"),
     *("DescribeTable", "DescribeTimeToLive"),
 )
 LEDGER: Final = "Ledger"  # the table's name in the document
