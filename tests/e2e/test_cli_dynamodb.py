@@ -109,9 +109,9 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
             ["--store", "memory:", "--print", "sql"],
             "cannot print how it is made by another tool. Use a store that can: ",
         ),
-        (["--pitr"], "--pitr means nothing for this ledger"),
+        (["--pitr"], "--pitr, --kms-key and --function are for --print"),
         (["--ttl"], "--ttl means nothing for this ledger"),
-        (["--store", "dynamodb://orders", "--pitr"], "--pitr means nothing for this ledger"),
+        (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),
         (["--store", "dynamodb://orders", "--kms-key", KEY], "--function are for --print"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
         (

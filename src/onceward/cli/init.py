@@ -61,8 +61,8 @@ def init(
         if print_ is not None:
             typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
             return
-        if consumer is not None or aws != TableWanted(options):
-            raise ValueError("--kms-key and --function are for --print")
+        if pitr or consumer is not None or aws != TableWanted(options):
+            raise ValueError("--pitr, --kms-key and --function are for --print")
         make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
