@@ -145,6 +145,7 @@ def test_a_busy_task_can_wait_in_a_schedule(broker, once, redis):
             while not waiting:
                 waiting.extend(redis.client().keys(f"{source._prefix}:time:*"))
                 await asyncio.sleep(0.05)
+        await source._connection_pool.disconnect()  # a schedule has no call that closes it
         return []
 
     assert work(broker, send) == []
