@@ -20,7 +20,6 @@ COMMANDS = {
     "pipe": ("--key", "line.id"),
     "serve": ("--port", "0"),
     "dashboard": ("--port", "0"),
-    "mcp": (),
     "init": (),
     "migrate": (),
     "purge": (),

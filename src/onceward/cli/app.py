@@ -47,7 +47,6 @@ COMMANDS: Final = {
     "doctor": "doctor:doctor",
     "reconcile": "reconcile:reconcile",
     "dashboard": "dashboard:dashboard",
-    "mcp": "mcp:mcp",
 }
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
 
