@@ -289,6 +289,11 @@ def end(
             return Lost(held)
         if ending is Ending.DONE:
             return Settled(_known(held, outcome) if alone else held)
+        if clock() > until():
+            raise StoreError(
+                f"{record.key}: renewals of the lease came before each write of the end, and time is over",
+                transient=True,
+            )
         mine = held
 
 
