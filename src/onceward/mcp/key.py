@@ -6,7 +6,7 @@ another's result by guessing its key.
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, ClassVar, Final, Protocol, cast
+from typing import Annotated, Any, ClassVar, Final
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
@@ -19,8 +19,6 @@ from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
 from onceward.mcp.call import Function, ToolCall
 
-META_NAME: Final = "onceward/idempotencyKey"  # under which our client sends a key
-_TOOL_USE: Final = "claudecode/toolUseId"
 _LONGEST: Final = 255  # characters, as in the proposal SEP-3182
 _DESCRIPTION: Final = (
     "Identifies this operation, so that it takes effect once. Make a new unique value, such as a UUID, for each new operation. "
@@ -28,38 +26,20 @@ _DESCRIPTION: Final = (
 )
 
 
-class KeyPlace(Protocol):
-    """One place that a key can come from. ``tag`` keeps equal texts of two places apart."""
+class KeyPlace:
+    """One place that a key can come from. ``tag`` keeps equal texts of two places apart; ``read`` returns None without a key."""
 
-    tag: str
-
-    def read(self, call: ToolCall) -> object:
-        """Return the key in a call; None if the client has sent none."""
+    def __init__(self, tag: str, read: Callable[[ToolCall], object]) -> None:
+        self.tag, self.read = tag, read
 
 
-class _CallField:
-    tag = "call"
-
-    def read(self, call: ToolCall) -> object:
-        return call.params.get("idempotencyKey")
-
-
-class _MetaName:
-    def __init__(self, name: str) -> None:
-        self.tag = name
-
-    def read(self, call: ToolCall) -> object:
-        return call.meta.get(self.tag)
-
-
-class KeyArgument:
+class KeyArgument(KeyPlace):
     """A key that is an argument of the tool, which the model fills in."""
-
-    tag = "argument"
 
     def __init__(self, name: str, description: str) -> None:
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(f"ToolKey.argument({name!r}): give the name of a parameter, as in 'idempotency_key'")
+        super().__init__("argument", lambda call: call.key)
         self.name = name
         self._description = description
 
@@ -68,25 +48,24 @@ class KeyArgument:
         field = Field(description=self._description, min_length=1, max_length=_LONGEST)
         return Annotated[str if required else str | None, field]
 
-    def read(self, call: ToolCall) -> object:
-        """Return the argument."""
-        return call.key
 
-
-class ArgumentPath:
+class ArgumentPath(KeyPlace):
     """A value in the tool's own arguments: a path, or a callable that gets the arguments that it names."""
 
-    tag = "arguments"
-
     def __init__(self, function: Function, source: KeySource, claim: str | None) -> None:
-        self._read = CallReader(function, source, None, claim).read
+        reader = CallReader(function, source, None, claim)
 
-    def read(self, call: ToolCall) -> object:
-        """Return the value; None if it is missing."""
-        try:
-            return self._read((), call.arguments)[0]
-        except KeyMissing:
-            return None
+        def read(call: ToolCall) -> object:
+            try:
+                return reader.read((), call.arguments)[0]
+            except KeyMissing:
+                return None
+
+        super().__init__("arguments", read)
+
+
+def _in_meta(*names: str) -> tuple[KeyPlace, ...]:
+    return tuple(KeyPlace(name, lambda call, name=name: call.meta.get(name)) for name in names)  # type: ignore[misc]  # a default
 
 
 class ToolKey:
@@ -97,19 +76,19 @@ class ToolKey:
 
     Attributes:
         CALL: the field ``idempotencyKey`` of ``tools/call`` (the proposal SEP-3182).
-        META: ``onceward/idempotencyKey``, which :func:`call_tool` sends, and ``claudecode/toolUseId`` in ``_meta``. If
-            the model decides again to call the tool, the second one is new.
+        META: ``onceward/idempotencyKey`` and ``claudecode/toolUseId`` in ``_meta``. If the model decides again to call the
+            tool, the second one is new.
     """
 
-    CALL: ClassVar[object] = _CallField()
-    META: ClassVar[object] = (_MetaName(META_NAME), _MetaName(_TOOL_USE))
+    CALL: ClassVar[object] = KeyPlace("call", lambda call: call.params.get("idempotencyKey"))
+    META: ClassVar[object] = _in_meta("onceward/idempotencyKey", "claudecode/toolUseId")
 
     @staticmethod
     def meta(*names: str) -> object:
         """Return the place of a key in ``_meta``, under one of these names."""
         if not names or not all(names):
             raise ValueError(f"ToolKey.meta{names!r}: give names in _meta, as in 'example.com/callId'")
-        return tuple(_MetaName(name) for name in names)
+        return _in_meta(*names)
 
     @staticmethod
     def argument(name: str = "idempotency_key", description: str = _DESCRIPTION) -> object:
@@ -140,10 +119,10 @@ class KeyOrder:
     def __init__(self, function: Function, key: object, claim: str | None) -> None:
         self._sources: list[KeyPlace] = []
         for place in _flat(key):
-            if isinstance(place, str) or (callable(place) and not hasattr(place, "tag")):
+            if isinstance(place, KeyPlace):
+                self._sources.append(place)
+            elif isinstance(place, str) or callable(place):
                 self._sources.append(ArgumentPath(function, place, claim))
-            elif hasattr(place, "tag"):
-                self._sources.append(cast("KeyPlace", place))
             else:
                 raise TypeError(
                     f"key={place!r}: give ToolKey.CALL, ToolKey.META, ToolKey.meta(...), ToolKey.argument() or a path"
