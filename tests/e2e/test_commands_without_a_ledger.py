@@ -20,6 +20,7 @@ COMMANDS = {
     "pipe": ("--key", "line.id"),
     "serve": ("--port", "0"),
     "dashboard": ("--port", "0"),
+    "mcp": (),
     "init": (),
     "migrate": (),
     "purge": (),

@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "doctor": "doctor:doctor",
     "reconcile": "reconcile:reconcile",
     "dashboard": "dashboard:dashboard",
+    "mcp": "mcp:mcp",
 }
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
 
