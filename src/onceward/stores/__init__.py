@@ -134,19 +134,14 @@ def _options(url: str, query: str) -> dict[str, str]:
     return options
 
 
-def checked_timeout(seconds: float) -> float:
-    """Return the timeout of a ledger's requests; raises ValueError if it cannot be one."""
-    if not 0 < seconds < 3600:
-        raise ValueError(f"timeout={seconds!r}: give a positive number of seconds, below an hour")
-    return seconds
-
-
 def limits_in(options: dict[str, str], lanes: int, shown: str) -> tuple[float, int]:
     """Return the ``timeout`` and the number of ``lanes`` among a URL's options; raises ValueError if one is not valid."""
     try:
-        timeout, most = checked_timeout(float(options.get("timeout", "5"))), int(options.get("lanes", lanes))
+        timeout, most = float(options.get("timeout", "5")), int(options.get("lanes", lanes))
     except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
+        timeout = most = 0
+    if not 0 < timeout < 3600:
+        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections")
     if most < 1:
         raise ValueError(f"{shown!r}: lanes must be at least 1")
     return timeout, most

@@ -1,4 +1,4 @@
-"""A ledger in Redis or Valkey: ``Once("redis://host:6379/0")``, or :func:`open_ledger` for a client of your own."""
+"""A ledger in Redis or Valkey: ``Once("redis://host:6379/0")``."""
 
 from urllib.parse import quote, urlencode
 
@@ -8,52 +8,21 @@ except ImportError as error:
     raise ImportError("Redis needs its driver: pip install 'onceward[redis]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl, checked_timeout, limits_in
+from onceward.stores import StoreUrl, limits_in
 from onceward.stores.redis.names import RedisNames
-from onceward.stores.redis.opening import servers_at, servers_of
+from onceward.stores.redis.opening import servers_at
 from onceward.stores.redis.requests import Confirmation
 from onceward.stores.redis.store import RedisStore
 
-__all__ = ["CAPABILITIES", "open_ledger", "open_url"]
+__all__ = ["CAPABILITIES", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
 OPTIONS = ("prefix", "timeout", "lanes", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
-
-
-def open_ledger(
-    given: object,
-    *,
-    prefix: str = "onceward",
-    timeout: float = 5.0,
-    lanes: int = 4,
-    eviction: bool = False,
-    wait: int = 0,
-    disk: bool = False,
-) -> RedisStore:
-    """Return the ledger on a client of yours. Nothing is sent before its first use.
-
-    An asynchronous client serves coroutines, and their claims' heartbeats, on the event loop that uses it. Handlers that are not
-    asynchronous need a blocking one, or a URL.
-
-    Args:
-        given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. You close it yourself.
-        prefix: what the ledger's Redis keys begin with.
-        timeout: seconds for a confirmation by replicas, and to wait for a lane; for the rest the client's own timeouts hold.
-        lanes: requests at a time. Requests that wait are sent together.
-        eviction: whether to accept a server that evicts records when its memory is full.
-        wait: how many replicas must confirm each write.
-        disk: whether each write must be on the disks of server and replicas (WAITAOF of Redis 7.2 and Valkey).
-
-    Raises:
-        TypeError, ValueError: an option is not valid.
-    """
-    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(given).__mro__}
-    if kinds.isdisjoint({"redis.Redis", "redis.RedisCluster"}) or {"redis.Pipeline", "redis.ClusterPipeline"} & kinds:
-        raise TypeError(f"{type(given).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
-    is_async = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
-    confirmation = Confirmation(_replicas(wait), disk, checked_timeout(timeout) / 2)
-    servers = servers_of(given, confirmation, _most(lanes), timeout, is_async=is_async)
-    return RedisStore(servers, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
+_SWITCHES = {
+    "eviction": ("allow", "accepts a server that evicts"),
+    "disk": ("yes", "waits until a write is on the disk"),
+    "cluster": ("yes", "is for a Redis Cluster"),
+}
 
 
 def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
@@ -75,16 +44,12 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     timeout, most = limits_in(ours, 4, shown)
-    try:
-        wait = _replicas(int(ours.get("wait", "0")))
-    except ValueError:
-        raise ValueError(f"{shown!r}: wait must be a number of replicas") from None
-    if ours.get("eviction", "allow") != "allow":
-        raise ValueError(f"{shown!r}: eviction=allow accepts a server that evicts; leave it out otherwise")
-    if ours.get("disk", "yes") != "yes":
-        raise ValueError(f"{shown!r}: disk=yes waits until a write is on the disk; leave it out otherwise")
-    if ours.get("cluster", "yes") != "yes":
-        raise ValueError(f"{shown!r}: cluster=yes is for a Redis Cluster; leave it out otherwise")
+    wait = ours.get("wait", "0")
+    if not (wait.isdecimal() and int(wait) < 100):
+        raise ValueError(f"{shown!r}: wait must be a number of replicas")
+    for name, (value, does) in _SWITCHES.items():
+        if ours.get(name, value) != value:
+            raise ValueError(f"{shown!r}: {name}={value} {does}; leave it out otherwise")
     if not (parts.path.strip("/") or "0").isdecimal():  # redis-py would take database 0
         raise ValueError(f"{shown!r}: give the number of a database after the host, as in redis://host:6379/0")
     if "cluster" in ours and "sentinel" in ours:
@@ -93,19 +58,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     place = parts._replace(scheme=scheme, query=urlencode(theirs, quote_via=quote))
     try:
         names = RedisNames(ours.get("prefix", "onceward"))
-        servers = servers_at(place, ours, Confirmation(wait, "disk" in ours, timeout / 2), most, timeout)
+        servers = servers_at(place, ours, Confirmation(int(wait), "disk" in ours, timeout / 2), most, timeout)
     except (ValueError, TypeError, _redis.RedisError) as error:
         raise ValueError(f"{shown!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
     return RedisStore(servers, names, shown, evicts="eviction" in ours)
-
-
-def _replicas(wait: int) -> int:
-    if not 0 <= wait < 100:
-        raise ValueError(f"wait={wait!r}: give a number of replicas")
-    return wait
-
-
-def _most(lanes: int) -> int:
-    if lanes < 1:
-        raise ValueError(f"lanes={lanes!r}: give a number of connections")
-    return lanes

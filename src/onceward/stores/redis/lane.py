@@ -1,7 +1,6 @@
 """A lane to Redis: a connection of redis-py, on which calls leave in one piece, and with them WAIT if replicas must confirm them.
 
-A lane of a URL keeps its connection. A guest takes one of the caller's pool for each request. A connection that was lost,
-interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
+A connection that was lost, interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from onceward.stores.lanes.lane import ServerLane, SocketLane, drop
+from onceward.stores.lanes.lane import SocketLane, drop
 from onceward.stores.redis.requests import Confirmation, RedisRequest, packed
 from onceward.stores.sql.refusals import Broken
 
@@ -19,8 +18,8 @@ _FAILURES: Final = (exceptions.RedisError, exceptions.RedisClusterException, OSE
 _CONNECTING: Final = 3  # times as long as a request: there can be several Sentinels
 
 
-class _Lane(ServerLane):
-    """What all kinds have in common.
+class _Lane(SocketLane):
+    """What both kinds have in common.
 
     Args:
         make: returns a pool of redis-py.
@@ -31,33 +30,24 @@ class _Lane(ServerLane):
         super().__init__()
         self._make, self._confirmation = make, confirmation or None
 
-    def _talk(self, wire: Any, request: RedisRequest) -> list[Any]:
-        """Send a request on a connection, and return its answers."""
+    def _sent(self, request: RedisRequest) -> tuple[bytes, int]:
+        """Return a request as it is sent, with what confirms it, and how many answers there will be."""
         if self._confirmation is None or request.base is None:
-            return _talked(wire, request.packed(), request.count)
-        return self._seen(_talked(wire, request.packed() + self._confirming(request.base), request.count + 2))
+            return request.packed(), request.count
+        # From 7.2, WAIT answers at once on a connection that has written nothing.
+        marking = packed(["SET", request.base + b"confirmed", b""]) + packed(self._confirmation.command)
+        return request.packed() + marking, request.count + 2
 
-    async def _talk_async(self, wire: Any, request: RedisRequest) -> list[Any]:
-        """As :meth:`_talk`, for a coroutine."""
-        if self._confirmation is None or request.base is None:
-            return await _talked_async(wire, request.packed(), request.count)
-        text = request.packed() + self._confirming(request.base)
-        return self._seen(await _talked_async(wire, text, request.count + 2))
-
-    def _confirming(self, base: bytes) -> bytes:
-        """Return a write and what waits for it: from 7.2, WAIT answers at once on a connection that has written nothing."""
-        assert self._confirmation is not None
-        return packed(["SET", base + b"confirmed", b""]) + packed(self._confirmation.command)
-
-    def _seen(self, answers: list[Any]) -> list[Any]:
+    def _seen(self, request: RedisRequest, answers: list[Any]) -> list[Any]:
         """Return the answers without those of the confirmation; errors in their places if there is none."""
-        assert self._confirmation is not None
+        if self._confirmation is None or request.base is None:
+            return answers
         *answers, marked, reached = answers
         missing = marked if isinstance(marked, Exception) else self._confirmation.missing(reached)
         return answers if missing is None else [one if isinstance(one, Exception) else missing for one in answers]
 
 
-class RedisLane(_Lane, SocketLane):
+class RedisLane(_Lane):
     """A lane for threads."""
 
     def fetch(self, request: RedisRequest) -> list[Any]:
@@ -72,7 +62,7 @@ class RedisLane(_Lane, SocketLane):
                     for one in _sentinels(self._pool):
                         one.close()
                 self._open()
-            return self._talk(self._wire, request)
+            return self._seen(request, _talked(self._wire, *self._sent(request)))
         except _FAILURES as error:
             raise broken(error) from error
 
@@ -81,7 +71,7 @@ class RedisLane(_Lane, SocketLane):
         wire.disconnect()
 
 
-class AsyncRedisLane(_Lane, SocketLane):
+class AsyncRedisLane(_Lane):
     """A lane for the coroutines of one event loop.
 
     Args:
@@ -103,7 +93,7 @@ class AsyncRedisLane(_Lane, SocketLane):
                     await self._connect()
             seconds = self._timeout
             async with asyncio.timeout(seconds):
-                return await self._talk_async(self._wire, request)
+                return self._seen(request, await _talked_async(self._wire, *self._sent(request)))
         except TimeoutError as error:
             raise Broken(f"there is no answer within {seconds:g} s") from error
         except _FAILURES as error:
@@ -125,53 +115,6 @@ class AsyncRedisLane(_Lane, SocketLane):
         writer = wire._writer  # noqa: SLF001 - no public name
         drop(writer.transport, self._loop, partial(_abort, writer))
         wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it
-
-
-class GuestLane(_Lane):
-    """A lane for threads, over the pool of the caller's client."""
-
-    is_alive = True
-
-    def fetch(self, request: RedisRequest) -> list[Any]:
-        try:
-            pool = self._make()
-            wire, is_over = pool.get_connection(), False
-            try:
-                answers = self._talk(wire, request)
-                is_over = self.is_ready = True
-            finally:
-                if not is_over:
-                    wire.disconnect()
-                pool.release(wire)
-        except _FAILURES as error:
-            raise broken(error) from error
-        return answers
-
-    def close(self, *, friendly: bool = False) -> None:
-        """Leave it to the caller."""
-
-
-class AsyncGuestLane(GuestLane):
-    """As :class:`GuestLane`, for the coroutines of one event loop."""
-
-    async def fetch(self, request: RedisRequest) -> list[Any]:  # type: ignore[override]
-        task = asyncio.current_task()
-        before = task.cancelling() if task is not None else 0
-        try:
-            pool = self._make()
-            wire, is_over = await pool.get_connection(), False
-            try:
-                answers = await self._talk_async(wire, request)
-                is_over = self.is_ready = True
-            finally:
-                if not is_over:
-                    await wire.disconnect(nowait=True)
-                await pool.release(wire)
-        except _FAILURES as error:
-            raise broken(error) from error
-        if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
-            raise asyncio.CancelledError
-        return answers
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:

@@ -1,14 +1,12 @@
-"""What sends a ledger's requests: to one server, by a client of the caller's, and to the nodes of a Cluster.
+"""What sends a ledger's requests: to one server, or to the nodes of a Cluster.
 
 A client of redis-py knows which node of a Cluster has which slots, and each node has lanes of its own. What a node refuses while a slot
 moves, or cannot answer while another one takes its place, is an error that ends by itself. The client then looks at the Cluster again.
 """
 
 import asyncio
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -77,16 +75,14 @@ class OneServer(Servers):
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = lanes.run(request, _asked)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
-            again = lanes.run(request.whole(lost), _asked)
-            return completed(answers, lost, again)
+            return completed(answers, lost, lanes.run(request.whole(lost), _asked))
         return answers
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = await lanes.run_async(request, _asked)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
-            again = await lanes.run_async(request.whole(lost), _asked)
-            return completed(answers, lost, again)
+            return completed(answers, lost, await lanes.run_async(request.whole(lost), _asked))
         return answers
 
     def _lost(self, answers: list[Any]) -> list[int]:
@@ -112,66 +108,10 @@ def completed(answers: Sequence[Any], places: Sequence[int], others: Sequence[An
     return [given.get(place, answer) for place, answer in enumerate(answers)]
 
 
-class InThreads(Servers):
-    """A blocking client of the caller's. It serves coroutines in threads."""
-
-    def __init__(self, servers: Servers) -> None:
-        super().__init__(servers.confirmation, servers.timeout)
-        self._servers = servers
-
-    def run(self, request: RedisRequest) -> list[Any]:
-        return self._servers.run(request)
-
-    async def run_async(self, request: RedisRequest) -> list[Any]:
-        return await asyncio.to_thread(self._servers.run, request)
-
-    def close(self) -> None:
-        """Leave it open."""
-
-
-class OnItsLoop(InThreads):
-    """An asynchronous client of the caller's. It serves blocking callers, such as the heartbeat's, on the loop that used it last."""
-
-    def __init__(self, servers: Servers) -> None:
-        super().__init__(servers)
-        self._process: int | None = None  # that has used it; before that it has no sockets, and a child may begin
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def run_async(self, request: RedisRequest) -> list[Any]:
-        process = os.getpid()
-        if self._process is None:
-            self._process = process
-        elif process != self._process:  # its sockets are the parent's: an answer would go to the wrong one
-            raise exceptions.DataError(
-                "this process was forked after the client was used: make its own client and Once in each process"
-            )
-        self._loop = asyncio.get_running_loop()
-        return await self._servers.run_async(request)
-
-    def run(self, request: RedisRequest) -> list[Any]:
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            raise exceptions.DataError(
-                "this client is asynchronous, and the event loop that used it does not run. For handlers that are not "
-                "asynchronous, give a URL or a redis.Redis"
-            )
-        if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
-            raise exceptions.DataError(
-                "this client is asynchronous, and its event loop would wait for itself. In a coroutine, use the asynchronous form "
-                "of this call, or give a URL"
-            )
-        asking = asyncio.run_coroutine_threadsafe(self.run_async(request), loop)
-        try:
-            return asking.result(2 * self.timeout)
-        except (TimeoutError, CancelledError) as error:
-            asking.cancel()
-            raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
-
-
 class NodePart(NamedTuple):
     """What one node has of a request, and the places of its answers."""
 
-    node: str
+    node: Any
     request: RedisRequest
     places: Sequence[int]
 
@@ -181,7 +121,7 @@ class Cluster(Servers):
 
     Args:
         make: makes the client.
-        lanes: returns the lanes to a node: takes the client and the node's name.
+        lanes: returns the lanes to a node.
         confirmation: what a write must have before it counts.
         timeout: seconds for one request.
     """
@@ -189,7 +129,7 @@ class Cluster(Servers):
     def __init__(
         self,
         make: Callable[[], Any],
-        lanes: Callable[[Any, str], OneServer],
+        lanes: Callable[[Any], OneServer],
         confirmation: Confirmation,
         timeout: float,
     ) -> None:
@@ -205,7 +145,7 @@ class Cluster(Servers):
             parts, given = _parts(client, request), []
             for part in parts:
                 try:
-                    given.append(self._of(client, part.node).run(part.request))
+                    given.append(self._of(part.node).run(part.request))
                 except Broken as error:
                     given.append([error] * len(part.places))
             answers, has_changed = _put(parts, given)
@@ -218,42 +158,36 @@ class Cluster(Servers):
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         """Do one request, on its nodes at the same time."""
-        client = await self._opened_async()
+        client = self._client or await asyncio.to_thread(self._opened)
         try:
             parts = _parts(client, request)
-            tried = [self._tried(client, part) for part in parts]
+            tried = [self._tried(part) for part in parts]
             given = await asyncio.gather(*tried) if len(tried) > 1 else [await tried[0]]
             answers, has_changed = _put(parts, given)
         except exceptions.SlotNotCoveredError:
-            await self._look_async(client)
+            await asyncio.to_thread(self._look, client)
             raise
         if has_changed:
-            await self._look_async(client)
+            await asyncio.to_thread(self._look, client)
         return answers
 
-    async def _tried(self, client: Any, part: NodePart) -> list[Any]:
+    async def _tried(self, part: NodePart) -> list[Any]:
         try:
-            return await self._of(client, part.node).run_async(part.request)
+            return await self._of(part.node).run_async(part.request)
         except Broken as error:
             return [error] * len(part.places)
 
-    def _of(self, client: Any, node: str) -> OneServer:
-        return self._lanes.get(node) or self._lanes.setdefault(node, self._make_lanes(client, node))
+    def _of(self, node: Any) -> OneServer:
+        return self._lanes.get(node.name) or self._lanes.setdefault(node.name, self._make_lanes(node))
 
     def _opened(self) -> Any:
         if self._client is None:
             self._client = self._make()
         return self._client
 
-    async def _opened_async(self) -> Any:
-        return self._client or await asyncio.to_thread(self._opened)
-
     def _look(self, client: Any) -> None:
         with suppress(*_REFUSALS):
             client.nodes_manager.initialize()
-
-    async def _look_async(self, client: Any) -> None:
-        await asyncio.to_thread(self._look, client)
 
     def close(self) -> None:
         """Close the client and the idle lanes."""
@@ -264,30 +198,20 @@ class Cluster(Servers):
             client.close()
 
 
-class AsyncCluster(Cluster):
-    """As :class:`Cluster`, on a client of ``redis.asyncio``, for the coroutines of its event loop."""
-
-    async def _opened_async(self) -> Any:
-        return await self._opened().initialize()
-
-    async def _look_async(self, client: Any) -> None:
-        with suppress(*_REFUSALS):
-            await client.nodes_manager.initialize()
-
-
 def _parts(client: Any, request: RedisRequest) -> list[NodePart]:
     """Return what each node has of a request."""
     if isinstance(request, Asking):
-        return [NodePart(node.name, request, [place]) for place, node in enumerate(client.get_primaries())]
+        return [NodePart(node, request, [place]) for place, node in enumerate(client.get_primaries())]
     find = client.nodes_manager.get_node_from_slot
     if not isinstance(request, RoundTrip):
-        return [NodePart(find(key_slot(request.key)).name, request, [0])]
-    places: dict[str, list[int]] = {}
+        return [NodePart(find(key_slot(request.key)), request, [0])]
+    places: dict[str, tuple[Any, list[int]]] = {}
     for place, call in enumerate(request.calls):
-        places.setdefault(find(key_slot(call.base)).name, []).append(place)
+        node = find(key_slot(call.base))
+        places.setdefault(node.name, (node, []))[1].append(place)
     return [
         NodePart(node, RoundTrip(request.action, [request.calls[place] for place in mine]), mine)
-        for node, mine in places.items()
+        for node, mine in places.values()
     ]
 
 
