@@ -30,6 +30,7 @@ def test_guarding_the_tools_of_an_mcp_server():
         {"sqlite:///tools.db": "memory:"},
         "The tools of an MCP server",
     )
+    run("docs/how-to/agents.md", page, title="Call a tool again after a lost reply")
 
     async def main():
         async with Client(page["server"]) as client:
@@ -38,10 +39,12 @@ def test_guarding_the_tools_of_an_mcp_server():
             ]
             refunds = [await client.call_tool("refund", {"order": "o", "amount": 5}) for _ in range(2)]
             hints = {tool.name: tool.annotations.idempotent_hint for tool in (await client.list_tools()).tools}
-            return charges, refunds, hints
+            page["Client"] = lambda _: Client(page["server"])
+            return charges, refunds, hints, [await page["pay"]("p") for _ in range(2)]
 
-    charges, refunds, hints = asyncio.run(main())
+    charges, refunds, hints, paid = asyncio.run(main())
     assert [result.structured_content for result in charges] == [{"receipt": "receipt 1"}] * 2
     assert [mark(result, "replayed") for result in charges + refunds] == [None, True] * 2
     assert (text(refunds[1]), bank.refunded) == ("refunded", ["o"])
     assert hints == {"charge": True, "refund": True}
+    assert paid == ["receipt 2"] * 2

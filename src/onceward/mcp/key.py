@@ -19,6 +19,7 @@ from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
 from onceward.mcp.call import Function, ToolCall
 
+META_NAME: Final = "onceward/idempotencyKey"  # under which our client sends a key
 _LONGEST: Final = 255  # characters, as in the proposal SEP-3182
 _DESCRIPTION: Final = (
     "Identifies this operation, so that it takes effect once. Make a new unique value, such as a UUID, for each new operation. "
@@ -76,12 +77,12 @@ class ToolKey:
 
     Attributes:
         CALL: the field ``idempotencyKey`` of ``tools/call`` (the proposal SEP-3182).
-        META: ``onceward/idempotencyKey`` and ``claudecode/toolUseId`` in ``_meta``. If the model decides again to call the
-            tool, the second one is new.
+        META: ``onceward/idempotencyKey``, which :func:`call_tool` sends, and ``claudecode/toolUseId`` in ``_meta``. If
+            the model decides again to call the tool, the second one is new.
     """
 
     CALL: ClassVar[object] = KeyPlace("call", lambda call: call.params.get("idempotencyKey"))
-    META: ClassVar[object] = _in_meta("onceward/idempotencyKey", "claudecode/toolUseId")
+    META: ClassVar[object] = _in_meta(META_NAME, "claudecode/toolUseId")
 
     @staticmethod
     def meta(*names: str) -> object:

@@ -9,7 +9,7 @@ import pytest
 
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once
-from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
+from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
@@ -363,11 +363,7 @@ def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_no
         ran.append(order)
         return "charged"
 
-    async def call():
-        async with Client(server) as client:
-            return await client.call_tool("charge", {"order": "o"}, meta={"onceward/idempotencyKey": "k"})
-
-    result = asyncio.run(call())
+    result = asyncio.run(call_tool(lambda: Client(server), "charge", {"order": "o"}))
     assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])
 
 

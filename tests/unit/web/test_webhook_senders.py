@@ -2,18 +2,24 @@
 
 import asyncio
 import base64
+import binascii
+import datetime as dt
 import hashlib
 import hmac
 import json
 import time
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceward import Once
 from onceward.http.answer import Answer
 from onceward.web.webhooks import (
     Adyen,
     CloudEvents,
+    Discord,
     GitLab,
     HmacSender,
     LemonSqueezy,
@@ -21,6 +27,8 @@ from onceward.web.webhooks import (
     Meta,
     MicrosoftGraph,
     Paddle,
+    PayPal,
+    SendGrid,
     SignatureRefused,
     Square,
     Twilio,
@@ -45,6 +53,12 @@ SQUARE = (
     b'"created_at":"2022-07-13T20:30:59.037339943Z","data":{"type":"webhooks","id":"bc368e64-01aa-407e-b46e-3231809b1129"}}'
 )
 TWILIO = b"CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212"
+SENDGRID = (
+    b'[{"email":"hello@world.com","event":"dropped","reason":"Bounced Address",'
+    b'"sg_event_id":"ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA",'
+    b'"sg_message_id":"LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0",'
+    b'"smtp-id":"<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>","timestamp":1600112492}]\r\n'
+)
 ADYEN_ITEM = {
     "pspReference": "7914073381342284",
     "originalReference": "",
@@ -56,6 +70,7 @@ ADYEN_ITEM = {
     "additionalData": {"hmacSignature": "coqCmt/IZ4E3CzPvMY8zTjQVL5hYJUiBRg8UU+iCWo0="},
 }
 ADYEN_KEY = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056"
+DISCORD_KEY = "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
 
 
 def adyen(*items):
@@ -78,11 +93,31 @@ VECTORS = {
         TWILIO,
         ("5b1c9f2e", None, None),
     ),
+    "sendgrid 6, its tests": (
+        SendGrid(
+            "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g=="
+        ),
+        {
+            "x-twilio-email-event-webhook-signature": "MEUCIGHQVtGj+Y3LkG9fLcxf3qfI10QysgDWmMOVmxG0u6ZUAiEAyBiXDWzM+uOe5W0JuG+luQAbPIqHh89M15TluLtEZtM=",
+            "x-twilio-email-event-webhook-timestamp": "1600112502",
+        },
+        SENDGRID,
+        ("ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA", "dropped", None),
+    ),
     "adyen 14, generate_notification_sig": (
         Adyen(ADYEN_KEY),
         {},
         adyen(ADYEN_ITEM),
         ("AUTHORISATION 7914073381342284 true", "AUTHORISATION", "TestMerchant"),
+    ),
+    "pynacl 1.6, as discord's documents sign": (
+        Discord(DISCORD_KEY, tolerance=EVER),
+        {
+            "x-signature-timestamp": "1700000000",
+            "x-signature-ed25519": "13bf02353537e2e7db309d7410ac846c7eb293121ca4f84b79c1a49bdd3c3497227f94205bf1748ee38d3f70c7ca1ee10c05a6b6cdddd22c24a0c37f7fd5ee02",
+        },
+        b'{"id": "1", "type": 2}',
+        ("1", "2", None),
     ),
 }
 
@@ -161,6 +196,17 @@ def test_zoom_is_answered_when_it_tests_the_address():
     assert delivered(started).id != delivered({**started, "event_ts": 2}).id
 
 
+def test_discords_ping_is_answered():
+    headers = {
+        "x-signature-timestamp": "1700000000",
+        "x-signature-ed25519": "f537abe4f7c46973a97e3329de68fa078c3e75a89fc7dba93cbd9b47f900a8164bfd0f9cf10c854ad0dfd86d80da049f4da73ff28b14f5642b9c3ca4f7b19207",
+    }
+    verifier = Discord(DISCORD_KEY, tolerance=EVER)
+    assert verifier.verify(headers, b'{"id": "1", "type": 1}').body == b'{"type": 1}'
+    with pytest.raises(SignatureRefused, match="differs"):
+        Discord(DISCORD_KEY).verify(headers, b'{"id": "1", "type": 1}')
+
+
 def test_gitlab_and_graph_compare_what_you_gave_them():
     headers = {"x-gitlab-token": SECRET, "idempotency-key": "k", "x-gitlab-event": "Push Hook"}
     assert GitLab("new", SECRET).verify(headers, b"{}")[:2] == ("k", "Push Hook")
@@ -198,6 +244,41 @@ def test_a_colon_cannot_make_one_adyen_event_look_like_another():
         Adyen(ADYEN_KEY).verify({}, adyen(ADYEN_ITEM, moved))
     with pytest.raises(ValueError, match="hexadecimal"):
         Adyen("no key")
+
+
+@pytest.fixture(scope="module")
+def paypals():
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "messageverificationcerts.paypal.com")])
+    now = dt.datetime.now(dt.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(1))
+    return key, made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def test_paypals_events_are_taken_by_certificate_and_webhook(paypals):
+    key, certificate = paypals
+    body = b'{"id": "WH-1", "event_type": "PAYMENT.SALE.COMPLETED"}'
+    # _get_expected_sig() of paypalrestsdk 1.13
+    text = f"tid|2026-01-01T00:00:00Z|9XL90610J3647323C|{binascii.crc32(body)}".encode()
+    headers = {
+        "paypal-transmission-id": "tid",
+        "paypal-transmission-time": "2026-01-01T00:00:00Z",
+        "paypal-auth-algo": "SHA256withRSA",
+        "paypal-cert-url": "https://api.sandbox.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-a5cafa77",
+        "paypal-transmission-sig": base64.b64encode(key.sign(text, padding.PKCS1v15(), hashes.SHA256())).decode(),
+    }
+    ours = PayPal("another", "9XL90610J3647323C", fetch=lambda url: certificate)
+    assert ours.verify(headers, body)[:2] == ("WH-1", "PAYMENT.SALE.COMPLETED")
+    for verifier, changed, sent in [
+        (ours, {}, body + b" "),
+        (PayPal("another", fetch=lambda url: certificate), {}, body),
+        (ours, {"paypal-transmission-id": "t"}, body),
+        (ours, {"paypal-auth-algo": "none"}, body),
+        (ours, {"paypal-cert-url": "https://evil.example/v1/notifications/certs/CERT-1"}, body),
+        (ours, {"paypal-cert-url": "https://api.paypal.com.evil.example/v1/notifications/certs/CERT-1"}, body),
+    ]:
+        with pytest.raises(SignatureRefused):
+            verifier.verify({**headers, **changed}, sent)
 
 
 def test_cloudevents_binary_structured_and_batched_have_one_key():

@@ -3,7 +3,7 @@
     hook = WebhookReceiver(once, GitHub(secret), on_github, name="webhooks.github")
     app.add_api_route("/github", endpoint(hook), methods=["POST"])    # of onceward.web.webhooks.starlette
 
-``senders.py``, ``sns.py`` and ``cloudevents.py`` have the rules of each sender, ``receiver.py`` the answers, the other modules a
+``senders.py``, ``keypairs.py`` and ``cloudevents.py`` have the rules of each sender, ``receiver.py`` the answers, the other modules a
 framework each.
 """
 
@@ -17,6 +17,7 @@ from onceward.web.webhooks.events import (
     graph_handshake,
     meta_handshake,
 )
+from onceward.web.webhooks.keypairs import Discord, PayPal, SendGrid, Sns
 from onceward.web.webhooks.receiver import WebhookReceiver
 from onceward.web.webhooks.senders import (
     Adyen,
@@ -36,11 +37,11 @@ from onceward.web.webhooks.senders import (
     Zoom,
 )
 from onceward.web.webhooks.signatures import HmacSender
-from onceward.web.webhooks.sns import Sns
 
 __all__ = [
     "Adyen",
     "CloudEvents",
+    "Discord",
     "GitHub",
     "GitLab",
     "HmacSender",
@@ -49,6 +50,8 @@ __all__ = [
     "Meta",
     "MicrosoftGraph",
     "Paddle",
+    "PayPal",
+    "SendGrid",
     "Shopify",
     "SignatureRefused",
     "Slack",

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from onceward.keys.json_reading import NotJson, read_json
-from onceward.web.webhooks.events import Verified, WebhookEvent, text_of, text_or_none
+from onceward.web.webhooks.events import Verified, WebhookEvent, json_of, text_of, text_or_none
 from onceward.web.webhooks.signatures import check_bearer, given
 
 _STRUCTURED: Final = "application/cloudevents"
@@ -38,7 +37,7 @@ class CloudEvents:
             return _event(attributes, _data(kind, body))
         if not kind.endswith("+json"):
             raise ValueError(f"the events are in {kind}: send them as JSON")
-        found = _json(body)
+        found = json_of(body)
         if not kind.startswith(_BATCH):
             return _structured(found)
         if not isinstance(found, list):
@@ -69,12 +68,5 @@ def _data(kind: str, body: bytes) -> object:
     if not body:
         return None
     if kind == "application/json" or kind.endswith("+json"):
-        return _json(body)
+        return json_of(body)
     return body.decode() if kind.startswith("text/") else body
-
-
-def _json(body: bytes) -> object:
-    try:
-        return read_json(body)
-    except NotJson as error:
-        raise ValueError(f"the payload is {error}") from error

@@ -75,12 +75,20 @@ class WebhookVerifier(Protocol):
         """
 
 
+def json_of(body: bytes) -> object:
+    """Return the JSON in a body; raises ValueError."""
+    try:
+        return read_json(body)
+    except NotJson as error:
+        raise ValueError(f"the payload is {error}") from error
+
+
 def parsed(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body; raises ValueError."""
     try:
-        data = read_json(body)
-    except NotJson as error:
-        raise ValueError(f"the body has no JSON object: the payload is {error}") from error
+        data = json_of(body)
+    except ValueError as error:
+        raise ValueError(f"the body has no JSON object: {error}") from error
     if not isinstance(data, dict):
         raise ValueError("the body has no JSON object")
     return data
