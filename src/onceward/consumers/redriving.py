@@ -181,7 +181,7 @@ class LetterRedrive(ABC):
         """Return the outcome of a letter. If the letter moves, its key is ready to run again. See :func:`readied`."""
         told = DeadLetter("failed", place, "", key, was)
         try:
-            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
+            plan, _ = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
         except StoreError:
             raise
         except OncewardError as error:
@@ -214,34 +214,46 @@ class LetterRedrive(ABC):
                 runner.run(letters.aclose())
 
 
-def readied(once: Once, key: str | None, completed: OnCompleted, in_doubt: InDoubt, *, dry_run: bool) -> Plan:
-    """Return what to do with a dead letter, and unpark its key or reset its attempts if it is to run again.
+def readied(
+    once: Once,
+    key: str | None,
+    completed: OnCompleted,
+    in_doubt: InDoubt,
+    *,
+    dry_run: bool,
+    begun: bool = False,
+    fingerprint: str | None = None,
+) -> tuple[Plan, Record | None]:
+    """Return what to do with a dead letter, and its record; unpark its key or reset its attempts if it is to run again.
 
     Do this before the letter is sent: after a kill in between, the next run finds the key ready, and sends it.
 
     Args:
         once: the ledger of the queue's consumers.
         key: in the ledger; None if the letter was malformed, and so has none.
-        completed: "keep" or "drop" a letter whose key is completed.
+        completed: what to do with a letter whose key is completed.
         in_doubt: "keep" a letter whose key is parked and whose effect may be made, or "rerun" it.
         dry_run: change nothing.
+        begun: as for :func:`planned`.
+        fingerprint: as for :func:`planned`.
 
     Raises:
         StoreError: the ledger cannot be reached.
     """
     if key is None:
-        return Plan("move", "it was malformed: it has no key")
+        return Plan("move", "it was malformed: it has no key"), None
     while True:
         reply = drive(once.store.load(key), once.store)
-        plan = planned(reply.record, reply.now, completed, in_doubt, begun=False)
-        if dry_run or plan.step not in {"reset", "unpark"} or reply.record is None:
-            return plan
+        record = reply.record
+        plan = planned(record, reply.now, completed, in_doubt, begun=begun, fingerprint=fingerprint)
+        if dry_run or plan.step not in {"reset", "unpark"} or record is None:
+            return plan, record
         try:
             if plan.step == "reset":
-                once.ledger.park(key, reply.record.error or "redriven from the dead letters")
+                once.ledger.park(key, record.error or "redriven from the dead letters")
             once.ledger.unpark(key)
         except StoreError:
             raise
         except OncewardError:
             continue  # another process was faster: look again
-        return plan
+        return plan, record

@@ -17,12 +17,17 @@ _DECODE: Final[Callable[[str | bytes], object]] = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
 _BOM: Final = b"\xef\xbb\xbf"
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# The part of a string in which no half of a surrogate pair is.
+_PAIRED: Final = re.compile(
+    r"(?:[^\\\ud800-\udfff]"
+    r"|\\(?!u[dD][89a-fA-F][0-9a-fA-F]{2})."
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
+    re.DOTALL,
+)
 _BYTE: Final = re.compile(r"JSON is malformed: (.*) \(byte (\d+)\)")
 _HUGE: Final = re.compile(r"-?\d+(?:\.\d+)?[eE]\+?\d+")
 _CONSTANTS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
-_BEGINS: Final = ("{", "[", '"')
+_BEGINS: Final = frozenset({"{", "[", '"', b"{", b"[", b'"'})
 _SUSPECT: Final = re.compile(
     r"[\ud800-\udfff]|\\u[dD][89a-fA-F]|NaN|Infinity|[eE]\+?\d\d\d"
 )  # what msgspec does not name
@@ -61,13 +66,15 @@ def read_json(body: str | bytes, decode: Callable[[str | bytes], object] = _DECO
     Raises:
         NotJson: it is none, or readers of JSON do not agree about it.
     """
-    text = without_mark(body)
+    text, error = without_mark(body), None
     try:
         value = decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, ArithmeticError) as error:
-        raise _refusal(body, error) from error
-    if _may_repeat_names(text, value) and (found := _first_fault(_text_of(text))) is not None:
-        raise _refused(body, *found)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ArithmeticError) as caught:
+        error = caught
+    if error is not None or _may_repeat_names(text, value):
+        fault = _fault(body, error)
+        if fault is not None:
+            raise fault from error
     return value
 
 
@@ -100,40 +107,33 @@ def _may_repeat_names(text: str | bytes, value: object) -> bool:
     return b"\\u003" in text if isinstance(text, bytes) else "\\u003" in text  # an escaped colon would hide one
 
 
-def _text_of(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode()
-
-
-def _refusal(body: str | bytes, error: Exception) -> NotJson:
-    """Return why a text is no JSON, which msgspec has refused."""
+def _fault(body: str | bytes, error: Exception | None) -> NotJson | None:
+    """Return why a text is no JSON. ``error`` is why msgspec has refused it; if it is None, the text may be right."""
     if isinstance(body, bytes) and (kind := kind_of(body)) is not None:
         return NotJson(f"it is {kind}", looks=False)
-    text, mark = without_mark(body), len(body) - len(without_mark(body))
-    try:
-        read = _text_of(text)
-    except UnicodeDecodeError as wrong:
-        looks = text[: wrong.start].lstrip()[:1] in {b"{", b"[", b'"'}
-        return NotJson("what is not UTF-8", mark + wrong.start, looks=looks)
-    if not read.strip():
-        return NotJson("it is empty", almost=False, looks=False)
-    looks = read.lstrip().startswith(_BEGINS)
-    told = _BYTE.search(str(error))
-    found = _first_fault(read) if _SUSPECT.search(read) else None
-    if found is not None and (told is None or len(read[: found[1]].encode("utf-8", "surrogatepass")) <= int(told[2])):
-        return _refused(body, *found)
-    if isinstance(error, RecursionError):
-        return NotJson("it is nested too deep", almost=False, looks=looks)
-    if told is None:
-        what = "it ends too early" if "truncated" in str(error) else str(error)
-        return NotJson(what, almost=False, looks=looks)
-    return NotJson(told[1], (3 if mark else 0) + int(told[2]), almost=False, looks=looks)
-
-
-def _refused(body: str | bytes, what: str, place: int) -> NotJson:
     text = without_mark(body)
-    before = _text_of(text)[:place].encode("utf-8", "surrogatepass")
-    looks = _text_of(text).lstrip().startswith(_BEGINS)
-    return NotJson(what, len(before) + (3 if len(text) < len(body) else 0), looks=looks)
+    mark, looks = 3 * (len(text) < len(body)), text.lstrip()[:1] in _BEGINS
+    try:
+        read = text if isinstance(text, str) else text.decode()
+    except UnicodeDecodeError as wrong:
+        return NotJson("what is not UTF-8", mark + wrong.start, looks=looks)
+    told = _BYTE.search(str(error))
+    if (error is None or _SUSPECT.search(read)) and (found := _first_fault(read)) is not None:
+        byte = len(read[: found[1]].encode("utf-8", "surrogatepass"))
+        if told is None or byte <= int(told[2]):
+            return NotJson(found[0], mark + byte, looks=looks)
+    if error is None:
+        return None
+    what, place = str(error), None
+    if not read.strip():
+        what = "it is empty"
+    elif isinstance(error, RecursionError):
+        what = "it is nested too deep"
+    elif told is not None:
+        what, place = told[1], mark + int(told[2])
+    elif "truncated" in what:
+        what = "it ends too early"
+    return NotJson(what, place, almost=False, looks=looks)
 
 
 def _first_fault(text: str) -> tuple[str, int] | None:
@@ -144,49 +144,24 @@ def _first_fault(text: str) -> tuple[str, int] | None:
         part = token[0]
         first = part[0]
         if first == '"':
-            if (half := _half_pair(part)) is not None:
-                return "half of a surrogate pair", token.start() + half
+            if (paired := _PAIRED.match(part)) is not None and paired.end() < len(part):
+                return "half of a surrogate pair", token.start() + paired.end()
             last = token
-        elif first == "{":
-            names.append(set())
-        elif first == "[":
-            names.append(None)
+        elif first in "{[":
+            names.append(set() if first == "{" else None)
         elif first in "}]":
-            if names:
-                names.pop()
+            del names[-1:]
         elif first == ":":
             if last is not None and names and (seen := names[-1]) is not None:
                 name = _read_name(last[0])
                 if name in seen:
                     return f"the name {_shown(name)} is there twice", last.start()
                 seen.add(name)
-        elif (what := _strange_word(part)) is not None:
-            return what, token.start()
+        elif part in _CONSTANTS:
+            return part, token.start()
+        elif _HUGE.fullmatch(part) and isinf(float(part)):
+            return "a number that is out of range", token.start()
     return None
-
-
-def _strange_word(word: str) -> str | None:
-    if word in _CONSTANTS:
-        return word
-    return "a number that is out of range" if _HUGE.fullmatch(word) and isinf(float(word)) else None
-
-
-def _half_pair(string: str) -> int | None:
-    """Return the place of half of a surrogate pair in a string of JSON with its quotes; None if there is none."""
-    if (raw := _SURROGATE.search(string)) is not None:
-        return raw.start()
-    if "\\u" not in string:
-        return None
-    high = None
-    for escape in _ESCAPE.finditer(string):
-        if high is not None and escape.start() != high.end():
-            return high.start()
-        code = int(escape[1], 16) if escape[1] else 0
-        is_low = 0xDC00 <= code < 0xE000
-        if is_low is not (high is not None):
-            return escape.start() if high is None else high.start()
-        high = escape if 0xD800 <= code < 0xDC00 else None
-    return None if high is None else high.start()
 
 
 def _read_name(string: str) -> str:

@@ -18,7 +18,7 @@ ODD = "\t\n\r ~\x7f\x85\ud7ff\ue000\ufffd\U00010000\U0010ffff \u2028 {\"a\": 'ü
 
 
 class Face:
-    """Calls a queue's methods by blocking, or awaits them."""
+    """Calls a queue's methods by blocking, or awaits those that can be awaited."""
 
     def __init__(self, kind, proxy, ministack):
         self.kind, self.proxy, self.ministack = kind, proxy, ministack
@@ -34,9 +34,10 @@ class Face:
         return self.open[-1]
 
     def __call__(self, queue, method, *args, **options):
-        if self.runner is None:
+        awaits = getattr(queue, f"{method}_async", None)
+        if self.runner is None or awaits is None:
             return getattr(queue, method)(*args, **options)
-        return self.runner.run(getattr(queue, f"{method}_async")(*args, **options))
+        return self.runner.run(awaits(*args, **options))
 
     def close(self):
         for queue in self.open:
@@ -70,9 +71,9 @@ def of(proxy, action):
 
 
 def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
-    queue = ask.queue()
+    url = ask.made()
+    queue = ask.queue(url)
     given = {"text": "ü", "whole": 7, "part": 2.5, "raw": b"\x00\xff", "own": Attribute("Number.int", "12")}
-    before = time.time()
     sent = ask(queue, "send", ODD, given)
     (message,) = ask(queue, "receive", wait=0)
     assert (message.id, message.body, message.receive_count) == (sent, ODD, 1)
@@ -83,12 +84,11 @@ def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
         "raw": ("Binary", b"\x00\xff"),
         "own": ("Number.int", "12"),
     }
-    assert before - 1 < message.sent_at < time.time() + 1
-    assert (message.group, message.dedup) == (None, None)
+    assert message.group is None
     assert ask(queue, "receive", wait=0) == []  # it is invisible
-    assert ministack.left(ask(queue, "url")) == 1
+    assert ministack.left(url) == 1
     assert ask(queue, "delete_many", [message.receipt]) == [None]
-    assert ministack.left(ask(queue, "url")) == 0
+    assert ministack.left(url) == 0
 
 
 def test_boto3_reads_what_is_sent_and_sends_what_is_read(blocking):
@@ -113,7 +113,8 @@ def test_boto3_reads_what_is_sent_and_sends_what_is_read(blocking):
 
 
 def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
-    queue = ask.queue(ask.made(VisibilityTimeout=30))
+    url = ask.made(VisibilityTimeout=30)
+    queue = ask.queue(url)
     ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(23)])
     assert [len(body["Entries"]) for body in of(front, "SendMessageBatch")] == [10, 10, 3]
     got = [message for _ in range(3) for message in ask(queue, "receive", wait=0)]
@@ -126,7 +127,7 @@ def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
     assert {message.receive_count for message in again} == {2}
     receipts = [message.receipt for message in again] + receipts[12:]
     assert ask(queue, "delete_many", receipts) == [None] * 23
-    assert ministack.left(ask(queue, "url")) == 0
+    assert ministack.left(url) == 0
 
 
 def test_large_messages_are_not_sent_together(ask, front):
@@ -170,21 +171,16 @@ def test_a_try_after_a_cut_long_poll_waits_only_for_what_is_left(ask, front):
     assert [body["WaitTimeSeconds"] for body in of(front, "ReceiveMessage")] == [2, 0]
 
 
-def test_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front, ministack):
+def test_cancelled_request_leaves_no_connection_that_would_mix_up_answers(front, ministack):
     async def main():
-        queue = Queue(ministack.queue(f"queue-{next(NAMES)}", VisibilityTimeout=1), endpoint=front.url)
+        queue = Queue(ministack.queue(f"queue-{next(NAMES)}"), endpoint=front.url)
         for number in range(30):
-            task = asyncio.ensure_future(queue.receive_async(wait=1))
-            await asyncio.sleep(number * 0.001)
+            task = asyncio.ensure_future(queue.delete_many_async(["no receipt"]))
+            await asyncio.sleep(number * 0.0005)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
             assert "QueueArn" in await queue.attributes_async()
-        await queue.send_async("still")
-        while True:  # a cancelled one may have taken it along: then it comes when its visibility is over
-            if got := await queue.receive_async(wait=20):
-                break
-        assert [message.body for message in got] == ["still"]
+        assert await queue.send_async("still")
         queue.close()
 
     asyncio.run(main())
@@ -302,12 +298,13 @@ def _without(number):
 
 
 def test_a_message_of_a_batch_that_failed_for_now_is_sent_again_alone(ask, front, ministack):
-    queue = ask.queue()
+    url = ask.made()
+    queue = ask.queue(url)
     front.rule = first(1, _without("1"), "SendMessageBatch")
     ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(3)])
     tries = [[entry["Id"] for entry in body["Entries"]] for body in of(front, "SendMessageBatch")]
     assert tries == [["0", "1", "2"], ["1"]]
-    got = {message["MessageId"]: message["Body"] for message in ministack.messages(ask(queue, "url"))}
+    got = {message["MessageId"]: message["Body"] for message in ministack.messages(url)}
     assert got == {id: str(number) for number, id in enumerate(ids)}
 
 
@@ -367,7 +364,6 @@ def test_a_queue_is_found_by_its_url_its_arn_or_its_name(ask, front, ministack):
         ask(made, "change_many", [(message.receipt, 0)])
         located = [] if queue == url else ["GetQueueUrl"]
         assert front.actions == [*located, "ReceiveMessage", "ChangeMessageVisibilityBatch"]
-        assert ask(made, "url") == url
         assert made.name == arn.rpartition(":")[2]
         if queue == arn:
             assert front.seen[0].body["QueueOwnerAWSAccountId"] == arn.split(":")[4]

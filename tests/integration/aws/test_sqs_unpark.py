@@ -39,7 +39,8 @@ class Scene:
         self.store = Faults(MemoryStore(), plan or (lambda ask: None))
         self.once = Once(self.store, name="shop")
         self.direct = Once(self.store.store, name="shop")  # the same ledger, past the faults
-        self.queue = Queue(made())
+        self.url = made()
+        self.queue = Queue(self.url)
         arn = self.queue.attributes()["QueueArn"]
         self.message = MESSAGE._replace(body='{"id": "a"}', id=f"m-{next(NAMES)}")
         parked(self.direct, "a", kept_text(self.message, arn))
@@ -125,7 +126,7 @@ def test_an_operator_killed_at_any_exchange_neither_loses_nor_doubles(made, afte
 
             return exchanged
 
-        operator = Queue(scene.queue.url())
+        operator = Queue(scene.url)
         scene.store.exchange = guarded(scene.store.exchange)
         operator._steps.exchange = guarded(operator._steps.exchange)
         try:

@@ -19,12 +19,12 @@ from typing import Final, Literal, NamedTuple
 from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
-from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, Step, planned
+from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, Step, readied
 from onceward.core.drivers import drive
 from onceward.core.policy import DAY, Options, Policy
 from onceward.core.protocol import Verdict, decide
 from onceward.core.record import Record
-from onceward.errors import Busy, Completed, OncewardError, Parked, StoreError
+from onceward.errors import Busy, Completed, OncewardError, Parked
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.once import Once
 
@@ -116,7 +116,7 @@ class Mover:
         if reading.origin in self._sent:
             raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
         begun = own is not None and verdict is not Verdict.START
-        plan, record = self._plan(reading, begun=begun)
+        plan, record = self._plan(reading, begun=begun, dry_run=True)
         if plan.moves:
             self._copy(message)  # refuses what cannot be sent before anything is changed
         if not self._dry_run and (plan.moves or plan.step == "finish"):
@@ -140,7 +140,7 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is moving it: {error}") from error
         try:
-            plan, record = self._prepared(reading, begun=begun)
+            plan, record = self._plan(reading, begun=begun, dry_run=False)
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait", "drop"}:
@@ -165,27 +165,6 @@ class Mover:
         dedup = derived_key(ledger_key(NAME, message.id), ("send",)) if self._target.fifo else None
         return copied(message, dedup, self.room, by_default=self._letters.by_default)
 
-    def _prepared(self, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
-        """Make a key ready to run again; return the plan that was carried out."""
-        while True:
-            plan, record = self._plan(reading, begun=begun)
-            if record is None or self._made_ready(plan, record):
-                return plan, record
-
-    def _made_ready(self, plan: Plan, record: Record) -> bool:
-        """Change a key's record as the plan says, if it is still the record that the plan was made for."""
-        ledger = self._once.ledger
-        try:
-            if plan.step == "reset":
-                ledger.park(record.key, record.error or "redriven from a dead-letter queue")
-            if plan.step in {"reset", "unpark"}:
-                ledger.unpark(record.key)
-        except StoreError:
-            raise
-        except OncewardError:
-            return False  # another process was faster
-        return True
-
     def _clear(self, message: Message, own: Record | None, record: Record) -> None:
         """Clear a completed record before the sending is claimed: a completed record after that is the copy's own.
 
@@ -203,10 +182,10 @@ class Mover:
         if not drive(store.delete(record), store).won:
             raise Refusal("its key has changed meanwhile: try again")
 
-    def _plan(self, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
-        record, now = self._look(reading.key)
-        mark = reading.fingerprint
-        return planned(record, now, self._completed, self._in_doubt, begun=begun, fingerprint=mark), record
+    def _plan(self, reading: LetterReading, *, begun: bool, dry_run: bool) -> tuple[Plan, Record | None]:
+        """Return what to do with a message, and the record of its key; unless ``dry_run``, make the key ready to run again."""
+        mark, answers = reading.fingerprint, (self._completed, self._in_doubt)
+        return readied(self._once, reading.key, *answers, dry_run=dry_run, begun=begun, fingerprint=mark)
 
     def _look(self, key: str) -> tuple[Record | None, float]:
         store = self._once.store

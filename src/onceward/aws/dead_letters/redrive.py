@@ -5,7 +5,8 @@ This file has the queue, the order and the end of a run. ``moving.py`` handles o
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.aws.dead_letters.letters import Letters, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
@@ -144,22 +145,40 @@ class Redrive:
         if not self._mover.room:
             self.waiting()
         left = self._limit
-        with _Hidden(self._source, self._visibility) as hidden, ThreadPoolExecutor(_AT_ONCE) as pool:
+        with self._hidden() as (visibility, receipts), ThreadPoolExecutor(_AT_ONCE) as pool:
             while not stopped() and (left is None or left > 0):
                 count = _AT_ONCE if left is None else min(_AT_ONCE, left)
                 messages = self._source.receive(count, WAIT, self._visibility)
                 if not messages:
                     return
-                turns = self._turns(hidden.add(messages))
-                fates = [fate for done in pool.map(self._in_turn, turns) for fate in done]
+                # Thousands may stay, each up to 1 MiB, so they are held without their bodies.
+                visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
+                # A standard queue may deliver one message twice, even in one answer, and again if its visibility has ended.
+                fresh = {message.id: message for message in messages if message.id not in receipts}
+                receipts.update((message.id, message.receipt) for message in messages)
+                fates = [fate for done in pool.map(self._in_turn, self._turns(fresh.values())) for fate in done]
                 if not self._dry_run:
                     fates = self._deleted(fates)
-                    hidden.forget(fate.message for fate in fates if fate.gone)
+                    for fate in fates:
+                        if fate.gone:
+                            visibility.release(receipts.pop(fate.message.id))
                 yield from fates
                 left = None if left is None else left - sum(fate.gone for fate in fates)
                 self._check(fates)
 
-    def _turns(self, messages: Sequence[Message]) -> list[list[Message]]:
+    @contextmanager
+    def _hidden(self) -> Generator[tuple[Visibility, dict[str, str]], None, None]:
+        """Keep messages invisible to others; at the end give back those whose receipts, by id, are left."""
+        visibility, receipts = Visibility(self._source, self._visibility), dict[str, str]()
+        visibility.start()
+        try:
+            yield visibility, receipts
+        finally:
+            for receipt in receipts.values():
+                visibility.give_back(receipt)
+            visibility.close()
+
+    def _turns(self, messages: Iterable[Message]) -> list[list[Message]]:
         """Divide messages into lists that are handled side by side: in a FIFO queue, by message group."""
         turns: dict[str, list[Message]] = {}
         for message in messages:
@@ -187,15 +206,7 @@ class Redrive:
     def _deleted(self, fates: Sequence[Fate]) -> list[Fate]:
         """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""
         errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
-        told = []
-        for fate in fates:
-            error = next(errors) if fate.gone else None
-            if error is not None:
-                reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
-                told.append(fate._replace(outcome="failed", reason=reason, error=error))
-            else:
-                told.append(fate)
-        return told
+        return [fate if not fate.gone or (error := next(errors)) is None else _undeleted(fate, error) for fate in fates]
 
     def _check(self, fates: Sequence[Fate]) -> None:
         """Raise an error that is not about one message, because all the others would fail, too."""
@@ -207,35 +218,9 @@ class Redrive:
                 raise fate.error
 
 
-class _Hidden:
-    """A context: added messages stay invisible to others until they are forgotten, or until it ends."""
-
-    def __init__(self, queue: Queue, seconds: int) -> None:
-        self._visibility = Visibility(queue, seconds)
-        self._receipts: dict[str, str] = {}  # by the message's id
-
-    def __enter__(self) -> Self:
-        self._visibility.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for receipt in self._receipts.values():
-            self._visibility.give_back(receipt)
-        self._visibility.close()
-
-    def add(self, messages: Sequence[Message]) -> list[Message]:
-        """Keep messages invisible; return the new ones. A message comes again if its visibility has ended."""
-        # Thousands may stay, each up to 1 MiB, so they are held without their bodies.
-        self._visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
-        # A standard queue may deliver one message twice, even in one answer.
-        fresh = {message.id: message for message in messages if message.id not in self._receipts}
-        self._receipts.update((message.id, message.receipt) for message in messages)
-        return list(fresh.values())
-
-    def forget(self, messages: Iterable[Message]) -> None:
-        """Hold messages no more, because they are deleted."""
-        for message in messages:
-            self._visibility.release(self._receipts.pop(message.id))
+def _undeleted(fate: Fate, error: Exception) -> Fate:
+    reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
+    return fate._replace(outcome="failed", reason=reason, error=error)
 
 
 def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:

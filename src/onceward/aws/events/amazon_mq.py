@@ -3,12 +3,21 @@
 Their form: Lambda Developer Guide, "Using Lambda with Amazon MQ".
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Source, wrapping
-from onceward.aws.events.records import at, filled, from_base64, grouped, needed, source_of, text_at, unfit
+from onceward.aws.events.handler import Decorator, handling
+from onceward.aws.events.records import (
+    at,
+    filled,
+    from_base64,
+    grouped,
+    needed,
+    source_of,
+    text_at,
+    text_of_bytes,
+    unfit,
+)
 from onceward.aws.events.response import raise_failed
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, DeliveryOptions
@@ -18,9 +27,7 @@ RABBITMQ: Final = "aws:rmq"
 ACTIVEMQ: Final = "aws:mq"
 
 
-def on_rabbitmq(
-    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_rabbitmq(once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]) -> Decorator[None]:
     """Make a function the handler of the messages of a RabbitMQ queue at Amazon MQ, each handled once.
 
     The payload is the message's body. The key is by default the header ``Idempotency-Key``, which the outbox sets, else the message
@@ -39,19 +46,15 @@ def on_rabbitmq(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    source = Source("on_rabbitmq", lambda event, _: _deliveries(event), raise_failed, None, concurrency)
-    return wrapping(once, source, options)
+    return handling(once, "on_rabbitmq", _deliveries, raise_failed, concurrency=concurrency, **options)
 
 
-def on_activemq(
-    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_activemq(once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]) -> Decorator[None]:
     """Make a function the handler of the messages of an ActiveMQ queue at Amazon MQ, each handled once.
 
     As :func:`on_rabbitmq`; the key is by default the message's id. A producer that sends twice makes a second id.
     """
-    source = Source("on_activemq", lambda event, _: _of_activemq(event), raise_failed, None, concurrency)
-    return wrapping(once, source, options)
+    return handling(once, "on_activemq", _of_activemq, raise_failed, concurrency=concurrency, **options)
 
 
 def _of_activemq(event: object) -> list[Delivery]:
@@ -64,14 +67,9 @@ def _of_activemq(event: object) -> list[Delivery]:
 
 def _jms_message(delivery: Delivery) -> None:
     delivery.destination = text_at(delivery.raw, "destination", "physicalName")
-    delivery.header = partial(_property, at(delivery.raw, "properties"))
+    delivery.header = partial(text_at, at(delivery.raw, "properties"))
     delivery.id = delivery.key = text_at(delivery.raw, "messageID")
     delivery.body = from_base64(needed(delivery.raw, "data"), "data")
-
-
-def _property(properties: object, name: str) -> str | None:
-    found = at(properties, name)
-    return found if isinstance(found, str) else None
 
 
 def _deliveries(event: object) -> list[Delivery]:
@@ -89,12 +87,5 @@ def _message(delivery: Delivery, queue: str) -> None:
 
 
 def _header(headers: object, name: str) -> str | None:
-    """Return a header as text. Lambda gives text as a list of its bytes."""
     found = at(headers, name)
-    told = at(found, "bytes")
-    if isinstance(told, list):
-        try:
-            return bytes(told).decode(errors="backslashreplace")
-        except (TypeError, ValueError):
-            return None  # it is no text
-    return str(found) if isinstance(found, str | int | float) else None
+    return str(found) if isinstance(found, str | int | float) else text_of_bytes(at(found, "bytes"))

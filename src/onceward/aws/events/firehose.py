@@ -1,13 +1,13 @@
 """Firehose's transformation of records by a Lambda function."""
 
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Unpack
 
 import msgspec
 
-from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.handler import Decorator, handling
 from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
 from onceward.aws.events.response import BatchFailed, Response, delivery_of
 from onceward.batch.outcomes import BatchOutcome
@@ -29,9 +29,7 @@ DROPPED: Final = Dropped.DROPPED
 """What a function returns for a record that must not be delivered."""
 
 
-def on_firehose(
-    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+def on_firehose(once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]) -> Decorator[Response]:
     """Make a function the transformation of a Firehose stream, each record transformed once.
 
     The function returns bytes, a str, or a value that is written as JSON, or :data:`DROPPED`. What it returned is recorded, and
@@ -51,11 +49,7 @@ def on_firehose(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(
-        once,
-        Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency, values=True),
-        options,
-    )
+    return handling(once, "on_firehose", _deliveries, _answer, concurrency=concurrency, values=True, **options)
 
 
 def _deliveries(event: object) -> list[Delivery]:

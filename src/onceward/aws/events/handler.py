@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, cast
 
 from onceward.claim import durable
-from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
+from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.core import worker
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
@@ -43,69 +43,70 @@ class LambdaHandler(Protocol[T_co]):
         ...
 
 
-class Source(NamedTuple, Generic[T]):
-    """One event source, as data."""
-
-    name: str  # of its decorator, for errors
-    # returns one delivery for each record of an event and a context; raises MalformedEvent
-    deliveries: Callable[[object, object], list[Delivery]]
-    answer: "Callable[[Sequence[BatchOutcome]], T]"  # makes the response from their outcomes, or raises
-    group: Callable[[Delivery], Hashable | None] | None = None  # as for :meth:`Once.batch`
-    concurrency: int = 1  # as for :meth:`Once.batch`
-    values: bool = False  # whether ``answer`` needs the handlers' results
+Decorator = Callable[[Callable[..., object]], LambdaHandler[T]]
 
 
-def wrapping(
-    once: Once, source: Source[T], options: DeliveryOptions
-) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
-    """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit."""
-    check_once(once, f"@{source.name}({{}})")
-
-    def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
-        return _wrapped(once, source, function, **options)
-
-    return decorate
-
-
-def _wrapped(
+def handling(
     once: Once,
-    source: Source[T],
-    function: Callable[..., object],
+    source: str,
+    deliveries: Callable[[object], list[Delivery]],
+    answer: "Callable[[Sequence[BatchOutcome]], T]",
+    /,
     *,
+    group: Callable[[Delivery], Hashable | None] | None = None,
+    concurrency: int = 1,
+    values: bool = False,
     key: "KeySource | None" = None,
     fingerprint: "KeySource | bool | None" = None,
     name: str | None = None,
     **options: Unpack[Options],
-) -> LambdaHandler[T]:
-    from onceward.batch.batch import Batch
-    from onceward.consumers.reader import DeliveryReader
+) -> Decorator[T]:
+    """Return the decorator for an event source.
 
-    batch = Batch(
-        once.guards,
-        function,
-        partial(_read_naming, DeliveryReader(function, key, fingerprint).read),
-        name=name,
-        concurrency=source.concurrency,
-        group=source.group,
-        values=source.values,
-        **options,
-    )
+    Args:
+        once: the ledger and the defaults of the policy.
+        source: the decorator's name, for errors.
+        deliveries: returns one delivery for each record of an event; raises MalformedEvent.
+        answer: makes the response from their outcomes, or raises.
+        group: as for :meth:`Once.batch`.
+        concurrency: as for :meth:`Once.batch`.
+        values: whether ``answer`` needs the handlers' results.
+        key: as for :class:`DeliveryOptions`.
+        fingerprint: as for :class:`DeliveryOptions`.
+        name: as for :class:`DeliveryOptions`.
+        **options: see :class:`onceward.Policy`.
 
-    def handle(event: object, context: object) -> T:
-        deliveries = source.deliveries(event, context)
-        if (execution := durable.execution_of((context,), {})) is not None:
-            return source.answer([_durably(batch, source.name, function, execution, deliveries)])
-        for number, delivery in enumerate(deliveries, 1):
-            if delivery.id is None and delivery.key is None and delivery.place is None:
-                delivery.place = f"number {number} of the event"
-        left = time_left(context)
-        if batch.is_async:
-            from onceward.aws.events.loop import run
+    Raises:
+        TypeError, ValueError: an option or the function does not fit.
+    """
+    check_once(once, f"@{source}({{}})")
 
-            return source.answer(run(batch.run_async(deliveries, time_left=left)))
-        return source.answer(batch.run(deliveries, time_left=left))
+    def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
+        from onceward.batch.batch import Batch
+        from onceward.consumers.reader import DeliveryReader
 
-    return naming_worker(function, handle, once)
+        read = partial(_read_naming, DeliveryReader(function, key, fingerprint).read)
+        batch = Batch(
+            once.guards, function, read, name=name, concurrency=concurrency, group=group, values=values, **options
+        )
+
+        def handle(event: object, context: object) -> T:
+            found = deliveries(event)
+            if (execution := durable.execution_of((context,), {})) is not None:
+                return answer([_durably(batch, source, function, execution, found)])
+            for number, delivery in enumerate(found, 1):
+                if delivery.id is None and delivery.key is None and delivery.place is None:
+                    delivery.place = f"number {number} of the event"
+            left = time_left(context)
+            if batch.is_async:
+                from onceward.aws.events.loop import run
+
+                return answer(run(batch.run_async(found, time_left=left)))
+            return answer(batch.run(found, time_left=left))
+
+        return naming_worker(function, handle, once)
+
+    return decorate
 
 
 def _durably(

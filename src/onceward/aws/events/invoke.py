@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack, cast
 
 import msgspec
 
-from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.handler import Decorator, LambdaHandler, handling
 from onceward.aws.events.response import raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim import durable
@@ -20,9 +20,7 @@ SOURCE: Final = "aws:lambda"
 _CONTEXT: ContextVar[object] = ContextVar("onceward_context", default=None)
 
 
-def on_invoke(
-    once: Once, **options: Unpack[DeliveryOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
+def on_invoke(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[object]:
     """Make a function the handler of direct invocations, each handled once.
 
     The payload is the event. The key is the request id by default. Lambda keeps it when it retries an asynchronous invocation.
@@ -42,14 +40,11 @@ def on_invoke(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    source = Source("on_invoke", _delivery, _answer, values=True)
-    decorate = wrapping(once, source, options)
+    decorate = handling(once, "on_invoke", _delivery, _answer, values=True, **options)
 
     def decorated(function: Callable[..., object]) -> LambdaHandler[object]:
         signature = inspect.signature(function)
-        if "context" not in signature.parameters:
-            return decorate(function)
-        inner = decorate(_given_context(function, signature))
+        inner = decorate(_given_context(function, signature) if "context" in signature.parameters else function)
 
         @wraps(function)
         def handle(event: object, context: object = None) -> object:
@@ -81,10 +76,10 @@ def _given_context(function: Callable[..., object], signature: inspect.Signature
     return cast("Callable[..., object]", made)
 
 
-def _delivery(event: object, context: object) -> list[Delivery]:
+def _delivery(event: object) -> list[Delivery]:
     delivery = Delivery(SOURCE, event)
-    request = getattr(context, "aws_request_id", None)
-    request = durable.execution_of((context,), {}) or request
+    context = _CONTEXT.get()
+    request = durable.execution_of((context,), {}) or getattr(context, "aws_request_id", None)
     if isinstance(request, str) and request:
         delivery.id = delivery.key = request
     delivery.data = event

@@ -1,11 +1,10 @@
 """Lambda's events of Kafka topics, from Amazon MSK or your own cluster: each partition in order."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler
-from onceward.aws.events.records import at, filled, from_base64, grouped, needed, source_of, text_at
+from onceward.aws.events.handler import Decorator
+from onceward.aws.events.records import at, filled, from_base64, grouped, needed, source_of, text_at, text_of_bytes
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -18,9 +17,7 @@ SOURCES: Final = (
 )  # the second is documented, the third was observed
 
 
-def on_kafka(
-    once: Once, *, concurrency: int = 1, **options: Unpack[ReportOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+def on_kafka(once: Once, *, concurrency: int = 1, **options: Unpack[ReportOptions]) -> Decorator[Response]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
     The payload is the decoded value, None for a deleted key. By default the key is the header ``Idempotency-Key``. Without
@@ -84,17 +81,10 @@ def _record(delivery: Delivery, cluster: str | None, group: str) -> None:
 
 
 def _header(record: object, name: str) -> str | None:
-    """Return the text of a record's header, the last one of this name. Lambda gives its bytes as whole numbers."""
+    """Return the text of a record's header, the last one of this name."""
     headers = at(record, "headers")
-    for header in reversed(headers) if isinstance(headers, list) else ():
-        if not isinstance(found := at(header, name), list):
-            continue
-        try:
-            data = bytes(number & 0xFF for number in found)  # Java's bytes can be negative
-            return data.decode(errors="backslashreplace") or None
-        except (TypeError, ValueError):
-            return None
-    return None
+    values = [at(header, name) for header in headers] if isinstance(headers, list) else []
+    return text_of_bytes(next((value for value in reversed(values) if isinstance(value, list)), None)) or None
 
 
 def _number(record: object, name: str) -> int:

@@ -11,7 +11,7 @@ of magic, a protobuf message, and the MD5 of that message. Data without all thre
 
 from collections.abc import Iterator
 from hashlib import md5
-from typing import Final, NamedTuple
+from typing import Final
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16  # bytes of an MD5
@@ -20,12 +20,7 @@ _LONGEST_VARINT = 10  # bytes of 64 bits, seven in each
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types; the other two are obsolete
 
 
-class UserRecord(NamedTuple):
-    """One record of an aggregate."""
-
-    partition_key: str
-    explicit_hash_key: str | None
-    data: bytes
+UserRecord = tuple[str, str | None, bytes]  # partition key, explicit hash key, data
 
 
 def user_records(data: bytes) -> list[UserRecord] | None:
@@ -39,25 +34,17 @@ def user_records(data: bytes) -> list[UserRecord] | None:
         return None
     if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
-    partition_keys: list[str] = []
-    hash_keys: list[str] = []
-    records: list[bytes] = []
-    for number, value in _fields(message):
-        if number == 3:
-            records.append(_as_bytes(value))
-        elif number in {1, 2}:
-            (partition_keys if number == 1 else hash_keys).append(_as_bytes(value).decode())
-    return [_user_record(record, partition_keys, hash_keys) for record in records]
+    parts = [[_as_bytes(value) for number, value in _fields(message) if number == wanted] for wanted in (1, 2, 3)]
+    partition_keys, hash_keys = ([key.decode() for key in table] for table in parts[:2])
+    return [_user_record(record, partition_keys, hash_keys) for record in parts[2]]
 
 
 def _user_record(message: bytes, partition_keys: list[str], hash_keys: list[str]) -> UserRecord:
     fields = dict(_fields(message))
-    data, partition, hashed = fields.get(3), fields.get(1), fields.get(2)
-    if data is None:
+    if 3 not in fields:
         raise ValueError("a record of the aggregate has no data")
-    return UserRecord(
-        _entry(partition_keys, partition), None if hashed is None else _entry(hash_keys, hashed), _as_bytes(data)
-    )
+    hash_key = _entry(hash_keys, fields[2]) if 2 in fields else None
+    return _entry(partition_keys, fields.get(1)), hash_key, _as_bytes(fields[3])
 
 
 def _entry(table: list[str], index: object) -> str:

@@ -1,12 +1,13 @@
 """Lambda's events of SNS, EventBridge and S3: asynchronous invocations, which Lambda makes again when they fail."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Unpack
 from urllib.parse import unquote_plus
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
-from onceward.aws.events.handler import LambdaHandler, Source, wrapping
-from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
+from onceward.aws.events.handler import Decorator, handling
+from onceward.aws.events.records import at, deliveries_of, needed, notification, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
@@ -17,7 +18,7 @@ EVENTBRIDGE: Final = "aws:events"
 S3: Final = "aws:s3"
 
 
-def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[None]:
     """Make a function the handler of a topic's messages, each handled once.
 
     The payload is the decoded ``Message``. The key is by default the message attribute ``onceward-key``, which the outbox sets, else
@@ -34,10 +35,10 @@ def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), options)
+    return handling(once, "on_sns", partial(deliveries_of, source=SNS, fill=_message), raise_failed, **options)
 
 
-def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[None]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
@@ -45,12 +46,10 @@ def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[
     bucket, the object's key and version, the event's name, and the sequencer or the event's time. Arguments, answer and errors
     are those of :func:`on_sns`.
     """
-    return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
+    return handling(once, "on_s3", partial(deliveries_of, source=S3, fill=_object), raise_failed, **options)
 
 
-def on_eventbridge(
-    once: Once, **options: Unpack[DeliveryOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_eventbridge(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[None]:
     """Make a function the handler of a bus's events, each handled once.
 
     The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The outbox adds a member
@@ -59,7 +58,7 @@ def on_eventbridge(
     function's exception, or the error that kept it from running, so that Lambda tries again. It raises
     :class:`MalformedEvent` if the event is not of EventBridge.
     """
-    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
+    return handling(once, "on_eventbridge", _bus_event, _answer_of_one, **options)
 
 
 def _answer_of_one(outcomes: Sequence[BatchOutcome]) -> None:
@@ -69,11 +68,7 @@ def _answer_of_one(outcomes: Sequence[BatchOutcome]) -> None:
 
 def _message(delivery: Delivery) -> None:
     delivery.id = text_at(delivery.raw, "Sns", "MessageId")
-    delivery.body = needed(delivery.raw, "Sns", "Message")
-    attributes = at(delivery.raw, "Sns", "MessageAttributes")
-    delivery.header = lambda name: text_at(attributes, name, "Value")
-    delivery.key = delivery.header(KEY_ATTRIBUTE) or delivery.id
-    delivery.destination = (text_at(delivery.raw, "Sns", "TopicArn") or "").rpartition(":")[2] or None
+    notification(delivery, at(delivery.raw, "Sns"))
 
 
 def _bus_event(event: object) -> list[Delivery]:
@@ -90,7 +85,7 @@ def _bus_event(event: object) -> list[Delivery]:
     key = text_at(envelope, KEY_ATTRIBUTE)
     if key is not None:
         delivery.data = {name: value for name, value in event["detail"].items() if name != ENVELOPE}
-        delivery.header = lambda name: text_at(envelope, name)
+        delivery.header = partial(text_at, envelope)
     delivery.key = key or delivery.id
     return [delivery]
 

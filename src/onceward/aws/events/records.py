@@ -3,6 +3,7 @@
 import binascii
 from collections.abc import Callable
 
+from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.errors import OncewardError
 
@@ -120,9 +121,34 @@ def needed(value: object, *path: str) -> str:
     return found
 
 
+def last_part(arn: str | None) -> str | None:
+    """Return the name in an ARN; None if there is none."""
+    return (arn or "").rpartition(":")[2] or None
+
+
+def notification(delivery: Delivery, envelope: object) -> None:
+    """Take SNS's message out of its envelope (SNS Developer Guide, "Amazon SNS message and JSON formats")."""
+    delivery.body = needed(envelope, "Message")
+    attributes = at(envelope, "MessageAttributes")
+    delivery.header = lambda name: text_at(attributes, name, "Value")
+    delivery.key = delivery.header(KEY_ATTRIBUTE) or text_at(envelope, "MessageId")
+    delivery.destination = last_part(text_at(envelope, "TopicArn"))
+
+
 def from_base64(text: str, what: str) -> bytes:
     """Return the bytes of a base64 text; raises MalformedRecord, which names ``what``."""
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:  # binascii.Error, or text that is not ASCII
         raise MalformedRecord(f"{what} is not base64: {error}") from error
+
+
+def text_of_bytes(numbers: object) -> str | None:
+    """Return the text of a header, which Lambda gives as a list of its bytes; None if it is no such list."""
+    try:
+        data = (
+            bytes(number & 0xFF for number in numbers) if isinstance(numbers, list) else None
+        )  # Java's can be negative
+    except TypeError:
+        return None
+    return None if data is None else data.decode(errors="backslashreplace")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Literal, NoReturn, Unpack, cast
 
-from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.handler import Decorator, handling
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core.arguments import check_flag
@@ -64,11 +64,11 @@ def reported(
     partial: bool = True,
     all_failed: AllFailed = "report",
     **options: Unpack[DeliveryOptions],
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+) -> Decorator[Response]:
     """Return the decorator for a source that wants a partial batch response.
 
     ``identify`` returns what the response names a failed delivery by. With ``first_only`` the response names only the
-    first failure, because the source begins again there. The other arguments are those of :class:`Source` and
+    first failure, because the source begins again there. The other arguments are those of :func:`handling` and
     :class:`ReportOptions`.
 
     Raises:
@@ -90,7 +90,7 @@ def reported(
             raise failure(outcomes, "; one of them has no identifier, so it cannot be reported")
         return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
 
-    return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)
+    return handling(once, source, deliveries, answer, group=group, concurrency=concurrency, **options)
 
 
 _NOT_BEGUN: Final = (

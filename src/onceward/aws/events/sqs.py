@@ -5,8 +5,8 @@ from functools import partial
 from typing import Final, Literal, Unpack
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.events.handler import LambdaHandler
-from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
+from onceward.aws.events.handler import Decorator
+from onceward.aws.events.records import at, deliveries_of, filled, last_part, needed, notification, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
@@ -18,7 +18,7 @@ Stop = Literal["group", "batch"]
 
 def on_sqs(
     once: Once, *, concurrency: int = 1, unwrap: Unwrap | None = None, **options: Unpack[ReportOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+) -> Decorator[Response]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
     The key is by default the message attribute ``onceward-key``, which ``onceward.aws.send``, the outbox and ``onceward redrive`` set, else the
@@ -51,7 +51,7 @@ def on_sqs_fifo(
     concurrency: int = 1,
     unwrap: Unwrap | None = None,
     **options: Unpack[ReportOptions],
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+) -> Decorator[Response]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
     After a message that failed, ``stop`` skips the rest of its message "group", or of the whole "batch". The handler reports
@@ -107,12 +107,16 @@ def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
     # Standard queues have groups, too, but no order.
     delivery.group = text_at(record, "attributes", "MessageGroupId")
     delivery.header = partial(_header, record)
-    delivery.destination = (text_at(record, "eventSourceARN") or "").rpartition(":")[2] or None
+    delivery.destination = last_part(text_at(record, "eventSourceARN"))
     delivery.body = needed(record, "body")
     if unwrap == "sns":
         envelope = Delivery(SOURCE, record)
         envelope.body = delivery.body
-        _unwrap(delivery, envelope.data)
+        if at(envelope.data, "Type") != "Notification":
+            raise MalformedRecord(
+                'the message has no envelope of SNS around it; with raw message delivery leave unwrap="sns" out'
+            )
+        notification(delivery, envelope.data)
     if fifo and delivery.group is None:
         raise MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
 
@@ -123,16 +127,3 @@ def _header(record: object, name: str) -> str | None:
     if found is None and name.lower() == "x-amzn-trace-id":
         return text_at(record, "attributes", "AWSTraceHeader")
     return found
-
-
-def _unwrap(delivery: Delivery, envelope: object) -> None:
-    """Take the message out of SNS's envelope (SNS Developer Guide, "Amazon SNS message and JSON formats")."""
-    if at(envelope, "Type") != "Notification":
-        raise MalformedRecord(
-            'the message has no envelope of SNS around it; with raw message delivery leave unwrap="sns" out'
-        )
-    delivery.body = needed(envelope, "Message")
-    attributes = at(envelope, "MessageAttributes")
-    delivery.header = lambda name: text_at(attributes, name, "Value")
-    delivery.key = delivery.header(KEY_ATTRIBUTE) or text_at(envelope, "MessageId")
-    delivery.destination = (text_at(envelope, "TopicArn") or "").rpartition(":")[2] or None

@@ -1,12 +1,13 @@
 """Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
 from collections.abc import Callable
-from typing import Any, Final, Unpack
+from functools import partial
+from typing import Any, Final, Unpack, cast
 
 import msgspec
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
-from onceward.aws.events.handler import LambdaHandler
+from onceward.aws.events.handler import Decorator
 from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -17,9 +18,7 @@ DYNAMODB: Final = "aws:dynamodb"
 _MARK: Final = f'"{KEY_ATTRIBUTE}"'.encode()  # in the JSON of an envelope
 
 
-def on_kinesis(
-    once: Once, **options: Unpack[ReportOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+def on_kinesis(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Response]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
     Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with
@@ -43,16 +42,21 @@ def on_kinesis(
     return reported(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
 
 
-def on_dynamodb_stream(
-    once: Once, **options: Unpack[ReportOptions]
-) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+def on_dynamodb_stream(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Response]:
     """Make a function the handler of a table's changes, each handled once and in order.
 
     The payload is a dict with ``eventName`` and, if the stream's view has them, ``Keys``, ``NewImage`` and
     ``OldImage``. Their values are plain: a number is an int, or a Decimal if it is not whole; a binary is bytes. The key is the
     ``eventID`` by default. Arguments, answer and errors are those of :func:`on_kinesis`.
     """
-    return reported(once, "on_dynamodb_stream", _changes, group=_shard, first_only=True, **options)
+    return reported(
+        once,
+        "on_dynamodb_stream",
+        partial(_deliveries, source=DYNAMODB, fill=_change),
+        group=_shard,
+        first_only=True,
+        **options,
+    )
 
 
 def _shard(_: Delivery) -> str:
@@ -104,25 +108,21 @@ def _open_envelope(delivery: Delivery, data: bytes) -> None:
 def _taken_apart(outer: Delivery) -> list[Delivery]:
     from onceward.aws.events.kpl import user_records
 
-    if outer.fault is not None or not isinstance(outer.body, bytes):
+    if outer.fault is not None:
         return [outer]
     try:
-        records = user_records(outer.body)
+        records = user_records(cast("bytes", outer.body))
     except ValueError as error:
         outer.fault = MalformedRecord(f"of an aggregate: {error}")
         outer.fault.__cause__ = error
-        records = None
+        return [outer]
     if records is None:
         return [outer]
     inner = []
-    for index, record in enumerate(records):
-        own = {
-            "partitionKey": record.partition_key,
-            "explicitHashKey": record.explicit_hash_key,
-            "subSequenceNumber": index,
-        }
+    for index, (partition_key, hash_key, data) in enumerate(records):
+        own = {"partitionKey": partition_key, "explicitHashKey": hash_key, "subSequenceNumber": index}
         made = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
-        made.id, made.body = outer.id, record.data
+        made.id, made.body = outer.id, data
         made.place = f"{outer.place or outer.id}, number {index} of its aggregate"
         made.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
         inner.append(made)
@@ -130,10 +130,6 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
-
-
-def _changes(event: object) -> list[Delivery]:
-    return _deliveries(event, DYNAMODB, _change)
 
 
 def _change(delivery: Delivery) -> None:

@@ -1,7 +1,7 @@
 """Webhooks that API Gateway, a function URL or a load balancer passes on."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 from urllib.parse import parse_qsl
 
@@ -20,15 +20,13 @@ class Receives(Protocol):
     def accepts(self) -> bool:
         """Whether it answers before the event is handled."""
 
-    def answer(
-        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
-    ) -> Answer:
+    @property
+    def answer(self) -> Callable[..., Answer]:
         """Receive a delivery."""
 
-    async def answer_async(
-        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Like :meth:`answer`, for a coroutine."""
+    @property
+    def answer_async(self) -> Callable[..., Coroutine[object, object, Answer]]:
+        """Like :attr:`answer`, for a coroutine."""
 
 
 def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
@@ -51,11 +49,11 @@ def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
 
     def handle(event: Event, _context: object = None) -> Event:
         shape, request, body = api_event.read(event)
-        headers, query = dict(request.headers), dict(parse_qsl(request.query, keep_blank_values=True))
-        if receiver.is_async:
-            answer = asyncio.run(receiver.answer_async(headers, body, method=request.method, query=query))
-        else:
-            answer = receiver.answer(headers, body, method=request.method, query=query)
+        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        receive = receiver.answer_async if receiver.is_async else receiver.answer
+        answer = receive(dict(request.headers), body, method=request.method, query=query)
+        if not isinstance(answer, Answer):
+            answer = asyncio.run(answer)
         return api_event.response_of(shape, answer)
 
     return handle

@@ -12,7 +12,7 @@ from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Deletes, Visibility
-from onceward.consumers.broker import Broker
+from onceward.consumers.broker import Broker, bounded
 from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
@@ -104,9 +104,9 @@ class SqsBroker(Broker[Message]):
                 f"queue {self.name}: its visibility timeout is 0, so others would receive messages that are being handled: give "
                 "visibility=, in seconds"
             )
-        policy = settings.bounded(policy)
-        self.dead_letters = "ledger" if settings.dead_letters is None else "broker"
-        if self.dead_letters == "ledger":
+        self.dead_letters = "broker"
+        if settings.dead_letters is None:
+            self.dead_letters, policy = "ledger", bounded(policy)
             _log.info(
                 "queue %s: it has no dead-letter queue, so the ledger keeps messages that are parked after %s attempts",
                 self.name,

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
 from typing import Any, Final, NamedTuple
 
@@ -59,17 +59,6 @@ class Message(NamedTuple):
         """Its message group; a FIFO queue keeps the order in it."""
         return self.attributes.get("MessageGroupId")
 
-    @property
-    def dedup(self) -> str | None:
-        """Its deduplication id in a FIFO queue."""
-        return self.attributes.get("MessageDeduplicationId")
-
-    @property
-    def sent_at(self) -> float | None:
-        """When it was sent, in seconds since the epoch by the service's clock."""
-        sent = self.attributes.get("SentTimestamp")
-        return None if sent is None else int(sent) / 1000
-
 
 class Outgoing(NamedTuple):
     """A message to send.
@@ -121,27 +110,30 @@ def entry_of(message: Outgoing) -> dict[str, object]:
     return entry | {name: value for name, value in optional.items() if value is not None}
 
 
-def chunks(entries: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+def batches(sizes: Iterable[int], most: int, together: int) -> Iterator[list[int]]:
+    """Divide the indexes of ``sizes`` into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
+    batch: list[int] = []
+    left = together
+    for index, size in enumerate(sizes):
+        if batch and (len(batch) == most or size > left):
+            yield batch
+            batch, left = [], together
+        batch.append(index)
+        left -= size
+    if batch:
+        yield batch
+
+
+def chunks(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[int]]:
     """Divide the indexes of entries into batches that SQS accepts, in order."""
-    chunk: list[int] = []
-    together = 0
-    for number, entry in enumerate(entries):
-        size = size_of(entry)
-        if chunk and (len(chunk) == ENTRIES or together + size > TOGETHER):
-            yield chunk
-            chunk, together = [], 0
-        chunk.append(number)
-        together += size
-    if chunk:
-        yield chunk
+    return batches(map(size_of, entries), ENTRIES, TOGETHER)
 
 
 def size_of(entry: Mapping[str, Any]) -> int:
     """Return the bytes that count towards a limit: of the body, and of the attributes' names, types and values."""
-    size = len(entry.get("MessageBody", "").encode())
-    for name, attribute in entry.get("MessageAttributes", {}).items():
-        size += len(name.encode()) + sum(len(_bytes(part)) for part in attribute.values())
-    return size
+    attributes = entry.get("MessageAttributes", {})
+    parts = [entry.get("MessageBody", ""), *attributes, *(part for one in attributes.values() for part in one.values())]
+    return sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
 
 
 def _read_attribute(told: Mapping[str, str]) -> Attribute:
@@ -149,23 +141,20 @@ def _read_attribute(told: Mapping[str, str]) -> Attribute:
     return Attribute(kind, base64.b64decode(told["BinaryValue"]) if kind.startswith("Binary") else told["StringValue"])
 
 
-def _write_attribute(name: str, given: AttributeValue) -> dict[str, str | bytes]:
+def _write_attribute(name: str, given: object) -> dict[str, str | bytes]:
     check_attribute_name(name)
-    attribute = given if isinstance(given, Attribute) else _attribute(name, given)
-    if isinstance(attribute.value, bytes):
-        return {"DataType": attribute.type, "BinaryValue": attribute.value}  # base64 on the wire
-    check_text(attribute.value, f"the attribute {name}")
-    return {"DataType": attribute.type, "StringValue": attribute.value}
-
-
-def _attribute(name: str, value: object) -> Attribute:
-    if isinstance(value, str):
-        return Attribute("String", value)
+    if isinstance(given, Attribute):
+        kind, value = given
+    elif isinstance(given, str | bytes):
+        kind, value = "String" if isinstance(given, str) else "Binary", given
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        kind, value = "Number", str(given)
+    else:
+        raise TypeError(f"the attribute {name} is {given!r}: give text, a number, bytes or an Attribute")
     if isinstance(value, bytes):
-        return Attribute("Binary", value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Attribute("Number", str(value))
-    raise TypeError(f"the attribute {name} is {value!r}: give text, a number, bytes or an Attribute")
+        return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
+    check_text(value, f"the attribute {name}")
+    return {"DataType": kind, "StringValue": value}
 
 
 def check_attribute_name(name: str) -> None:
@@ -188,10 +177,6 @@ def check_text(text: str, what: str) -> None:
         )
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
 class Kept(NamedTuple):
     """A message that is kept."""
 
@@ -199,10 +184,10 @@ class Kept(NamedTuple):
     message: Message  # as it was received; of its system attributes, the message group
 
 
-class _AttributeText(msgspec.Struct):
+class _AttributeText(msgspec.Struct, omit_defaults=True):
     type: str
     value: str | None = None
-    base64: str | None = None
+    base64: bytes | None = None
 
 
 class _MessageText(msgspec.Struct):
@@ -219,14 +204,12 @@ class _Text(msgspec.Struct):
 
 def kept_text(message: Message, queue: str) -> str:
     """Return the text for a record of a message from ``queue``, an ARN."""
-    told = {
-        "id": message.id,
-        "queue": queue,
-        "group": message.group,
-        "body": message.body,
-        "attributes": {name: _written(attribute) for name, attribute in message.user_attributes.items()},
+    attributes = {
+        name: _AttributeText(kind, None, value) if isinstance(value, bytes) else _AttributeText(kind, value)
+        for name, (kind, value) in message.user_attributes.items()
     }
-    return msgspec.json.encode({"message": told}).decode()
+    text = _Text(_MessageText(message.id, queue, message.group, message.body, attributes))
+    return msgspec.json.encode(text).decode()
 
 
 def read_kept(text: str) -> Kept:
@@ -260,15 +243,8 @@ def _own(message: Message) -> dict[str, Attribute]:
     return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
 
 
-def _written(attribute: Attribute) -> dict[str, str]:
-    if isinstance(attribute.value, bytes):
-        return {"type": attribute.type, "base64": base64.b64encode(attribute.value).decode()}
-    return {"type": attribute.type, "value": attribute.value}
-
-
 def _read(told: _AttributeText) -> Attribute:
-    if told.base64 is not None:
-        return Attribute(told.type, base64.b64decode(told.base64))
-    if told.value is None:
+    value = told.value if told.base64 is None else told.base64
+    if value is None:
         raise ValueError("an attribute has no value")
-    return Attribute(told.type, told.value)
+    return Attribute(told.type, value)

@@ -53,20 +53,8 @@ class Queue:
         self._wires = opened(address.region, timeout=timeout, sqs=url)
         self._steps = QueueSteps(address, self._wires)
 
-    def url(self) -> str:
-        """Return the queue's URL.
-
-        Raises:
-            QueueError: the request was refused, or the service did not answer. All methods raise it.
-        """
-        return drive(self._steps.located(Tries()), self._steps)
-
-    async def url_async(self) -> str:
-        """As :meth:`url`, awaiting it."""
-        return await drive_async(self._steps.located(Tries()), self._steps)
-
     def receive(self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None) -> list[Message]:
-        """Receive messages, and make them invisible to others.
+        """Receive messages, and make them invisible to others. All methods send requests, and raise :class:`QueueError`.
 
         You cannot end it early. It returns within the wait, or some seconds later if the service has trouble.
 
@@ -80,15 +68,6 @@ class Queue:
             and delivered again.
         """
         return drive(self._steps.receive(count, wait, visibility), self._steps)
-
-    async def receive_async(
-        self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None
-    ) -> list[Message]:
-        """As :meth:`receive`, for a coroutine.
-
-        You can cancel it at any time. Messages on their way are then delivered again when their visibility ends.
-        """
-        return await drive_async(self._steps.receive(count, wait, visibility), self._steps)
 
     def delete_many(self, receipts: Sequence[str]) -> list[QueueError | None]:
         """Delete messages by their receipts, ten with one request.
@@ -113,10 +92,6 @@ class Queue:
             For each receipt None, or the error, as for :meth:`delete_many`.
         """
         return drive(self._steps.change_many(holds), self._steps)
-
-    async def change_many_async(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
-        """As :meth:`change_many`, awaiting it."""
-        return await drive_async(self._steps.change_many(holds), self._steps)
 
     def send(
         self,
@@ -164,12 +139,6 @@ class Queue:
             ValueError, TypeError: SQS cannot take one of them; nothing was sent.
         """
         return drive(self._steps.send_many(messages, Tries(within)), self._steps)
-
-    async def send_many_async(
-        self, messages: Sequence[Outgoing], *, within: float = math.inf
-    ) -> list[str | QueueError]:
-        """As :meth:`send_many`, awaiting it."""
-        return await drive_async(self._steps.send_many(messages, Tries(within)), self._steps)
 
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""

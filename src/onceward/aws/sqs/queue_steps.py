@@ -6,7 +6,7 @@ They use the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. The public me
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_message
@@ -16,7 +16,7 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.wire.calls import Call, Service, ServiceAnswer
+from onceward.wire.calls import Call, Document, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import FIXES, PASSING, code_of, message_of, passes, short
 from onceward.wire.wires import Wires
@@ -88,6 +88,7 @@ SQS: Final = Service("SQS", "sqs", "AmazonSQS")
 LONGEST_WAIT: Final = 20.0  # seconds of a long poll
 LONGEST_HOLD: Final = 43200.0  # seconds from its receipt that a message can stay invisible
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before a request is made again
+_LOCATE: Final = "GetQueueUrl"
 _UNREACHED: Final = ". Check the network, the region and AWS_ENDPOINT_URL"
 _FIXES: Final = {
     **FIXES,
@@ -137,7 +138,6 @@ class QueueSteps:
     def __init__(self, address: Address, wires: Wires) -> None:
         self._address = address
         self._url = address.url
-        self._fifo = address.fifo
         self._wires = wires
         self._clock = ServerClock(boottime)
 
@@ -162,17 +162,9 @@ class QueueSteps:
         }
         if visibility is not None:
             body["VisibilityTimeout"] = _held(visibility)
-        if self._fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
+        if self._address.fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
             body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
-        tries = Tries()
-        body["QueueUrl"] = yield from self.located(tries)
-        end = boottime() + wait
-
-        def call() -> Call:
-            left = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
-            return Call(SQS, "ReceiveMessage", {**body, "WaitTimeSeconds": left}, left)
-
-        told = (yield from self._ask(call, tries)).get("Messages") or []
+        told = (yield from self._ask("ReceiveMessage", body, wait=wait)).get("Messages") or []
         messages = [message for one in told if (message := read_message(one)) is not None]
         if len(messages) < len(told):
             damaged = len(told) - len(messages)
@@ -181,97 +173,79 @@ class QueueSteps:
 
     def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:
         """Delete messages."""
-        return (yield from self._none_or_error("DeleteMessageBatch", [{"ReceiptHandle": one} for one in receipts]))
+        return (yield from self._batch("DeleteMessageBatch", [{"ReceiptHandle": one} for one in receipts]))
 
     def change_many(self, holds: Iterable[tuple[str, float]]) -> Steps[list[QueueError | None]]:
         """Change the visibility of messages."""
         entries = [{"ReceiptHandle": receipt, "VisibilityTimeout": _held(seconds)} for receipt, seconds in holds]
-        return (yield from self._none_or_error("ChangeMessageVisibilityBatch", entries))
+        return (yield from self._batch("ChangeMessageVisibilityBatch", entries))
 
     def send(self, message: Outgoing) -> Steps[str]:
         """Send one message."""
-        body = entry_of(message)
-        return cast("str", (yield from self._asked("SendMessage", body, repeatable=self._fifo))["MessageId"])
+        return cast("str", (yield from self._ask("SendMessage", entry_of(message)))["MessageId"])
 
-    def send_many(self, messages: Iterable[Outgoing], tries: Tries | None = None) -> Steps[list[str | QueueError]]:
+    def send_many(self, messages: Iterable[Outgoing], tries: Tries) -> Steps[list[str | QueueError]]:
         """Send messages."""
-        entries = [entry_of(message) for message in messages]
-        told = yield from self._batch("SendMessageBatch", entries, tries, repeatable=self._fifo)
-        return [one if isinstance(one, QueueError) else one["MessageId"] for one in told]
+        return (yield from self._batch("SendMessageBatch", [entry_of(message) for message in messages], tries))
 
     def attributes(self) -> Steps[dict[str, str]]:
         """Ask for all attributes of the queue."""
-        answer = yield from self._asked("GetQueueAttributes", {"AttributeNames": ["All"]})
-        return cast("dict[str, str]", answer["Attributes"])
+        return cast(
+            "dict[str, str]", (yield from self._ask("GetQueueAttributes", {"AttributeNames": ["All"]}))["Attributes"]
+        )
 
-    def located(self, tries: Tries) -> Steps[str]:
-        """Ask for the queue's URL, once."""
-        if self._url is None:
-            body = {"QueueName": self._address.name}
-            if self._address.account is not None:
-                body["QueueOwnerAWSAccountId"] = self._address.account
-            self._url = (yield from self._ask(lambda: Call(SQS, "GetQueueUrl", body), tries))["QueueUrl"]
-        return cast("str", self._url)
-
-    def _none_or_error(self, action: str, entries: Sequence[Mapping[str, object]]) -> Steps[list[QueueError | None]]:
-        told = yield from self._batch(action, entries)
-        return [one if isinstance(one, QueueError) else None for one in told]
-
-    def _batch(
-        self,
-        action: str,
-        entries: Sequence[Mapping[str, object]],
-        tries: Tries | None = None,
-        *,
-        repeatable: bool = True,
-    ) -> Steps[list[Mapping[str, Any] | QueueError]]:
-        """Make a request for every ten entries; return the answer for each, or its error."""
-        told: list[Mapping[str, Any] | QueueError] = [self._unmentioned(action) for _ in entries]
+    def _batch(self, action: str, entries: Sequence[Document], tries: Tries | None = None) -> Steps[list[Any]]:
+        """Make a request for every ten entries. Return for each its error, or None, or the id of a sent message."""
+        unmentioned = self._error(action, ": the answer does not say what became of this message", "", transient=True)
+        unmentioned.unsure = True
+        told: list[Any] = [unmentioned] * len(entries)
         tries = tries or Tries()
         for chunk in chunks(entries):
             todo: list[int] = chunk
             while todo:
-                body = {"Entries": [{"Id": str(number), **entries[number]} for number in todo]}
                 try:
-                    answer = yield from self._asked(action, body, tries, repeatable=repeatable)
+                    body = {"Entries": [{"Id": str(number), **entries[number]} for number in todo]}
+                    answer = yield from self._ask(action, body, tries)
                 except QueueError as error:
                     for number in todo:
                         told[number] = error
                     break
                 for one in answer.get("Successful") or []:
-                    told[int(one["Id"])] = one
+                    told[int(one["Id"])] = one.get("MessageId")
                 for one in answer.get("Failed") or []:
                     code = short(one["Code"])
                     passing = not one.get("SenderFault", True) or code in PASSING
-                    told[int(one["Id"])] = self._error(action, code, one.get("Message") or "", transient=passing)
-                todo = [number for number in todo if _is_worth_another_try(told[number], repeatable=repeatable)]
+                    told[int(one["Id"])] = self._refused(action, code, one.get("Message") or "", transient=passing)
+                todo = [number for number in todo if self._is_worth_another_try(action, told[number])]
                 pause = tries.next() if todo else None
                 if pause is None:
                     break
                 yield pause
         return told
 
-    def _asked(
-        self, action: str, body: Mapping[str, object], tries: Tries | None = None, *, repeatable: bool = True
+    def _ask(
+        self, action: str, body: Document, tries: Tries | None = None, wait: float | None = None
     ) -> Steps[Mapping[str, Any]]:
-        """Make a request about this queue, and return its answer."""
+        """Make a request until it is answered. The service may ``wait`` so many seconds, over all tries."""
         tries = tries or Tries()
-        call = Call(SQS, action, {"QueueUrl": (yield from self.located(tries)), **body})
-        return (yield from self._ask(lambda: call, tries, repeatable=repeatable))
-
-    def _ask(self, call_of: Callable[[], Call], tries: Tries, *, repeatable: bool = True) -> Steps[Mapping[str, Any]]:
-        """Make a request until it is answered. One that is not repeatable is retried only if it certainly had no effect."""
-        renewed = False
+        if action != _LOCATE:
+            if self._url is None:
+                name = {"QueueName": self._address.name}
+                if self._address.account is not None:
+                    name["QueueOwnerAWSAccountId"] = self._address.account
+                self._url = (yield from self._ask(_LOCATE, name, tries))["QueueUrl"]
+            body = {"QueueUrl": self._url, **body}
+        end, left, renewed = boottime() + (wait or 0.0), 0, False
         while True:
-            call = call_of()
-            failed: QueueError
+            if wait is not None:
+                left = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
+                body = {**body, "WaitTimeSeconds": left}
             try:
-                answer: ServiceAnswer = yield call
+                answer: ServiceAnswer = yield Call(SQS, action, body, left)
             except StoreError as error:
-                passing = error.transient
                 advice = _UNREACHED if isinstance(error.__cause__, OSError) else ""
-                failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=passing, unsure=passing)
-                failed.__cause__ = error
+                failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=error.transient)
+                failed.unsure, failed.__cause__ = error.transient, error
             else:
                 self._clock.learn(answer)
                 if answer.status == 200:
@@ -279,30 +253,27 @@ class QueueSteps:
                 if not renewed and self._wires.may_renew(answer):
                     renewed = True
                     continue
-                code, message = code_of(answer), message_of(answer)
-                failed = self._error(call.action, code, message, transient=passes(answer))
+                failed = self._refused(action, code_of(answer), message_of(answer), transient=passes(answer))
                 failed.unsure = answer.status >= 500
-            pause = tries.next() if _is_worth_another_try(failed, repeatable=repeatable) else None
+            pause = tries.next() if self._is_worth_another_try(action, failed) else None
             if pause is None:
                 raise failed
             yield pause
 
-    def _unmentioned(self, action: str) -> QueueError:
-        what = "the answer does not say what became of this message"
-        return QueueError(f"queue {self._address.name}: sqs:{action}: {what}", transient=True, unsure=True)
+    def _is_worth_another_try(self, action: str, told: object) -> bool:
+        """Return whether to repeat a request. A standard queue gets a message again only if it certainly has not taken it."""
+        repeatable = self._address.fifo or not action.startswith("SendMessage")
+        return isinstance(told, QueueError) and told.transient and (repeatable or not told.unsure)
 
-    def _error(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
-        what = f"was refused, {code} ({message})"
+    def _refused(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
         # A FIFO queue has no separate code for an expired receipt.
         meant = "ReceiptHandleIsInvalid" if "receipt handle has expired" in message else code
         fix = "" if transient else _FIXES.get(meant, "")
-        if fix:
-            what += f": {fix.format(action='sqs:' + action.removesuffix('Batch'))}"
-        return QueueError(f"queue {self._address.name}: sqs:{action} {what}", code=code, transient=transient)
+        advice = fix and f": {fix.format(action='sqs:' + action.removesuffix('Batch'))}"
+        return self._error(action, f" was refused, {code} ({message}){advice}", code, transient=transient)
 
-
-def _is_worth_another_try(told: object, *, repeatable: bool) -> bool:
-    return isinstance(told, QueueError) and told.transient and (repeatable or not told.unsure)
+    def _error(self, action: str, what: str, code: str, *, transient: bool) -> QueueError:
+        return QueueError(f"queue {self._address.name}: sqs:{action}{what}", code=code, transient=transient)
 
 
 def _held(seconds: float) -> int:

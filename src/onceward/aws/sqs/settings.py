@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from onceward.consumers.broker import bounded
 from onceward.core.policy import Policy
 
 LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
@@ -47,10 +46,6 @@ class QueueSettings(NamedTuple):
             allows=json.loads(attributes.get("RedriveAllowPolicy") or "{}"),
             largest=int(attributes.get("MaximumMessageSize", LARGEST)),
         )
-
-    def bounded(self, policy: Policy) -> Policy:
-        """Return the policy for a worker of this queue: without a dead-letter queue, it limits the attempts."""
-        return policy if self.dead_letters is not None else bounded(policy)
 
     def vain(self, lease: float, visibility: int) -> int:
         """Return how often a lost worker's message is received in vain, because its key is still claimed."""

@@ -5,7 +5,7 @@ from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from onceward.aws.targets.sending import BatchRules, BatchTarget, enveloped, options_of
+from onceward.aws.targets.sending import BatchTarget, enveloped, options_of
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import Document, Service, ServiceAnswer
@@ -19,36 +19,6 @@ _LONGEST_GROUP: Final = 256  # characters of a partition key (Kinesis API Refere
 # PutEventsResultEntry; "Common Errors". Of the errors that EventBridge calls not retryable, those about an account or a permission
 # can be fixed without the message.
 _REFUSED: Final = frozenset({"InvalidArgument", "Validation", "ValidationError"})
-# Kinesis API Reference, PutRecords. A stream can be set to larger records, but a message of the outbox is never so large.
-_KINESIS: Final = BatchRules(
-    Service("Kinesis", "kinesis", "Kinesis_20131202", "1.1"),
-    "PutRecords",
-    "record",
-    entries=500,
-    largest=1024 * 1024,
-    together=5 * 1024 * 1024,
-    refused=_REFUSED,
-)
-# Firehose API Reference, PutRecordBatch.
-_FIREHOSE: Final = BatchRules(
-    Service("Firehose", "firehose", "Firehose_20150804", "1.1"),
-    "PutRecordBatch",
-    "record",
-    entries=500,
-    largest=1000 * 1024,
-    together=4 * 1024 * 1024,
-    refused=_REFUSED,
-)
-# EventBridge API Reference, PutEvents; EventBridge User Guide, "Calculating PutEvents event entry size".
-_EVENTS: Final = BatchRules(
-    Service("EventBridge", "events", "AWSEvents", "1.1"),
-    "PutEvents",
-    "event",
-    entries=10,
-    largest=256 * 1024,
-    together=256 * 1024,
-    refused=_REFUSED | {"MalformedDetail", "RedactionFailure"},
-)
 _IDS: Final = ("EventId", "SequenceNumber", "RecordId")  # what a message gets that was taken
 
 
@@ -57,10 +27,11 @@ class _RecordTarget(BatchTarget):
 
     answers: str  # the member of the answer with what became of each message
     unknown: tuple[str, ...] = ("delay", "group")  # what it does not have
+    refused = _REFUSED
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""
-        refuse_options(f"{self.where}: {self._rules.service.title}", message, *self.unknown)
+        refuse_options(f"{self.where}: {self.service.title}", message, *self.unknown)
         return len(self._text(message).encode())
 
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
@@ -76,7 +47,7 @@ class _RecordTarget(BatchTarget):
         ]
 
     def _text(self, message: OutboxMessage) -> str:
-        return enveloped(message, self._rules.service.title)
+        return enveloped(message, self.service.title)
 
     def _data(self, message: OutboxMessage) -> dict[str, str]:
         return {"Data": b2a_base64(self._text(message).encode(), newline=False).decode()}
@@ -94,6 +65,9 @@ class KinesisTarget(_RecordTarget):
         ValueError: the address is not valid.
     """
 
+    # Kinesis API Reference, PutRecords. A stream can be set to larger records, but a message of the outbox is never so large.
+    service, action = Service("Kinesis", "kinesis", "Kinesis_20131202", "1.1"), "PutRecords"
+    batch, largest, together = 500, 1024 * 1024, 5 * 1024 * 1024
     answers, unknown = "Records", ("delay",)
 
     def __init__(self, address: str) -> None:
@@ -102,7 +76,7 @@ class KinesisTarget(_RecordTarget):
         if (arn is None and not _NAME.fullmatch(place)) or (arn is not None and options):
             raise ValueError(f"{shown_url(address)!r} is not a stream: give its name, or its ARN without a region=")
         self._stream = {"StreamName": place} if arn is None else {"StreamARN": place}
-        super().__init__(place, _KINESIS, options.get("region") if arn is None else arn[1])
+        super().__init__(place, options.get("region") if arn is None else arn[1])
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""
@@ -128,6 +102,9 @@ class FirehoseTarget(_RecordTarget):
         ValueError: the address is not valid.
     """
 
+    # Firehose API Reference, PutRecordBatch.
+    service, action = Service("Firehose", "firehose", "Firehose_20150804", "1.1"), "PutRecordBatch"
+    batch, largest, together = 500, 1000 * 1024, 4 * 1024 * 1024
     answers = "RequestResponses"
 
     def __init__(self, address: str) -> None:
@@ -136,7 +113,7 @@ class FirehoseTarget(_RecordTarget):
             raise ValueError(
                 f"{shown_url(address)!r} is not a stream: give its name, as in firehose:clicks?region=eu-west-1"
             )
-        super().__init__(place, _FIREHOSE, options.get("region"))
+        super().__init__(place, options.get("region"))
 
     def body(self, messages: Sequence[OutboxMessage]) -> Document:
         """See :class:`BatchTarget`."""
@@ -160,7 +137,11 @@ class BusTarget(_RecordTarget):
         ValueError: the address is not valid.
     """
 
-    answers = "Entries"
+    # EventBridge API Reference, PutEvents; EventBridge User Guide, "Calculating PutEvents event entry size".
+    service, action = Service("EventBridge", "events", "AWSEvents", "1.1"), "PutEvents"
+    batch, largest, together = 10, 256 * 1024, 256 * 1024
+    answers, what = "Entries", "event"
+    refused = _REFUSED | {"MalformedDetail", "RedactionFailure"}
 
     def __init__(self, address: str) -> None:
         bus, options = options_of(address, {"source", "detail-type", "region"})
@@ -176,7 +157,7 @@ class BusTarget(_RecordTarget):
                 f"{shown_url(address)!r}: a source has up to 256 characters and does not begin with aws., a detail-type has up to 128"
             )
         self._entry = {"EventBusName": bus, "Source": source, "DetailType": kind}
-        super().__init__(bus, _EVENTS, found[1] or options.get("region"))
+        super().__init__(bus, found[1] or options.get("region"))
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
+from onceward.aws.sqs.message import batches
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
@@ -63,14 +64,6 @@ class AwsClient:
         return answer
 
 
-def told_of(where: str, code: str, message: str, refused: Collection[str]) -> MessageRefused | MessageNotSent:
-    """Return what a refusal means. ``refused`` are the codes that speak of the message itself."""
-    if code in refused:
-        return MessageRefused(f"{where} refuses this message: {code} ({message})")
-    fix = f": {FIXES[code]}" if code in FIXES else ""
-    return MessageNotSent(f"{where} did not take it: {code} ({message}){fix}")
-
-
 def send_batches(
     target: Target,
     messages: Sequence[OutboxMessage],
@@ -105,14 +98,14 @@ def send_batches(
     return told
 
 
-class BatchRules(NamedTuple):
-    """What a service takes in one request.
+class BatchTarget(ABC):
+    """A target whose service takes many messages with one request, and answers for each.
 
     Attributes:
         service: the service.
         action: the one that takes many messages.
         what: what the service calls a message.
-        entries: messages of a request.
+        batch: messages of a request.
         largest: bytes of a message.
         together: bytes of a request.
         refused: the codes that speak of a message itself.
@@ -120,21 +113,16 @@ class BatchRules(NamedTuple):
 
     service: Service
     action: str
-    what: str
-    entries: int
+    what = "record"
+    batch: int
     largest: int
     together: int
     refused: Collection[str]
 
-
-class BatchTarget(ABC):
-    """A target whose service takes many messages with one request, and answers for each."""
-
-    def __init__(self, where: str, rules: BatchRules, region: str | None) -> None:
-        self.where, self._rules = where, rules
-        self.batch = rules.entries
-        endpoint = from_environment(rules.service.title.lower())  # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
-        self._client = AwsClient(rules.service, region, endpoint)
+    def __init__(self, where: str, region: str | None) -> None:
+        self.where = where
+        endpoint = from_environment(self.service.title.lower())  # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
+        self._client = AwsClient(self.service, region, endpoint)
 
     @abstractmethod
     def size(self, message: OutboxMessage) -> int:
@@ -150,9 +138,10 @@ class BatchTarget(ABC):
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the target can never take the message."""
-        title, largest = self._rules.service.title, self._rules.largest
-        if (size := self.size(message)) > largest:
-            raise ValueError(f"the {self._rules.what} has {size} bytes with its headers, and {title} takes {largest}")
+        if (size := self.size(message)) > self.largest:
+            raise ValueError(
+                f"the {self.what} has {size} bytes with its headers, and {self.service.title} takes {self.largest}"
+            )
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
         """Send messages, as many as possible with one request."""
@@ -162,34 +151,27 @@ class BatchTarget(ABC):
         """Close idle connections."""
         self._client.close()
 
-    def _divided(self, messages: list[OutboxMessage]) -> list[list[int]]:
-        return by_size([self.size(message) for message in messages], self._rules.entries, self._rules.together)
+    def _divided(self, messages: list[OutboxMessage]) -> Iterable[list[int]]:
+        return batches(map(self.size, messages), self.batch, self.together)
 
     def _batch(self, messages: list[OutboxMessage], _: float) -> list[Told] | MessageRefused | MessageNotSent:
-        refused = self._rules.refused
         try:
-            answer = self._client.ask(self._rules.action, self.body(messages))
+            answer = self._client.ask(self.action, self.body(messages))
         except StoreError as error:
             return not_sent(self.where, error)  # nobody knows what became of it
         if answer.status != 200:
-            return told_of(self.where, code_of(answer), message_of(answer), refused)
+            return self._told(code_of(answer), message_of(answer))
         found = self.codes(answer, len(messages))
         if found is None:
-            return MessageNotSent(f"{self.where}: the answer does not say what became of each {self._rules.what}")
-        return [None if code is None else told_of(self.where, code, why, refused) for code, why in found]
+            return MessageNotSent(f"{self.where}: the answer does not say what became of each {self.what}")
+        return [None if code is None else self._told(code, why) for code, why in found]
 
-
-def by_size(sizes: Sequence[int], most: int, together: int) -> list[list[int]]:
-    """Divide indexes into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
-    batches: list[list[int]] = []
-    size = 0
-    for index, one in enumerate(sizes):
-        if not batches or len(batches[-1]) == most or size + one > together:
-            batches.append([])
-            size = 0
-        batches[-1].append(index)
-        size += one
-    return batches
+    def _told(self, code: str, message: str) -> MessageRefused | MessageNotSent:
+        """Return what a refusal means."""
+        if code in self.refused:
+            return MessageRefused(f"{self.where} refuses this message: {code} ({message})")
+        fix = f": {FIXES[code]}" if code in FIXES else ""
+        return MessageNotSent(f"{self.where} did not take it: {code} ({message}){fix}")
 
 
 def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Final
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, check_attribute_name, check_text
 from onceward.aws.sqs.queue import check_group
-from onceward.aws.targets.sending import BatchRules, BatchTarget
+from onceward.aws.targets.sending import BatchTarget
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer
@@ -28,17 +28,6 @@ _REFUSED: Final = frozenset(
     }
 )
 
-# SNS API Reference, PublishBatch. A topic takes messages of 256 KiB, or of what its MaximumMessageSize says, up to 1 MiB.
-_SNS: Final = BatchRules(
-    Service("SNS", "sns", "2010-03-31", QUERY),
-    "PublishBatch",
-    "message",
-    entries=10,
-    largest=1024 * 1024,
-    together=256 * 1024,
-    refused=_REFUSED,
-)
-
 
 class SnsTarget(BatchTarget):
     """A topic. A message's key is its attribute ``onceward-key``, and its deduplication id in a FIFO topic.
@@ -53,6 +42,11 @@ class SnsTarget(BatchTarget):
         ValueError: the address is not valid.
     """
 
+    # SNS API Reference, PublishBatch. A topic takes messages of 256 KiB, or of what its MaximumMessageSize says, up to 1 MiB.
+    service, action, what = Service("SNS", "sns", "2010-03-31", QUERY), "PublishBatch", "message"
+    batch, largest, together = 10, 1024 * 1024, 256 * 1024
+    refused = _REFUSED
+
     def __init__(self, address: str) -> None:
         arn = address.partition(":")[2]
         found = _ARN.fullmatch(arn)
@@ -61,7 +55,7 @@ class SnsTarget(BatchTarget):
                 f"{shown_url(address)!r} is not a topic: give its ARN, as in sns:arn:aws:sns:eu-west-1:123456789012:orders"
             )
         self._fifo = found[2] is not None
-        super().__init__(arn, _SNS, found[1])
+        super().__init__(arn, found[1])
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the topic can never take the message."""
@@ -85,11 +79,12 @@ class SnsTarget(BatchTarget):
 
     def body(self, messages: Sequence[OutboxMessage]) -> Document:
         """See :class:`BatchTarget`."""
-        body: dict[str, object] = {"TopicArn": self.where}
-        for number, message in enumerate(messages):
-            start = f"PublishBatchRequestEntries.member.{number + 1}."
-            body |= {start + name: value for name, value in self._entry(str(number), message).items()}
-        return body
+        entries = {
+            f"PublishBatchRequestEntries.member.{number}.{name}": value
+            for number, message in enumerate(messages, 1)
+            for name, value in self._entry(str(number - 1), message).items()
+        }
+        return {"TopicArn": self.where, **entries}
 
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]]:
         """See :class:`BatchTarget`."""
