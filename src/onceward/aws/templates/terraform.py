@@ -1,37 +1,120 @@
 """A document as Terraform, for version 5 or later of the provider hashicorp/aws."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from onceward.aws.templates.parts import quoted
 
 Values = Mapping[str, Any]
+# A block: its head, and its values. A tuple among these has blocks, all else is assigned.
+Block = tuple[str, Values]
+
 _HEAD: Final = "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it."
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _REFERENCE: Final = re.compile(r"\$\{([\w:]+)(?:\.(\w+))?\}")
+_KINDS: Final = {  # how a type of CloudFormation is called here, and what its ``Ref`` is
+    "AWS::DynamoDB::Table": ("aws_dynamodb_table", "name"),
+    "AWS::IAM::ManagedPolicy": ("aws_iam_policy", "arn"),
+    "AWS::CloudWatch::Alarm": ("aws_cloudwatch_metric_alarm", "arn"),
+    "AWS::Lambda::EventSourceMapping": ("aws_lambda_event_source_mapping", "arn"),
+    "AWS::SQS::Queue": ("aws_sqs_queue", "url"),
+}
+_ATTRIBUTES: Final = {"Arn": "arn", "QueueName": "name"}  # of Fn::GetAtt
+_PROPERTIES: Final = {  # whose names are others than in CloudFormation
+    "OKActions": "ok_actions",
+    "QueueName": "name",
+    "VisibilityTimeout": "visibility_timeout_seconds",
+    "ReceiveMessageWaitTimeSeconds": "receive_wait_time_seconds",
+    "MessageRetentionPeriod": "message_retention_seconds",
+}
 
 
-class Block(NamedTuple):
-    """A block within a resource."""
+class _Raw(str):
+    """An expression as it stands."""
 
-    name: str
-    values: dict[str, Any]
-
-
-Body = tuple[dict[str, Any], list[Block]]
+    __slots__ = ()
 
 
-class ResourceType(NamedTuple):
-    """How a type of CloudFormation is called here, and what its ``Ref`` is."""
+def terraform(document: Values) -> str:
+    """Return the configuration. It has no provider block, because yours says the region."""
+    names = _Names(document)
+    blocks = "\n\n".join("\n".join(names.lines(*block)) for block in _blocks(names, document))
+    return f"{_HEAD}\n\n{blocks}\n"
 
-    name: str
-    ref: str
-    body: Callable[["_Names", Values], Body]
+
+def _blocks(names: "_Names", document: Values) -> Iterator[Block]:
+    for name, one in document.get("Parameters", {}).items():
+        yield f'variable "{_snake(name)}"', {"description": one["Description"], "type": _Raw("string")}
+    if "${AWS::Partition}" in str(document):
+        yield 'data "aws_partition" "here"', {}
+    for name, one in document["Resources"].items():
+        kind, local, made = _KINDS[one["Type"]][0], names.local(name), one["Properties"]
+        if kind == "aws_iam_policy":
+            yield from _policy(local, made)
+            continue
+        values = _table(made) if kind == "aws_dynamodb_table" else _renamed(names, made)
+        if one.get("DeletionPolicy") == "Retain":
+            values["lifecycle"] = ({"prevent_destroy": True},)
+        if "DependsOn" in one:
+            attached = [_Raw(f"aws_iam_role_policy_attachment.{names.local(on)}") for on in one["DependsOn"]]
+            values["depends_on"] = attached
+        yield f'resource "{kind}" "{local}"', values
+    for name, one in document["Outputs"].items():
+        yield f'output "{_snake(name)}"', {"description": one["Description"], "value": one["Value"]}
+
+
+def _policy(name: str, made: Values) -> Iterator[Block]:
+    statements = made["PolicyDocument"]["Statement"]
+    told = tuple({"sid": one["Sid"], "actions": one["Action"], "resources": [one["Resource"]]} for one in statements)
+    yield f'data "aws_iam_policy_document" "{name}"', {"statement": told}
+    values = {"name": {"Fn::Sub": f"${{Ledger}}-{name}"}, "description": made["Description"]}
+    yield (
+        f'resource "aws_iam_policy" "{name}"',
+        {**values, "policy": _Raw(f"data.aws_iam_policy_document.{name}.json")},
+    )
+    for role in made.get("Roles", ()):
+        attached = {"role": role, "policy_arn": _Raw(f"aws_iam_policy.{name}.arn")}
+        yield f'resource "aws_iam_role_policy_attachment" "{name}"', attached
+
+
+def _table(made: Values) -> dict[str, Any]:
+    expiry = made["TimeToLiveSpecification"]
+    values = {
+        "name": made["TableName"],
+        "billing_mode": made["BillingMode"],
+        **_keys(made),
+        "deletion_protection_enabled": made["DeletionProtectionEnabled"],
+        "attribute": tuple(
+            {"name": part["AttributeName"], "type": part["AttributeType"]} for part in made["AttributeDefinitions"]
+        ),
+        "global_secondary_index": tuple(
+            {"name": index["IndexName"], **_keys(index), "projection_type": index["Projection"]["ProjectionType"]}
+            for index in made.get("GlobalSecondaryIndexes", ())
+        ),
+        "ttl": ({"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]},),
+    }
+    if (recovery := made.get("PointInTimeRecoverySpecification")) is not None:
+        values["point_in_time_recovery"] = ({"enabled": recovery["PointInTimeRecoveryEnabled"]},)
+    if (key := made.get("SSESpecification")) is not None:
+        values["server_side_encryption"] = ({"enabled": key["SSEEnabled"], "kms_key_arn": key["KMSMasterKeyId"]},)
+    return values
+
+
+def _keys(made: Values) -> dict[str, str]:
+    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in made["KeySchema"]}
+
+
+def _renamed(names: "_Names", made: Values) -> dict[str, Any]:
+    values = {_PROPERTIES.get(name) or _snake(name): value for name, value in made.items()}
+    if "dimensions" in values:
+        pairs = ", ".join(f"{one['Name']} = {names.value(one['Value'])}" for one in values.pop("dimensions"))
+        values["dimensions"] = _Raw(f"{{ {pairs} }}")
+    return values
 
 
 class _Names:
-    """The addresses of the document's resources."""
+    """The addresses of the document's resources, and what refers to them."""
 
     def __init__(self, document: Values) -> None:
         self.types = {name: one["Type"] for name, one in document["Resources"].items()}
@@ -39,16 +122,18 @@ class _Names:
     def local(self, name: str) -> str:
         return _snake(name.removesuffix("Policy") if self.types[name] == "AWS::IAM::ManagedPolicy" else name)
 
-    def address(self, name: str, attribute: str | None = None) -> str:
+    def address(self, name: str, attribute: str = "") -> str:
         if name == "AWS::Partition":
             return "data.aws_partition.here.partition"
         if name not in self.types:
             return f"var.{_snake(name)}"
-        kind = KINDS[self.types[name]]
-        return f"{kind.name}.{self.local(name)}.{_ATTRIBUTES.get(attribute or '', kind.ref)}"
+        kind, ref = _KINDS[self.types[name]]
+        return f"{kind}.{self.local(name)}.{_ATTRIBUTES.get(attribute, ref)}"
 
     def value(self, value: object) -> str:
         """Return an expression."""
+        if isinstance(value, _Raw):
+            return value
         if isinstance(value, list):
             return f"[{', '.join(map(self.value, value))}]"
         if not isinstance(value, Mapping):
@@ -60,163 +145,27 @@ class _Names:
         if "Fn::Sub" in value:
             parts = _REFERENCE.split(value["Fn::Sub"])
             texts = [_hcl(text)[1:-1] for text in parts[::3]]
-            named = [f"${{{self.address(name, of)}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
+            named = [f"${{{self.address(name, of or '')}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
             return f'"{"".join(a + b for a, b in zip(texts, [*named, ""], strict=True))}"'
         inside = ", ".join(f"{name} = {self.value(one)}" for name, one in value.items())
         return f"jsonencode({{ {inside} }})"
 
-
-_ATTRIBUTES: Final = {"Arn": "arn", "QueueName": "name"}  # of Fn::GetAtt
-
-
-def terraform(document: Values) -> str:
-    """Return the configuration. It has no provider block, because yours says the region."""
-    names = _Names(document)
-    lines = [_HEAD]
-    for name, one in document.get("Parameters", {}).items():
-        lines += [
-            *_top("variable", _snake(name)),
-            *_assigned("  ", {"description": quoted(one["Description"]), "type": "string"}),
-            "}",
-        ]
-    if "${AWS::Partition}" in str(document):
-        lines += ["", 'data "aws_partition" "here" {}']
-    for name, one in document["Resources"].items():
-        lines += _resource(names, name, one)
-    for name, one in document["Outputs"].items():
-        told = {"description": quoted(one["Description"]), "value": names.value(one["Value"])}
-        lines += [*_top("output", _snake(name)), *_assigned("  ", told), "}"]
-    return "\n".join(lines) + "\n"
-
-
-def _resource(names: _Names, name: str, one: Values) -> list[str]:
-    kind = KINDS[one["Type"]]
-    if kind.name == "aws_iam_policy":
-        return _policy(names, names.local(name), one["Properties"])
-    values, blocks = kind.body(names, one["Properties"])
-    if one.get("DeletionPolicy") == "Retain":
-        blocks.append(Block("lifecycle", {"prevent_destroy": True}))
-    if "DependsOn" in one:
-        values["depends_on"] = _Raw(
-            f"[{', '.join(f'aws_iam_role_policy_attachment.{names.local(on)}' for on in one['DependsOn'])}]"
-        )
-    return [*_top("resource", kind.name, names.local(name)), *_body(names, "  ", values, blocks), "}"]
-
-
-class _Raw(str):
-    """An expression as it stands."""
-
-    __slots__ = ()
-
-
-def _body(names: _Names, indent: str, values: Values, blocks: Sequence[Block] = ()) -> list[str]:
-    lines = _assigned(indent, {name: _expression(names, value) for name, value in values.items()})
-    for block in blocks:
-        inner = [one for one in block.values.values() if isinstance(one, Block)]
-        plain = {name: one for name, one in block.values.items() if not isinstance(one, Block)}
-        lines += ["", f"{indent}{block.name} {{", *_body(names, f"{indent}  ", plain, inner), f"{indent}}}"]
-    return lines
-
-
-def _expression(names: _Names, value: object) -> str:
-    return str(value) if isinstance(value, _Raw) else names.value(value)
-
-
-def _top(*words: str) -> list[str]:
-    first, *rest = words
-    return ["", f"{first} {' '.join(map(quoted, rest))} {{"]
-
-
-def _assigned(indent: str, values: Mapping[str, str]) -> list[str]:
-    width = max(map(len, values), default=0)
-    return [f"{indent}{name:<{width}} = {value}" for name, value in values.items()]
+    def lines(self, head: str, values: Values, indent: str = "") -> list[str]:
+        """Return the lines of a block."""
+        if not values:
+            return [f"{indent}{head} {{}}"]
+        plain = {name: self.value(value) for name, value in values.items() if not isinstance(value, tuple)}
+        width = max(map(len, plain), default=0)
+        lines = [f"{indent}{head} {{", *(f"{indent}  {name:<{width}} = {value}" for name, value in plain.items())]
+        for name, blocks in values.items():
+            for block in blocks if isinstance(blocks, tuple) else ():
+                lines += [""] * (len(lines) > 1)
+                lines += self.lines(name, block, f"{indent}  ")
+        return [*lines, f"{indent}}}"]
 
 
 def _hcl(value: object) -> str:
     return quoted(value).replace("${", "$${").replace("%{", "%%{")
-
-
-# --- each type ------------------------------------------------------------------------------------------------------
-
-
-def _table(_: _Names, made: Values) -> Body:
-    values = {"name": made["TableName"], "billing_mode": made["BillingMode"], **_keys(made)}
-    values["deletion_protection_enabled"] = made["DeletionProtectionEnabled"]
-    blocks = [
-        Block("attribute", {"name": part["AttributeName"], "type": part["AttributeType"]})
-        for part in made["AttributeDefinitions"]
-    ]
-    for index in made.get("GlobalSecondaryIndexes", []):
-        told = {"name": index["IndexName"], **_keys(index)}
-        told["projection_type"] = index["Projection"]["ProjectionType"]
-        blocks.append(Block("global_secondary_index", told))
-    expiry = made["TimeToLiveSpecification"]
-    blocks.append(Block("ttl", {"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]}))
-    if (recovery := made.get("PointInTimeRecoverySpecification")) is not None:
-        blocks.append(Block("point_in_time_recovery", {"enabled": recovery["PointInTimeRecoveryEnabled"]}))
-    if (key := made.get("SSESpecification")) is not None:
-        told = {"enabled": key["SSEEnabled"], "kms_key_arn": key["KMSMasterKeyId"]}
-        blocks.append(Block("server_side_encryption", told))
-    return values, blocks
-
-
-def _keys(made: Values) -> dict[str, str]:
-    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in made["KeySchema"]}
-
-
-def _policy(names: _Names, name: str, made: Values) -> list[str]:
-    lines = _top("data", "aws_iam_policy_document", name)
-    for number, one in enumerate(made["PolicyDocument"]["Statement"]):
-        told = {"sid": one["Sid"], "actions": one["Action"], "resources": [one["Resource"]]}
-        lines += _body(names, "  ", {}, [Block("statement", told)])[number == 0 :]
-    table = names.value({"Fn::Sub": f"${{Ledger}}-{name}"})
-    values = {
-        "name": table,
-        "description": quoted(made["Description"]),
-        "policy": f"data.aws_iam_policy_document.{name}.json",
-    }
-    lines += ["}", *_top("resource", "aws_iam_policy", name), *_assigned("  ", values), "}"]
-    for role in made.get("Roles", ()):
-        attached = {"role": names.value(role), "policy_arn": f"aws_iam_policy.{name}.arn"}
-        lines += [*_top("resource", "aws_iam_role_policy_attachment", name), *_assigned("  ", attached), "}"]
-    return lines
-
-
-def _renamed(**others: str) -> Callable[[_Names, Values], Body]:
-    """Return what names each property in Terraform's form, but for ``others``."""
-
-    def body(_: _Names, made: Values) -> Body:
-        return {others.get(name, _snake(name)): value for name, value in made.items()}, []
-
-    return body
-
-
-def _alarm(names: _Names, made: Values) -> Body:
-    values, _ = _renamed(OKActions="ok_actions")(names, made)
-    pairs = ", ".join(f"{one['Name']} = {names.value(one['Value'])}" for one in values.pop("dimensions"))
-    return {**values, "dimensions": _Raw(f"{{ {pairs} }}")}, []
-
-
-def _none(_: _Names, __: Values) -> Body:
-    raise AssertionError("a policy is two resources")
-
-
-KINDS: Final = {
-    "AWS::DynamoDB::Table": ResourceType("aws_dynamodb_table", "name", _table),
-    "AWS::IAM::ManagedPolicy": ResourceType("aws_iam_policy", "arn", _none),
-    "AWS::CloudWatch::Alarm": ResourceType("aws_cloudwatch_metric_alarm", "arn", _alarm),
-    "AWS::Lambda::EventSourceMapping": ResourceType("aws_lambda_event_source_mapping", "arn", _renamed()),
-    "AWS::SQS::Queue": ResourceType(
-        "aws_sqs_queue",
-        "url",
-        _renamed(
-            QueueName="name",
-            VisibilityTimeout="visibility_timeout_seconds",
-            ReceiveMessageWaitTimeSeconds="receive_wait_time_seconds",
-            MessageRetentionPeriod="message_retention_seconds",
-        ),
-    ),
-}
 
 
 def _snake(name: str) -> str:
