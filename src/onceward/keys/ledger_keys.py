@@ -40,16 +40,12 @@ def ledger_key(name: str, key: object) -> str:
         KeyMissing: the key or a part of it is None or empty.
         TypeError: the key is of another type.
     """
-    # the most common case first
-    if type(key) is str and len(key) <= LONGEST and _plain()(key):
-        return f"{name}:{key}"
     try:
-        form = _sequence(key, name) if type(key) is tuple else _form(key, name)
+        return f"{name}:{_part(key, name)}"
     except RecursionError:
         raise TypeError(
             f"{name}: a key cannot be made of a value that is nested so deeply, or contains itself"
         ) from None
-    return f"{name}:{form}" if len(form) <= LONGEST else f"{name}:{_short(form, LONGEST)}"
 
 
 def scoped_key(name: str, parts: Sequence[object]) -> str:
@@ -62,18 +58,8 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
         KeyMissing, TypeError: as for :func:`ledger_key`.
     """
     key, *rest = parts
-    # as in ledger_key
-    form = (
-        key
-        if type(key) is str and len(key) <= LONGEST and _plain()(key)
-        else _short(_form(key, name), _LONGEST_CLIENTS)
-    )
-    for part in rest:
-        if type(part) is str and len(part) <= LONGEST and _plain()(part):
-            form = f"{form}:{part}"
-        else:
-            form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
-    return f"{name}:{form}"
+    scope = ["*" if part is None else _part(part, name) for part in rest]
+    return ":".join([name, _part(key, name, _LONGEST_CLIENTS), *scope])
 
 
 def step_name(name: object) -> str:
@@ -84,7 +70,7 @@ def step_name(name: object) -> str:
         TypeError: it is of a type that cannot be a key.
     """
     try:
-        return _short(_form(name, "step"), LONGEST)
+        return _part(name, "step")
     except KeyMissing as error:
         raise ValueError(f'{name!r} cannot name a step: give a text, or a tuple such as ("mail", n)') from error
 
@@ -188,6 +174,13 @@ def _form(key: object, name: str) -> str:
         f"{name}: a key cannot be made of {type(key).__name__}; give str, int, UUID, bytes, or a tuple of them, as in "
         "key=lambda order: (order.shop, order.number)"
     )
+
+
+def _part(part: object, name: str, longest: int = LONGEST) -> str:
+    """Return the form of a key, or its digest. ``name`` is for errors."""
+    if type(part) is str and len(part) <= LONGEST and _plain()(part):  # the most common case first
+        return part
+    return _short(_form(part, name), longest)
 
 
 def _short(form: str, longest: int) -> str:

@@ -130,9 +130,9 @@ class _StrictInterpreter(TreeInterpreter):
     def _complete(self, parts: object, node: Any) -> object:
         if self._strict and isinstance(parts, list) and None in parts:
             at = next(number for number, part in enumerate(parts) if part is None)
-            raise KeyMissing(
-                f"a part of the key is missing from the input: {_named(node['children'][at]) or f'part {at + 1}'}"
-            )
+            child = node["children"][at]
+            chain = _chain(child["children"][0] if child["type"] == "key_val_pair" else child)
+            raise KeyMissing(f"a part of the key is missing from the input: {'.'.join(chain) or f'part {at + 1}'}")
         return parts
 
 
@@ -146,16 +146,6 @@ class _StrictFunctions(Functions):
         ):
             raise KeyMissing(f"{function_name}() in the key was given a part that is missing from the input")
         return super().call_function(function_name, resolved_args)
-
-
-def _named(node: Any) -> str:
-    """Return a path as it is written, if it consists of names only; else nothing."""
-    if node["type"] == "field":
-        return str(node["value"])
-    parts = [_named(child) for child in node["children"]]
-    if node["type"] == "key_val_pair":
-        return parts[0]
-    return ".".join(parts) if node["type"] == "subexpression" and all(parts) else ""
 
 
 def _listed(value: object) -> object:

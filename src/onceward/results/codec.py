@@ -60,16 +60,10 @@ class Codec:
         Raises:
             NotReplayable: the value would not come back equal and of the same type.
         """
-        if self._decoder is not None:
-            try:
-                text = self._encode_typed(value)
-            except Exception as error:  # a value of another type, or an interrupt
-                failed = error
-            else:
-                return text or _encode_open(value, True)
-            firmly(self._encode_typed, value, failed)
-            return _encode_open(value, True)
-        return _encode_open(value, False)
+        if self._decoder is None:
+            return _encode_open(value, False)
+        text = firmly(self._encode_typed, value)
+        return text if isinstance(text, str) and text else _encode_open(value, True)
 
     def _encode_typed(self, value: object) -> str:
         """Return plain JSON, or "" when it would not come back equal as the annotated type."""

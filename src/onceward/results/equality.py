@@ -6,7 +6,7 @@ from types import MemberDescriptorType
 from typing import Any
 
 from onceward.results.classes import field_names, is_model
-from onceward.results.values import canonical, zone_name
+from onceward.results.values import canonical, time_text
 
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
@@ -27,17 +27,8 @@ def same(one: Any, other: Any) -> bool:
     if kind in {set, frozenset}:
         return len(one) == len(other) and all(map(same, sorted(one, key=canonical), sorted(other, key=canonical)))
     if kind in {dt.datetime, dt.time}:
-        return _alike_time(one, other)
+        return time_text(one) == time_text(other) and (one.tzinfo is None) is (other.tzinfo is None)
     return _alike_object(one, other)
-
-
-def _alike_time(one: "dt.datetime | dt.time", other: "dt.datetime | dt.time") -> bool:
-    return (
-        one.isoformat() == other.isoformat()
-        and one.fold == other.fold
-        and zone_name(one) == zone_name(other)
-        and (one.tzinfo is None) == (other.tzinfo is None)
-    )
 
 
 def _alike_object(one: Any, other: Any) -> bool:

@@ -24,22 +24,14 @@ class GivenBack(OncewardError):
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``. An outcome without a result says why it cannot be replayed."""
-    try:
-        text = codec.encode(result)
-        if policy.seal is not None:
-            text = sealing().sealed(policy.seal, text)
-    except Exception as error:  # encoding may run a user's code
-        failed = error
-    else:
-        size = size_of(text)
-        assert policy.max_result is not None  # the guard has asked the store
-        if size <= policy.max_result:
-            return protocol.completed(text)
-        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
-    # it fails again, or this raises
-    text_or_error = firmly(lambda value: _sealed(codec.encode(value), policy), result, failed)
-    why = noted(describe(cast("Exception", text_or_error)), policy)
-    return protocol.completed(None, why.removeprefix("NotReplayable: "))
+    text = firmly(lambda value: _sealed(codec.encode(value), policy), result)  # encoding may run a user's code
+    if isinstance(text, Exception):
+        return protocol.completed(None, noted(describe(text), policy).removeprefix("NotReplayable: "))
+    size = size_of(text)
+    assert policy.max_result is not None  # the guard has asked the store
+    if size <= policy.max_result:
+        return protocol.completed(text)
+    return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
 
 
 def size_of(text: str) -> int:

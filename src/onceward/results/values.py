@@ -247,13 +247,9 @@ def _bytes_of(stored: dict[str, str]) -> bytes:
     return stored["text"].encode("ascii") if "text" in stored else bytes.fromhex(stored["hex"])
 
 
-def zone_name(moment: dt.datetime | dt.time) -> str | None:
-    """Return the name of a zoneinfo time zone, which an offset alone would lose; None for any other."""
-    return getattr(moment.tzinfo, "key", None)
-
-
-def _time_text(moment: dt.datetime | dt.time) -> object:
-    zone = zone_name(moment)
+def time_text(moment: dt.datetime | dt.time) -> object:
+    """Return a time in JSON's own types, with the name of a zoneinfo time zone, which an offset alone would lose."""
+    zone: str | None = getattr(moment.tzinfo, "key", None)
     if zone is None and not moment.fold:
         return moment.isoformat()
     plain = moment.replace(tzinfo=None) if zone else moment
@@ -281,9 +277,9 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], object]]] = {
     complex: ("$complex", repr),
     uuid.UUID: ("$uuid", str),
     decimal.Decimal: ("$decimal", str),
-    dt.datetime: ("$datetime", _time_text),
+    dt.datetime: ("$datetime", time_text),
     dt.date: ("$date", dt.date.isoformat),
-    dt.time: ("$time", _time_text),
+    dt.time: ("$time", time_text),
     dt.timedelta: ("$timedelta", lambda v: [v.days, v.seconds, v.microseconds]),
 }
 
