@@ -5,16 +5,15 @@ import shutil
 import sys
 from typing import Final
 
-from onceward.aws.sqs.message import read_kept
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import NextStep, last_change, next_step, relative
-from onceward.errors import OncewardError
+from onceward.dashboard.showing import kept_in, outbox_of, steps_of
 from onceward.results.doubt import Doubt, doubt_about
-from onceward.results.message_entries import MessageEntry, unsent_of
+from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED
-from onceward.results.step_entries import Entry, entries_of
+from onceward.results.step_entries import Entry
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
@@ -144,13 +143,10 @@ def _ask(doubt: Doubt, again: str) -> str:
 
 def _recorded(record: Record) -> dict[str, str | None]:
     """Return the result, or the parts of the message that is kept in its place."""
-    text = message_in(record)
-    if text is None:
-        return {"result": record.result}
-    try:
-        queue, message = read_kept(text)
-    except OncewardError:
-        return {"message": text}
+    kept = kept_in(record)
+    if kept is None or isinstance(kept, str):
+        return {"result": record.result} if kept is None else {"message": kept}
+    queue, message = kept
     attributes = [f"{name}: {one.value!r} ({one.type})" for name, one in message.user_attributes.items()]
     return {
         "message": f"{message.id} of {queue}",
@@ -167,23 +163,19 @@ def _input(record: Record) -> str | None:
 
 def _steps(record: Record, now: float) -> str | None:
     """Return a line for each step."""
-    try:
-        entries = entries_of(record.steps).values()
-    except ValueError as error:
-        return f"(cannot be read: {error})"
+    entries = steps_of(record)
+    if isinstance(entries, str):
+        return f"(cannot be read: {entries})"
     return "\n".join(_step(entry, now) for entry in entries) or None
 
 
 def _unsent(record: Record, now: float) -> str | None:
     """Return a line for each message that is not sent."""
-    if record.unsent is None:
-        return None
-    try:
-        entries = unsent_of(record.unsent).messages
-    except ValueError as error:
-        return f"(cannot be read: {error})"
+    entries = outbox_of(record)
+    if isinstance(entries, str):
+        return f"(cannot be read: {entries})"
     when = "nobody sends them" if record.due_at is None else f"due {relative(record.due_at, now)}"
-    return "\n".join(_message(entry, when) for entry in entries)
+    return "\n".join(_message(entry, when) for entry in entries) or None
 
 
 def _message(entry: MessageEntry, when: str) -> str:

@@ -36,7 +36,7 @@ class WrongTokens:
         """Count a wrong token."""
         client = client_at(address)
         seen = self._of(client)
-        seen.setdefault(sha256(token.encode("utf-8", "surrogatepass")).digest(), boottime())
+        seen.setdefault(_digest(token), boottime())
         self._seen.pop(client, None)
         self._seen[client] = seen  # the latest is last
         while len(self._seen) > _CLIENTS:

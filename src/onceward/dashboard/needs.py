@@ -1,6 +1,7 @@
 """What needs a person: keys that are parked, lapsed or wait for long, and messages that nobody sends, by handler and reason."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from onceward.core.views import Criteria, last_change
 from onceward.dashboard.showing import outbox_of, reason, why
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
-from onceward.stores.contract import Damaged
+from onceward.stores.contract import Damaged, Page
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
@@ -45,19 +46,9 @@ class Listing(NamedTuple):
     cut: bool
 
 
-def ends() -> float:
-    """Return when a request must stop to look through a ledger."""
-    return time.monotonic() + PATIENCE
-
-
-def is_over(end: float) -> bool:
-    """Return whether that time has come."""
-    return time.monotonic() > end
-
-
 def listing(ledger: Ledger, query: RecordQuery, size: int = ROWS) -> Listing:
     """Read the records of one page."""
-    end = ends()
+    end = time.monotonic() + PATIENCE
     records: list[Record] = []
     damaged: list[Damaged] = []
     after, now = query.after, 0.0
@@ -68,7 +59,7 @@ def listing(ledger: Ledger, query: RecordQuery, size: int = ROWS) -> Listing:
         records += page.records
         damaged += page.damaged
         after, now = page.next, page.now
-        if after is None or is_over(end):
+        if after is None or time.monotonic() > end:
             break
     return Listing(records, damaged, after, now, len(records) < size and after is not None)
 
@@ -106,28 +97,30 @@ class Needs(NamedTuple):
 
 def trouble(ledger: Ledger, survey: Survey) -> Needs:
     """Find what is parked, lapsed, or was given back a while ago, where an index has it."""
-    found: dict[tuple[str, str, str], tuple[int, float]] = {}
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     cut, unknown, now = [], [], survey.now
     for state, older in ((PARKED, None), ("LAPSED", None), ("REFUSED", None), (RELEASED, WAITING)):
         criteria = Criteria((state,), older)
         if not RecordQuery(criteria, "", None).is_quick(survey):
             unknown.append(state)
-            continue
-        if survey.counts.get(state) == 0:
-            continue
-        seen = 0
-        for record, now in first(ledger, criteria):
-            seen += 1
-            name = (record.key.partition(":")[0], state, _reason(record, state, now))
-            count, oldest = found.get(name, (0, now))
-            found[name] = count + 1, min(oldest, last_change(record, now))
-        if seen == _MOST:
-            cut.append(state)
+        elif survey.counts.get(state) != 0:
+            seen = 0
+            for record, now in first(ledger, criteria):
+                seen += 1
+                found[_handler(record), state, _reason(record, state, now)].append(last_change(record, now))
+            cut += [state] if seen == _MOST else []
     if (due := _due(ledger)) is not None:
-        found |= due[0]
-        cut += ["UNSENT"] if due[1] else []
-    groups = [Group(*name, count, oldest) for name, (count, oldest) in found.items()]
+        for record in due.records:
+            since = record.lease_until  # it ended with the record's completion
+            if due.now - since > UNSENT:
+                found[_handler(record), "UNSENT", ""].append(since)
+        cut += [] if due.next is None else ["UNSENT"]
+    groups = [Group(*name, len(times), min(times)) for name, times in found.items()]
     return Needs(sorted(groups, key=lambda group: (_ORDER.index(group.state), -group.records)), cut, unknown, now)
+
+
+def _handler(record: Record) -> str:
+    return record.key.partition(":")[0]
 
 
 def _reason(record: Record, state: str, now: float) -> str:
@@ -140,31 +133,23 @@ def _reason(record: Record, state: str, now: float) -> str:
     return reason(refused[0]) if refused else ""
 
 
-def _due(ledger: Ledger) -> tuple[dict[tuple[str, str, str], tuple[int, float]], bool] | None:
-    """Find messages that nobody has sent for a while, and whether there are more. None: the store cannot, or has no index yet."""
+def _due(ledger: Ledger) -> Page | None:
+    """Return messages that are due soon. None: the store cannot find them, or has no index yet."""
     if OUTBOX.of(ledger.store) is None:
         return None
     try:
-        page = drive(ledger.store.select(DueWithin(_AHEAD), None, _MOST), ledger.store)
+        return drive(ledger.store.select(DueWithin(_AHEAD), None, _MOST), ledger.store)
     except StoreError as error:
         if error.transient:
             raise
         return None
-    found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for record in page.records:
-        since = record.lease_until  # it ended with the record's completion
-        if page.now - since > UNSENT:
-            name = record.key.partition(":")[0], "UNSENT", ""
-            count, oldest = found.get(name, (0, page.now))
-            found[name] = count + 1, min(oldest, since)
-    return found, page.next is not None
 
 
 def first(ledger: Ledger, criteria: Criteria) -> Iterator[tuple[Record, float]]:
     """Yield the first records of a state, each with the store's time, as long as one request may take."""
-    end = ends()
+    end = time.monotonic() + PATIENCE
     for page in ledger.pages("", *criteria, limit=_MOST):
         for record in page.records:
             yield record, page.now
-        if is_over(end):
+        if time.monotonic() > end:
             return

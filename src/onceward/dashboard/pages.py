@@ -1,4 +1,4 @@
-"""The pages that read: the overview, lists of records, search, handlers, counts and the audit."""
+"""The pages that read: the overview, lists of records, search, a record and the audit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -120,48 +120,6 @@ def search(request: Request) -> Response:
     rows = [row(record, found.now, hides_results=board.hides_results) for record in found.records]
     known = {"text": text, "found": found, "rows": rows, "survey": survey}
     return board.renderer.page(request, "search.html", known)
-
-
-def handlers(request: Request) -> Response:
-    """The namespaces of keys, with a sample of each."""
-    board = board_of(request)
-    survey = board.sampler.latest()
-    names, more = searching.names(board.ledger, survey)
-    told = [searching.handler(board.ledger, name) for name in names if name != entries.NAMESPACE]
-    by = request.query_params.get("sort", "name")
-    order = {
-        "typical": lambda one: -(one[0].typical or 0.0),
-        "slowest": lambda one: -(one[0].slowest or 0.0),
-        "last": lambda one: -one[0].last,
-    }
-    told.sort(key=order.get(by, lambda one: one[0].name))
-    known = {"handlers": told, "more": more, "survey": survey, "sort": by}
-    return board.renderer.page(request, "handlers.html", known)
-
-
-def count(request: Request) -> Response:
-    """Count by reading the ledger, a part at a time; each part begins where the link of the last one says."""
-    board, told = board_of(request), request.query_params
-    survey, prefix = board.sampler.latest(), told.get("prefix", "")
-    so_far = {name: int(told.get(name, "0")) for name in ("total", *STATES, "lapsed", "expired", "damaged")}
-    after, stopped, asked = told.get("after"), False, asks_to_read(request)
-    if asked:
-        so_far, after, stopped = _counted(board, so_far, prefix, after)
-    known = {"counts": so_far, "after": after, "stopped": stopped, "survey": survey, "prefix": prefix}
-    return board.renderer.page(request, "count.html", known | {"scanned": asked})
-
-
-def _counted(
-    board: Board, so_far: dict[str, int], prefix: str, after: str | None
-) -> tuple[dict[str, int], str | None, bool]:
-    end = needs.ends()
-    counts: dict[str, int] = {}
-    point = after
-    for found in board.ledger.counting(prefix, after=after):
-        counts, point = found
-        if needs.is_over(end):
-            break
-    return {name: number + counts.get(name, 0) for name, number in so_far.items()}, point, point is not None
 
 
 def audit(request: Request) -> Response:
