@@ -3,26 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
-from onceward.core.drivers import Transport
+from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED, PARKED
-from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, unsent_of
 from onceward.testing import crash_report
 from onceward.testing.downstream import EffectMade
-from onceward.testing.faults import AT_EFFECT, AT_EXCHANGE, Ask, Mishap, Point, label_of
-from onceward.testing.stage import Killed, Stage
-
-
-class OtherWorker(Protocol):
-    """Gets the message while one worker is paused."""
-
-    def meanwhile(self) -> object:
-        """Let it have the message, in this thread."""
-
-    async def meanwhile_async(self) -> object:
-        """Let it have the message, in this event loop."""
+from onceward.testing.faults import AT_EFFECT, Ask, Mishap, Point, label_of, transient
+from onceward.testing.stage import Act, Killed, Stage
 
 
 class CrashRun:
@@ -63,7 +52,7 @@ class CrashRun:
         self.is_dead = self._is_gone = False
         self._lease = 60.0  # seconds: the longest of this run
         self._counted = 0
-        self._message: OtherWorker | None = None
+        self._other: Act | None = None
         stage.prompter = self
 
     def __str__(self) -> str:
@@ -85,10 +74,10 @@ class CrashRun:
         texts = [record.unsent for record in self._stage.records() if record.unsent is not None]
         return [message for text in texts for message in unsent_of(text).messages]
 
-    def deliver_by(self, other: OtherWorker) -> None:
-        """Note that a message is about to be delivered, and who else gets it."""
+    def deliver_by(self, other: Act) -> None:
+        """Note that a message is about to be delivered. ``other`` lets another worker get it."""
         self._counted = len(self.effects)
-        self._message = other
+        self._other = other
 
     def made(self) -> Counter[EffectMade]:
         """Return how often each effect happened, messages that have left included."""
@@ -129,44 +118,43 @@ class CrashRun:
 
     # --- what strikes: the calls of the ledger and of downstreams go through here -----------------------------------------
 
-    def exchange(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
+    def exchange(self, ask: Ask, act: Act, mishaps: tuple[Mishap, ...]) -> Steps[object]:
         """Make an exchange with the ledger (:class:`Prompter`)."""
         mishap = self._before_exchange(ask, mishaps)
-        if mishap is Mishap.PAUSED:
-            self._meanwhile()
-        reply = store.exchange(ask.request)
-        self._after(mishap, _ledger_lost("the ledger's reply was lost"))
+        yield from self._pause(mishap)
+        reply = yield act
+        self._after(mishap, transient("the ledger's reply was lost"))
         return reply
 
-    async def exchange_async(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
-        """Like :meth:`exchange`, for a coroutine."""
-        mishap = self._before_exchange(ask, mishaps)
-        if mishap is Mishap.PAUSED:
-            await self._meanwhile_async()
-        reply = await store.exchange_async(ask.request)
-        self._after(mishap, _ledger_lost("the ledger's reply was lost"))
-        return reply
+    def call(self, effect: EffectMade, known: object, act: Act) -> Steps[object]:
+        """Make a call of a downstream, or answer as it did to the call that this one repeats.
 
-    def call(self, effect: EffectMade, known: object, make: Callable[[], object]) -> object:
-        """Make a call of a downstream (:class:`Calls`)."""
+        ``known`` is what the downstream knows the call by; it knows no repetition of one with None.
+        """
         mishap = self._before_call(effect)
-        if mishap is Mishap.PAUSED:
-            self._meanwhile()
-        answer = self._again(effect, known) if known in self._answers else self._happened(effect, known, make())
+        yield from self._pause(mishap)
+        if known in self._answers:
+            first, answer = self._answers[known]
+            if effect != first:
+                self.clashes.append((effect, first))
+        else:
+            answer = yield act
+            self.effects.append(effect)
+            if known is not None:
+                self._answers[known] = effect, answer
         self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
         return answer
 
-    async def call_async(self, effect: EffectMade, known: object, make: Callable[[], Any]) -> object:
-        """Like :meth:`call`, for a coroutine."""
-        mishap = self._before_call(effect)
+    def _pause(self, mishap: Mishap | None) -> Steps[None]:
+        """Let another worker get the message, if this one is paused."""
         if mishap is Mishap.PAUSED:
-            await self._meanwhile_async()
-        answer = self._again(effect, known) if known in self._answers else self._happened(effect, known, await make())
-        self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
-        return answer
+            self.lapse()
+            if self._other is not None:
+                yield self._other
+            self.begin("the paused worker goes on")
 
     def number_of(self, target: object) -> int:
-        """Return which downstream of this run ``target`` is (:class:`Calls`)."""
+        """Return which downstream of this run ``target`` is."""
         for number, one in enumerate(self._targets):
             if one is target or (isinstance(one, MethodType) and one == target):  # a method is another object each time
                 return number
@@ -180,7 +168,7 @@ class CrashRun:
             self._lease = max(self._lease, write.lease or 0.0)
         if self._is_gone:
             self._stage.clock.advance(self._lease / 2)  # else nobody would ever give up
-            raise _ledger_lost("the ledger is out of reach")
+            raise transient("the ledger is out of reach")
         label = label_of(ask)
         mishap = self._at(Point(label, mishaps))
         if mishap is Mishap.KILLED_BEFORE:
@@ -188,7 +176,7 @@ class CrashRun:
         if mishap is Mishap.LEDGER_GONE:
             self._is_gone = True
         if mishap in {Mishap.LEDGER_GONE, Mishap.REQUEST_LOST}:
-            raise _ledger_lost("the request to the ledger was lost")
+            raise transient("the request to the ledger was lost")
         return mishap
 
     def _before_call(self, effect: EffectMade) -> Mishap | None:
@@ -198,18 +186,6 @@ class CrashRun:
         if mishap is Mishap.REQUEST_LOST:
             raise self._lost_error(f"{effect}: the request was lost")
         return mishap
-
-    def _happened(self, effect: EffectMade, known: object, answer: object) -> object:
-        self.effects.append(effect)
-        if known is not None:
-            self._answers[known] = effect, answer
-        return answer
-
-    def _again(self, effect: EffectMade, known: object) -> object:
-        first, answer = self._answers[known]
-        if effect != first:
-            self.clashes.append((effect, first))
-        return answer
 
     def _after(self, mishap: Mishap | None, lost: Exception) -> None:
         if mishap is Mishap.KILLED_AFTER:
@@ -229,21 +205,3 @@ class CrashRun:
     def _die(self) -> None:
         self.is_dead = True
         raise Killed
-
-    # --- another worker, while this one is paused ---------------------------------------------------------------------
-
-    def _meanwhile(self) -> None:
-        self.lapse()
-        if self._message is not None:
-            self._message.meanwhile()
-        self.begin("the paused worker goes on")
-
-    async def _meanwhile_async(self) -> None:
-        self.lapse()
-        if self._message is not None:
-            await self._message.meanwhile_async()
-        self.begin("the paused worker goes on")
-
-
-def _ledger_lost(what: str) -> StoreError:
-    return StoreError(what, transient=True)

@@ -3,7 +3,10 @@
 import inspect
 from collections.abc import Callable, Collection
 from functools import partial, wraps
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
+
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.testing.stage import ACTORS, Act
 
 _OURS: Final = "_onceward_downstream"
 
@@ -18,22 +21,6 @@ class EffectMade(NamedTuple):
         return f"{self.name}({', '.join(str(one) for one in self.arguments)})"
 
 
-class Calls(Protocol):
-    """Makes the calls of downstreams, or does worse.
-
-    ``known`` is what the downstream of a call knows it by; it knows no repetition of one with None.
-    """
-
-    def number_of(self, target: object) -> int:
-        """Return which downstream of the run this is."""
-
-    def call(self, effect: EffectMade, known: object, make: Callable[[], object]) -> object:
-        """Make one call, or return the answer of the one that it repeats."""
-
-    async def call_async(self, effect: EffectMade, known: object, make: Callable[[], Any]) -> object:
-        """Like :meth:`call`, for a coroutine."""
-
-
 class DownstreamCalls(NamedTuple):
     """How the calls of one downstream are read.
 
@@ -42,12 +29,16 @@ class DownstreamCalls(NamedTuple):
         only: the methods that have an effect; empty for all.
         by: the argument with which the downstream knows a repetition; None if it knows none.
         ignoring: arguments that may differ between two calls of the same effect.
+        number_of: returns which downstream of the run an object is.
+        make: makes a call: an effect, and what its downstream knows it by.
     """
 
     name: str
     only: Collection[str]
     by: str | None
     ignoring: Collection[str]
+    number_of: Callable[[object], int]
+    make: Callable[[EffectMade, object, Act], Steps[object]]
 
     def effect(self, label: str, function: Callable[..., object], args: Any, kwargs: Any) -> tuple[EffectMade, object]:
         """Return the effect of a call, and what its downstream knows it by."""
@@ -65,32 +56,33 @@ class DownstreamCalls(NamedTuple):
         return EffectMade(label, shown), known
 
 
-def downstream(target: Any, reading: DownstreamCalls, calls: Calls) -> Any:
+def downstream(target: Any, calls: DownstreamCalls) -> Any:
     """Return ``target``, a function or an object, so that its calls go through ``calls``."""
     target = vars(target).get(_OURS, target) if hasattr(target, "__dict__") else target
     if inspect.isroutine(target):
-        wrapped = _effect(target, reading.name, reading, calls, calls.number_of(target))
+        wrapped = _effect(target, calls.name, calls, calls.number_of(target))
         vars(wrapped)[_OURS] = target
         return wrapped
-    return _Proxy(target, reading, calls)
+    return _Proxy(target, calls)
 
 
-def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls, number: int) -> Any:
-    def read(args: Any, kwargs: Any) -> tuple[EffectMade, object]:
-        effect, known = reading.effect(label, function, args, kwargs)
-        return effect, None if known is None else (number, label, known)
+def _effect(function: Any, label: str, calls: DownstreamCalls, number: int) -> Any:
+    def acts(args: Any, kwargs: Any) -> Steps[object]:
+        effect, known = calls.effect(label, function, args, kwargs)
+        make = partial(function, *args, **kwargs)
+        return calls.make(effect, None if known is None else (number, label, known), Act(make, make))
 
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> object:
-            return await calls.call_async(*read(args, kwargs), partial(function, *args, **kwargs))
+            return await drive_async(acts(args, kwargs), ACTORS)
 
         return call_async
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        return calls.call(*read(args, kwargs), partial(function, *args, **kwargs))
+        return drive(acts(args, kwargs), ACTORS)
 
     return call
 
@@ -98,26 +90,24 @@ def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls, n
 class _Proxy:
     """Stands in for an object. What is no effect goes to the object itself."""
 
-    def __init__(self, target: object, reading: DownstreamCalls, calls: Calls) -> None:
-        number = calls.number_of(target)
-        vars(self).update({_OURS: target, "_reading": reading, "_calls": calls, "_number": number})
+    def __init__(self, target: object, calls: DownstreamCalls) -> None:
+        vars(self).update({_OURS: target, "_calls": calls, "_number": calls.number_of(target)})
 
     @property  # type: ignore[misc]  # isinstance() asks about the object
     def __class__(self) -> type:
         return type(vars(self)[_OURS])
 
     def __getattr__(self, name: str) -> Any:
-        held = vars(self)
-        value, reading = getattr(held[_OURS], name), held["_reading"]
-        wanted = name in reading.only if reading.only else not name.startswith("_")
+        target, calls, number = vars(self).values()
+        value = getattr(target, name)
+        wanted = name in calls.only if calls.only else not name.startswith("_")
         if not wanted or not callable(value) or isinstance(value, type):
             return value
-        return _effect(value, f"{reading.name}.{name}", reading, held["_calls"], held["_number"])
+        return _effect(value, f"{calls.name}.{name}", calls, number)
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(vars(self)[_OURS], name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        held = vars(self)
-        reading = held["_reading"]
-        return _effect(held[_OURS], reading.name, reading, held["_calls"], held["_number"])(*args, **kwargs)
+        target, calls, number = vars(self).values()
+        return _effect(target, calls.name, calls, number)(*args, **kwargs)

@@ -14,16 +14,14 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from onceward.core.arguments import check_type
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
-from onceward.core.register import Answered
-from onceward.core.selections import Selection
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
 from onceward.errors import StoreError
 from onceward.results.step_entries import entries_of
-from onceward.stores.contract import Damaged, Page, Purged, Store
+from onceward.stores.contract import Store
 
 T = TypeVar("T")
 
@@ -64,7 +62,8 @@ class Ask(NamedTuple):
     @property
     def writes(self) -> list[Write]:
         """The verb's writes; empty if it only reads."""
-        members = [m for argument in self.arguments for m in (argument if type(argument) is list else [argument])]
+        lists = [argument if type(argument) in {list, tuple} else [argument] for argument in self.arguments]
+        members = [member for one in lists for member in cast("Sequence[object]", one)]
         written = [member[0] if type(member) is tuple else member for member in members]
         return [write for write in written if isinstance(write, Write)]
 
@@ -129,30 +128,16 @@ def settling(ask: Ask) -> bool:
 # --- the store ----------------------------------------------------------------------------------------------------
 
 
-class TaggedStore:  # no ABC: a store on the stage could not take the class of one
-    """The verbs of a claim: those of the store behind it, each request tagged with where it comes from."""
+def tagging(verb: str) -> Any:
+    """Return a verb of a store: that of the store ``_behind()`` it, each request tagged with where it comes from."""
 
-    def _behind(self) -> Store:
-        """Return the store whose verbs these are."""
-        raise NotImplementedError
+    def call(self: Any, *arguments: object) -> Steps[object]:
+        return tagged(verb, arguments, getattr(self._behind(), verb)(*arguments))
 
-    def insert(self, write: Write) -> Steps[Reply]:
-        return tagged("insert", (write,), self._behind().insert(write))
-
-    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return tagged("swap", (write, seen), self._behind().swap(write, seen))
-
-    def load(self, key: str) -> Steps[Reply]:
-        return tagged("load", (key,), self._behind().load(key))
-
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return tagged("insert_many", (list(writes),), self._behind().insert_many(writes))
-
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return tagged("swap_many", (list(pairs),), self._behind().swap_many(pairs))
+    return call
 
 
-class Faults(TaggedStore):
+class Faults:
     """A store whose exchanges go wrong as planned.
 
     Args:
@@ -214,22 +199,12 @@ class Faults(TaggedStore):
             self._late = [item for item in self._late if item[0] > number]
         return due
 
-    # --- the verbs --------------------------------------------------------------------------------------------------
-
     def _behind(self) -> Store:
         return self.store
 
-    def changed(self, key: str, seconds: float, most: float) -> Steps[None]:
-        return tagged("changed", (key,), self.store.changed(key, seconds, most))
-
-    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        return tagged("select", (selection, after, limit), self.store.select(selection, after, limit))
-
-    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        return tagged("delete", (seen,), self.store.delete(seen))
-
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        return tagged("purge", (limit, after), self.store.purge(limit, after))
+    insert, swap, load = tagging("insert"), tagging("swap"), tagging("load")
+    insert_many, swap_many, changed = tagging("insert_many"), tagging("swap_many"), tagging("changed")
+    select, delete, purge = tagging("select"), tagging("delete"), tagging("purge")
 
     def close(self) -> None:
         self.store.close()

@@ -3,13 +3,15 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 from onceward.claim.lease import CURRENT
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import OncewardError, Parked
 from onceward.testing.crash_report import shown
 from onceward.testing.crash_run import CrashRun
+from onceward.testing.stage import ACTORS, Act
 
 MOST: Final = 10  # deliveries of one message
 
@@ -22,7 +24,7 @@ class Delivered(NamedTuple):
     killed: bool = False
 
 
-Deliveries = Generator[None, Delivered, Delivered]
+Deliveries = Steps[Delivered]
 
 
 class Redelivery:
@@ -37,17 +39,17 @@ class Redelivery:
         self._crash = crash
         self._call = call
         self._awaits = False
-        crash.deliver_by(self)
+        crash.deliver_by(Act(self._meanwhile, self._meanwhile_async))
 
     def deliver(self) -> Delivered:
         """Deliver until it is over, and once more; raises AssertionError if it is never over."""
-        return self._drive(self._all())
+        return drive(self._all(), ACTORS)
 
     async def deliver_async(self) -> Delivered:
         """Like :meth:`deliver`, in the running event loop."""
-        return await self._drive_async(self._all())
+        return await drive_async(self._all(), ACTORS)
 
-    def meanwhile(self) -> None:
+    def _meanwhile(self) -> None:
         """Let another worker get the message, while one is paused in this thread."""
         if not _has_loop():
             self._rest()
@@ -56,16 +58,16 @@ class Redelivery:
         thread.start()
         thread.join()
 
-    async def meanwhile_async(self) -> None:
-        """Like :meth:`meanwhile`, while one is paused in this event loop."""
+    async def _meanwhile_async(self) -> None:
+        """Like :meth:`_meanwhile`, while one is paused in this event loop."""
         if self._awaits:
-            await self._drive_async(self._until_over("meanwhile, another worker"))
+            await drive_async(self._until_over("meanwhile, another worker"), ACTORS)
             return
         # What blocks must not block this loop: it may need it.
         await asyncio.get_running_loop().run_in_executor(None, lambda: _elsewhere().run(self._rest))
 
     def _rest(self) -> Delivered:
-        return self._drive(self._until_over("meanwhile, another worker"))
+        return drive(self._until_over("meanwhile, another worker"), ACTORS)
 
     # --- which deliveries there are -----------------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class Redelivery:
 
     def _delivery(self, title: str) -> Deliveries:
         self._crash.begin(title)
-        ended = yield
+        ended: Delivered = yield Act(self._delivered, self._delivered_async)
         self._crash.end("killed" if ended.killed else shown(ended.answer, ended.error))
         return ended
 
@@ -105,22 +107,6 @@ class Redelivery:
         return not (is_struck or isinstance(ended.error, OncewardError)) and self._crash.is_settled()
 
     # --- how one is made ----------------------------------------------------------------------------------------------
-
-    def _drive(self, deliveries: Deliveries) -> Delivered:
-        try:
-            next(deliveries)
-            while True:
-                deliveries.send(self._delivered())
-        except StopIteration as end:
-            return cast("Delivered", end.value)
-
-    async def _drive_async(self, deliveries: Deliveries) -> Delivered:
-        try:
-            next(deliveries)
-            while True:
-                deliveries.send(await self._delivered_async())
-        except StopIteration as end:
-            return cast("Delivered", end.value)
 
     def _delivered(self) -> Delivered:
         def make() -> object:

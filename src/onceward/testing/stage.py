@@ -5,16 +5,17 @@ class of its own, whose verbs go to another store, and whose exchanges go throug
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, Self
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, Self
 from unittest import mock
 
 from onceward.claim.factory import FACTORIES
 from onceward.claim.guard import Guard
 from onceward.claim.replays import Replays
 from onceward.core import drivers
-from onceward.core.drivers import Sleep, Steps, Transport
+from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async
 from onceward.core.record import Record, Reply
 from onceward.core.selections import Selection
 from onceward.outbox import sender
@@ -23,7 +24,7 @@ from onceward.stores.contract import Damaged, Page, Purged, Store
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import AT_EXCHANGE, IN_TRANSACTION, Ask, Mishap, TaggedStore, tagged
+from onceward.testing.faults import AT_EXCHANGE, IN_TRANSACTION, Ask, Mishap, tagged, tagging
 
 _HERE: Final = {
     "outbox": "check_outbox",
@@ -36,14 +37,31 @@ class Killed(BaseException):
     """The worker is dead. Each further request of it to the ledger or a downstream raises this again."""
 
 
+class Act(NamedTuple):
+    """What steps of the test kit yield: something to call, or to await."""
+
+    called: Callable[[], object]
+    awaited: Callable[[], Awaitable[object]]
+
+
+class Actors:
+    """Carries out acts for a driver."""
+
+    def exchange(self, act: Any) -> object:
+        return act.called()
+
+    async def exchange_async(self, act: Any) -> object:
+        return await act.awaited()
+
+
+ACTORS: Final = Actors()
+
+
 class Prompter(Protocol):
-    """Sends each exchange on, or does worse."""
+    """Lets each exchange go on, or does worse."""
 
-    def exchange(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
-        """Carry out one exchange with ``store``. ``mishaps`` is what can happen to it."""
-
-    async def exchange_async(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
-        """Like :meth:`exchange`, for a coroutine."""
+    def exchange(self, ask: Ask, act: Act, mishaps: tuple[Mishap, ...]) -> Steps[object]:
+        """Yield the acts of one exchange, such as ``act`` itself. ``mishaps`` is what can happen to it."""
 
 
 class StagedStore:
@@ -59,9 +77,8 @@ class StagedStore:
     def _behind(self) -> Store:
         return self.stage.ledger(self)
 
-    # Not inherited: no store could take a class with another base than its own.
-    insert, insert_many = TaggedStore.insert, TaggedStore.insert_many
-    swap, swap_many, load = TaggedStore.swap, TaggedStore.swap_many, TaggedStore.load
+    insert, insert_many, load = tagging("insert"), tagging("insert_many"), tagging("load")
+    swap, swap_many = tagging("swap"), tagging("swap_many")
 
     def exchange(self, request: object) -> object:
         return self.stage.exchange(request, self._behind())
@@ -191,18 +208,22 @@ class Stage:
             self.stage(one.store)
 
     def exchange(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
-        """Carry out a request of a store or a session on the stage. What no verb has tagged goes by the prompter."""
-        if isinstance(request, Ask) and self.prompter is not None:
-            return self.prompter.exchange(request, store, mishaps)
-        return store.exchange(request.request if isinstance(request, Ask) else request)
+        """Carry out a request of a store or a session on the stage."""
+        return drive(self._acts(request, store, mishaps), ACTORS)
 
     async def exchange_async(
         self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE
     ) -> object:
         """Like :meth:`exchange`, for a coroutine."""
+        return await drive_async(self._acts(request, store, mishaps), ACTORS)
+
+    def _acts(self, request: object, store: Transport, mishaps: tuple[Mishap, ...]) -> Steps[object]:
+        """Yield the acts of a request. What no verb has tagged goes by the prompter."""
+        wanted = request.request if isinstance(request, Ask) else request
+        act = Act(partial(store.exchange, wanted), partial(store.exchange_async, wanted))
         if isinstance(request, Ask) and self.prompter is not None:
-            return await self.prompter.exchange_async(request, store, mishaps)
-        return await store.exchange_async(request.request if isinstance(request, Ask) else request)
+            return (yield from self.prompter.exchange(request, act, mishaps))
+        return (yield act)
 
     def _drop(self) -> None:
         for ledger in self._ledgers.values():
