@@ -9,7 +9,7 @@ import msgspec
 
 from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.http.answer import Answer, Recorded, bodiless, recorded, suited
+from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.options import with_wait
 from onceward.http.route import TOKEN, KeyedRequest
 from onceward.http.rules import Rules, rules_of
@@ -33,7 +33,6 @@ class Exchange:
     def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
         self._rules = rules
         self._route = ask.route
-        self._lines = ask.lines
         self._most = most
 
     def outcome(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded | Exception:
@@ -61,10 +60,6 @@ class Exchange:
         if self._rules.records(500, began):
             return self._rules.keep(self._rules.failure(), self._most)
         return error
-
-    def repeated(self, record: Recorded) -> Answer:
-        """Return what the client gets if its key has an answer already."""
-        return suited(self._rules.repeat(record), self._lines("accept-encoding"))
 
     def refused(self, error: Exception, *, done: bool = False) -> Answer | None:
         """Return what the client gets if the guard raised ``error``; None is the handler's own answer, if that is ``done``.

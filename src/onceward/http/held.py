@@ -27,7 +27,7 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return exchange.repeated(guarded.recorded(key, entry.value))
+        return guarded.rules.repeat(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:
@@ -44,7 +44,7 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return exchange.repeated(guarded.recorded(key, entry.value))
+        return guarded.rules.repeat(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:

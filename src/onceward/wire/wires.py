@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable
 
 from onceward.core.clock import Clock, boottime
-from onceward.wire.calls import AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire
-from onceward.wire.codes import EXPIRED, SKEWED, code_of
+from onceward.wire.calls import EXPIRED, SKEWED, AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire, code_of
 
 AT_ONCE = 8  # parallel calls of one batch; the sync wire uses one thread each
 
@@ -19,8 +18,7 @@ class Wires:
     def __init__(
         self, wire: Callable[[], Wire], async_wire: Callable[[], AsyncWire], renew: Callable[[], bool] = lambda: False
     ) -> None:
-        self._open, self._open_async = wire, async_wire
-        self.renew = renew
+        self._open, self._open_async, self.renew = wire, async_wire, renew
         self._wire: Wire | None = None
         self._async_wire: AsyncWire | None = None
         self._lock = threading.RLock()  # reentrant: a signal handler may call in this thread
@@ -61,23 +59,20 @@ class Wires:
     def close(self) -> None:
         """Close both wires. The next call opens them again."""
         with self._lock:
-            wire, self._wire = self._wire, None
-            async_wire, self._async_wire = self._async_wire, None
-        if wire is not None:
-            wire.close()
-        if async_wire is not None:
-            async_wire.close()
+            wires = self._wire, self._async_wire
+            self._wire = self._async_wire = None
+        for wire in wires:
+            if wire is not None:
+                wire.close()
 
     def _opened(self) -> Wire:
         with self._lock:
-            if self._wire is None:
-                self._wire = self._open()
+            self._wire = self._wire or self._open()
             return self._wire
 
     def _opened_async(self) -> AsyncWire:
         with self._lock:
-            if self._async_wire is None:
-                self._async_wire = self._open_async()
+            self._async_wire = self._async_wire or self._open_async()
             return self._async_wire
 
 

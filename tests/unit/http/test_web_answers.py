@@ -266,7 +266,7 @@ def exchange():
 
 
 def test_an_exchange_answers_refuses_or_goes_on(exchange):
-    answer = exchange.repeated(recorded(Answer(201, [], b"made")))
+    answer = Rules().repeat(recorded(Answer(201, [], b"made")))
     assert (answer.status, answer.body, fields(answer)) == (201, b"made", {"idempotent-replayed": "true"})
     outcome = exchange.outcome(Answer(503))
     assert isinstance(outcome, Unrecorded)

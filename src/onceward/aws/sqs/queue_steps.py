@@ -16,9 +16,19 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.wire.calls import Call, Document, Service, ServiceAnswer
+from onceward.wire.calls import (
+    FIXES,
+    PASSING,
+    Call,
+    Document,
+    Service,
+    ServiceAnswer,
+    code_of,
+    message_of,
+    passes,
+    short,
+)
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import FIXES, PASSING, code_of, message_of, passes, short
 from onceward.wire.wires import Wires
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue

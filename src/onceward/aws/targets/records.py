@@ -8,8 +8,7 @@ from typing import Final, cast
 from onceward.aws.targets.sending import BatchTarget, enveloped, options_of
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import OutboxMessage, refuse_options
-from onceward.wire.calls import Document, Service, ServiceAnswer
-from onceward.wire.codes import short
+from onceward.wire.calls import Document, Service, ServiceAnswer, short
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _KINESIS_ARN: Final = re.compile(r"arn:[a-z-]+:kinesis:([a-z0-9-]+):[0-9]{12}:stream/[a-zA-Z0-9_.-]{1,128}")

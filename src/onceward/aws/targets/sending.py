@@ -12,9 +12,8 @@ from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, Target, not_sent, refusal_of
-from onceward.wire.calls import Call, Document, Service, ServiceAnswer
+from onceward.wire.calls import FIXES, Call, Document, Service, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import FIXES, code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 

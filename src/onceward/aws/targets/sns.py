@@ -10,8 +10,7 @@ from onceward.aws.sqs.queue import check_group
 from onceward.aws.targets.sending import BatchTarget
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import OutboxMessage, refuse_options
-from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer
-from onceward.wire.codes import short
+from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer, short
 
 _ARN: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]*:[A-Za-z0-9_-]{1,256}(\.fifo)?")
 # SNS API Reference, the errors of Publish and PublishBatch, and "Common Errors".

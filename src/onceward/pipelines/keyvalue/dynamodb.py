@@ -15,8 +15,7 @@ from onceward.aws.targets.sending import AwsClient
 from onceward.core.urls import shown_url
 from onceward.pipelines.keyvalue import Values, options_of
 from onceward.stores import url_parts
-from onceward.wire.calls import Service, ServiceAnswer
-from onceward.wire.codes import code_of, message_of
+from onceward.wire.calls import Service, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 

@@ -15,9 +15,8 @@ from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression, Seconds
-from onceward.wire.calls import ObjectCall, ServiceAnswer
+from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 

@@ -12,7 +12,7 @@ from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression
-from onceward.wire.codes import PASSING, code_of, message_of
+from onceward.wire.calls import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 

@@ -16,8 +16,7 @@ from onceward.stores.dynamodb.finding import MESSAGES
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
-from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of, message_of
+from onceward.wire.calls import Call, ServiceAnswer, code_of, message_of
 
 Document = Mapping[str, Any]
 Keys = tuple[tuple[str, str], ...]  # names and types

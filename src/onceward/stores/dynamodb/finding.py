@@ -21,8 +21,7 @@ from onceward.stores.dynamodb.items import SHARDS, Item, Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Terms
 from onceward.stores.dynamodb.table import DynamoTable, resumed, token
 from onceward.stores.dynamodb.table import page as page_of
-from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of, message_of
+from onceward.wire.calls import Call, ServiceAnswer, code_of, message_of
 
 MESSAGES: Final = "onceward_due"  # the index; its range is due_at
 _BUILDING: Final = "backfilling"  # in the answer of an index that DynamoDB still makes

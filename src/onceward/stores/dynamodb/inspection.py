@@ -17,8 +17,7 @@ from onceward.stores.dynamodb.create import (
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
-from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of
+from onceward.wire.calls import Call, ServiceAnswer, code_of
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
 _CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"

@@ -25,8 +25,7 @@ from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purge
 from onceward.stores.dynamodb import blobs as results
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
 from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
-from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of
+from onceward.wire.calls import Call, ServiceAnswer, code_of
 from onceward.wire.wires import Wires
 
 _LOST: Final = frozenset({REFUSED, "DuplicateItem"})

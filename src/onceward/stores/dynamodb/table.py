@@ -1,4 +1,4 @@
-"""A table in DynamoDB: sends calls, reads records, and handles the answers' times and errors (``wire/codes.py``)."""
+"""A table in DynamoDB: sends calls, reads records, and handles the answers' times and errors (``wire/calls.py``)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,8 @@ from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import Item, Layout, reason
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
-from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
+from onceward.wire.calls import FIXES, Call, Many, ObjectCall, ServiceAnswer, code_of, message_of, passes
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import FIXES, code_of, message_of, passes
 from onceward.wire.wires import Wires
 
 REFUSED, CANCELED, DENIED = "ConditionalCheckFailed", "TransactionCanceled", "AccessDenied"

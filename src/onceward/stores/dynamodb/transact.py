@@ -11,8 +11,7 @@ from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.stores.dynamodb.table import CANCELED, REFUSED, name_of, reasons_of, won
-from onceward.wire.calls import Call
-from onceward.wire.codes import PASSING, code_of, short
+from onceward.wire.calls import PASSING, Call, code_of, short
 
 TransactItem = Mapping[str, Mapping[str, object]]  # as boto3 takes it: {"Put": {"TableName": ..., "Item": ...}}
 
