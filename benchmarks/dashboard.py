@@ -33,6 +33,7 @@ PAGES = (
     "/records?status=PARKED",
     "/records",
     "/records?prefix=shop.mail:",
+    "/handlers",
     "/search?q=order-00004217",
     "/search?q=none",
 )

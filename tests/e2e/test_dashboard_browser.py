@@ -117,7 +117,7 @@ def test_hostile_keys_and_results_stay_text(page, small, base):
         elsewhere(lambda write=write: drive(once.store.insert(write), once.store))
     elsewhere(once.close)
     sign_in(page, base)
-    for path in ("/", "/records", "/audit"):
+    for path in ("/", "/records", "/handlers", "/audit"):
         page.goto(base + path)
     page.goto(f"{base}/records?status=PARKED")
     page.get_by_role("link", name="shop:<script>").click()
@@ -131,7 +131,7 @@ def test_hostile_keys_and_results_stay_text(page, small, base):
     assert page.evaluate("window.owned") is None
     page.set_viewport_size({"width": 390, "height": 800})
     shown = f"key={quote(f'{HOSTILE}{PARKED}')}"
-    for path in ("/", "/records", "/audit", f"/record?{shown}", f"/act?action=clear&{shown}"):
+    for path in ("/", "/records", "/audit", "/handlers", f"/record?{shown}", f"/act?action=clear&{shown}"):
         page.goto(base + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     assert page.trouble == []
@@ -170,7 +170,7 @@ ACCESSIBLE = """() => {
 @pytest.mark.nightly
 def test_each_page_is_made_for_a_screen_reader(page, base):
     sign_in(page, base)
-    paths = ["/", "/records", "/search?q=order", "/audit", "/record?key=shop:order-2"]
+    paths = ["/", "/records", "/search?q=order", "/handlers", "/audit", "/record?key=shop:order-2"]
     for path in [*paths, "/act?action=unpark&key=shop:order-2", "/record?key=none", "/nothing", "/sign-in"]:
         page.goto(base + path)
         told = page.evaluate(ACCESSIBLE)

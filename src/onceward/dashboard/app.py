@@ -71,6 +71,7 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
             Route("/", pages.overview),
             Route("/records", pages.records),
             Route("/search", pages.search),
+            Route("/handlers", pages.handlers),
             Route("/audit", pages.audit),
             Route("/record", pages.record),
             Route("/record.json", pages.as_json),

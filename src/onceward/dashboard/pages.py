@@ -1,4 +1,4 @@
-"""The pages that read: the overview, lists of records, search, a record and the audit."""
+"""The pages that read: the overview, lists of records, search, handlers, a record and the audit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -120,6 +120,19 @@ def search(request: Request) -> Response:
     rows = [row(record, found.now, hides_results=board.hides_results) for record in found.records]
     known = {"text": text, "found": found, "rows": rows, "survey": survey}
     return board.renderer.page(request, "search.html", known)
+
+
+def handlers(request: Request) -> Response:
+    """The namespaces of keys, with a sample of each."""
+    board = board_of(request)
+    survey = board.sampler.latest()
+    names, more = searching.names(board.ledger, survey)
+    samples = [searching.handler(board.ledger, name) for name in names if name != entries.NAMESPACE]
+    by = request.query_params.get("sort", "name")
+    if by in {"typical", "slowest", "last"}:
+        samples.sort(key=lambda one: -(getattr(one, by) or 0.0))
+    known = {"handlers": samples, "more": more, "survey": survey, "sort": by}
+    return board.renderer.page(request, "handlers.html", known)
 
 
 def audit(request: Request) -> Response:

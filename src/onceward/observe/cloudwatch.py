@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
@@ -101,7 +101,6 @@ class EmbeddedMetrics(Meter):
 
     def invocation(self, function: Callable[..., object]) -> Callable[..., object]:
         """Decorate a Lambda handler of your own: the line is written when it ends."""
-        from functools import wraps
 
         @wraps(function)
         def invoked(*args: object, **kwargs: object) -> object:

@@ -188,21 +188,6 @@ class Meter(ABC):
         return event.name
 
 
-class CounterCell:
-    """A number that grows."""
-
-    __slots__ = ("_lock", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._lock = Lock()
-
-    def add(self, value: float) -> None:
-        """Add a value."""
-        with self._lock:
-            self.value += value
-
-
 class Spread(NamedTuple):
     """A histogram as it is read: how many values are in each bucket, the last without a bound, and their sum."""
 
@@ -210,8 +195,8 @@ class Spread(NamedTuple):
     sum: float
 
 
-class HistogramCell:
-    """How many values fell into each bucket, their sum, and the least since it was last asked for."""
+class Cell:
+    """How many values fell into each bucket, their sum, and the least since it was last asked for. A counter has one bucket."""
 
     __slots__ = ("_bounds", "_counts", "_least", "_lock", "_sum")
 
@@ -242,9 +227,6 @@ class HistogramCell:
         return least
 
 
-Cell = CounterCell | HistogramCell
-
-
 class CellMeter(Meter):
     """A meter whose values stay in memory until they are read.
 
@@ -266,8 +248,9 @@ class CellMeter(Meter):
         """Return what takes the values of a measure with these labels."""
         cell = self.cells.get((measure, labels))
         if cell is None:
-            made = HistogramCell(measure.bounds) if measure.bounds else CounterCell()
-            cell = self.cells.setdefault((measure, labels), made)  # atomic: two threads get the same one
+            cell = self.cells.setdefault(
+                (measure, labels), Cell(measure.bounds)
+            )  # atomic: two threads get the same one
         return cell.add
 
     def of(self, measure: Measure) -> list[tuple[tuple[str, ...], Cell]]:

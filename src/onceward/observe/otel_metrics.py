@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final
 
 from onceward.core.arguments import check_type
-from onceward.observe.measures import GAUGES, MEASURES, CellMeter, HistogramCell, Measure, ReadsGauges, Record
+from onceward.observe.measures import GAUGES, MEASURES, Cell, CellMeter, Measure, ReadsGauges, Record
 
 try:
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation, get_meter_provider
@@ -14,7 +13,6 @@ except ImportError as missing:  # pragma: no cover - the extra is installed wher
     raise ImportError("metrics for OpenTelemetry need its SDK: pip install 'onceward[otel]'") from missing
 
 SCOPE: Final = "onceward"
-_TOTAL: Final = attrgetter("value")  # of a counter
 _SUM: Final = lambda cell: cell.read().sum
 _COUNT: Final = lambda cell: sum(cell.read().counts)
 
@@ -37,14 +35,14 @@ class OtelMetrics(CellMeter):
         for measure in MEASURES:
             name, unit, text = measure.name, measure.unit, measure.help
             if not measure.bounds:
-                meter.create_observable_counter(name, [partial(self._read, measure, _TOTAL)], unit, text)
+                meter.create_observable_counter(name, [partial(self._read, measure, _SUM)], unit, text)
             elif not measure.often:
                 self._histograms[measure] = meter.create_histogram(
                     name, unit, text, explicit_bucket_boundaries_advisory=measure.bounds
                 )
             elif measure.labels == ("handler",):
                 meter.create_observable_gauge(
-                    f"{name}.min", [partial(self._read, measure, HistogramCell.take_least)], unit, f"{text}: the least"
+                    f"{name}.min", [partial(self._read, measure, Cell.take_least)], unit, f"{text}: the least"
                 )
             else:
                 meter.create_observable_counter(

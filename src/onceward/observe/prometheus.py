@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onceward.core.arguments import check_type
-from onceward.observe.measures import GAUGES, MEASURES, CellMeter, CounterCell, HistogramCell, Measure, ReadsGauges
+from onceward.observe.measures import GAUGES, MEASURES, Cell, CellMeter, Measure, ReadsGauges
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -39,11 +39,9 @@ class PrometheusMetrics(CellMeter):
         for measure in MEASURES:
             family = _family(measure)
             for labels, cell in self.of(measure):
-                if isinstance(cell, CounterCell):
-                    assert isinstance(family, CounterMetricFamily)
-                    family.add_metric(labels, cell.value)
+                if isinstance(family, CounterMetricFamily):
+                    family.add_metric(labels, cell.read().sum)
                 else:
-                    assert isinstance(family, HistogramMetricFamily)
                     family.add_metric(labels, *_buckets(measure, cell))
             yield family
 
@@ -85,7 +83,7 @@ def _family(measure: Measure) -> CounterMetricFamily | HistogramMetricFamily:
     return kind(_name(measure), measure.help, labels=measure.labels)
 
 
-def _buckets(measure: Measure, cell: HistogramCell) -> tuple[list[tuple[str, float]], float]:
+def _buckets(measure: Measure, cell: Cell) -> tuple[list[tuple[str, float]], float]:
     spread, total = cell.read(), 0
     buckets = []
     for bound, count in zip([*map(str, measure.bounds), "+Inf"], spread.counts, strict=True):

@@ -101,36 +101,30 @@ class CallSpan:
     def note(self, event: Event) -> None:
         """Note an event of its key."""
         if not self._ended:
-            try:
-                self._span.note(event)
-            except Exception:
-                self._failed(event.kind)
+            self._do("note", event, kind=event.kind)
 
     def link(self, trace: str | None) -> None:
         """Link it to an earlier run, if that had a trace."""
         if trace is not None and trace != self.trace:
-            try:
-                self._span.link(trace)
-            except Exception:
-                self._failed("link")
+            self._do("link", trace)
 
     def enter(self) -> None:
         """Make it current in this context."""
         self._depth += 1
-        try:
-            self._span.enter()
-        except Exception:
-            self._failed("enter")
+        self._do("enter")
 
     def leave(self, *, over: bool = False) -> None:
         """Make current what was so before; end it if its call is ``over``."""
         self._depth -= 1
-        try:
-            self._span.leave()
-        except Exception:
-            self._failed("leave")
+        self._do("leave")
         if over:
             self.over()
+
+    def _do(self, what: str, *arguments: object, kind: str | None = None) -> None:
+        try:
+            getattr(self._span, what)(*arguments)
+        except Exception:
+            self._failed(kind or what)
 
     def over(self) -> None:
         """End it, unless its handler still runs: then :meth:`leave` ends it."""
@@ -150,7 +144,4 @@ class CallSpan:
         """End it."""
         if not self._ended:
             self._ended = True
-            try:
-                self._span.end(error)
-            except Exception:
-                self._failed("end")
+            self._do("end", error)

@@ -143,10 +143,20 @@ def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client
 def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
     monkeypatch.setattr(type(once.store), "capabilities", {})
     client = DashboardVisitor(dashboard(once))
-    for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit"):
+    for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit", "/handlers"):
         told = client.get(path).text
         assert "order-7" not in told
     assert "order-7" in client.get("/records?status=PARKED&scan=1").text
+
+
+def test_handlers_come_by_name_or_the_slowest_first(once, client):
+    once.using(name="a.mail").acquire("1").complete(1)
+    record = once.store.records["shop.charge:order-0"]
+    once.store.records[record.key] = record._replace(created_at=record.created_at - 100)
+    for sort, order in (("name", ["a.mail", "shop.charge"]), ("slowest", ["shop.charge", "a.mail"])):
+        told = client.get("/handlers", params={"sort": sort}).text
+        assert re.findall(r'class="key" href="[^"]*">([^<]*)', told) == order
+    assert "100.0 s" in told
 
 
 def test_a_page_of_another_site_cannot_ask_to_read_the_ledger(once, monkeypatch):
