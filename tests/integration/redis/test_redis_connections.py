@@ -14,7 +14,7 @@ import redis.asyncio as driver_async
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.redis import lane
+from onceward.stores.redis import lane, open_ledger
 from onceward.testing.bench import claim_of
 from servers.redis import Redis, Replica, until
 from servers.wires import Gate
@@ -128,6 +128,33 @@ def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(serve
         assert received(server) - before == 1  # this look
 
     asyncio.run(asyncio.wait_for(use(), 50))
+
+
+def test_an_asynchronous_client_is_refused_in_a_forked_child(server):
+    async def use():
+        async with driver_async.Redis(port=server.port) as client:
+            store = open_ledger(client)
+            await drive_async(store.insert(claim_of("a")), store)
+
+            def child():
+                with pytest.raises(StoreError, match="forked"):
+                    asyncio.run(drive_async(store.load("a"), store))
+
+            assert await asyncio.to_thread(in_a_child, child) == 0
+            for key in "ba":
+                assert (await drive_async(store.insert(claim_of(key)), store)).record.key == key
+
+    asyncio.run(asyncio.wait_for(use(), 50))
+
+
+def test_an_asynchronous_client_that_was_made_and_not_used_before_a_fork_works_in_the_child(server):
+    """Servers that preload an application make it before they fork their workers."""
+    store = open_ledger(driver_async.Redis(port=server.port))
+
+    def child():
+        assert asyncio.run(drive_async(store.insert(claim_of("a")), store)).record.key == "a"
+
+    assert in_a_child(child) == in_a_child(child) == 0
 
 
 def in_a_child(work):

@@ -1,6 +1,7 @@
 """A lane to Redis: a connection of redis-py, on which calls leave in one piece, and with them WAIT if replicas must confirm them.
 
-A connection that was lost, interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
+A lane of a URL keeps its connection. A guest takes one of the caller's pool for each request. A connection that was lost,
+interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from onceward.stores.lanes.lane import SocketLane, drop
+from onceward.stores.lanes.lane import ServerLane, SocketLane, drop
 from onceward.stores.redis.requests import Confirmation, RedisRequest, packed
 from onceward.stores.sql.refusals import Broken
 
@@ -18,8 +19,8 @@ _FAILURES: Final = (exceptions.RedisError, exceptions.RedisClusterException, OSE
 _CONNECTING: Final = 3  # times as long as a request: there can be several Sentinels
 
 
-class _Lane(SocketLane):
-    """What both kinds have in common.
+class _Lane(ServerLane):
+    """What all kinds have in common.
 
     Args:
         make: returns a pool of redis-py.
@@ -47,7 +48,7 @@ class _Lane(SocketLane):
         return answers if missing is None else [one if isinstance(one, Exception) else missing for one in answers]
 
 
-class RedisLane(_Lane):
+class RedisLane(_Lane, SocketLane):
     """A lane for threads."""
 
     def fetch(self, request: RedisRequest) -> list[Any]:
@@ -71,7 +72,7 @@ class RedisLane(_Lane):
         wire.disconnect()
 
 
-class AsyncRedisLane(_Lane):
+class AsyncRedisLane(_Lane, SocketLane):
     """A lane for the coroutines of one event loop.
 
     Args:
@@ -115,6 +116,53 @@ class AsyncRedisLane(_Lane):
         writer = wire._writer  # noqa: SLF001 - no public name
         drop(writer.transport, self._loop, partial(_abort, writer))
         wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it
+
+
+class GuestLane(_Lane):
+    """A lane for threads, over the pool of the caller's client."""
+
+    is_alive = True
+
+    def fetch(self, request: RedisRequest) -> list[Any]:
+        try:
+            pool = self._make()
+            wire, is_over = pool.get_connection(), False
+            try:
+                answers = self._seen(request, _talked(wire, *self._sent(request)))
+                is_over = self.is_ready = True
+            finally:
+                if not is_over:
+                    wire.disconnect()
+                pool.release(wire)
+        except _FAILURES as error:
+            raise broken(error) from error
+        return answers
+
+    def close(self, *, friendly: bool = False) -> None:
+        """Leave it to the caller."""
+
+
+class AsyncGuestLane(GuestLane):
+    """As :class:`GuestLane`, for the coroutines of one event loop."""
+
+    async def fetch(self, request: RedisRequest) -> list[Any]:  # type: ignore[override]
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        try:
+            pool = self._make()
+            wire, is_over = await pool.get_connection(), False
+            try:
+                answers = self._seen(request, await _talked_async(wire, *self._sent(request)))
+                is_over = self.is_ready = True
+            finally:
+                if not is_over:
+                    await wire.disconnect(nowait=True)
+                await pool.release(wire)
+        except _FAILURES as error:
+            raise broken(error) from error
+        if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
+            raise asyncio.CancelledError
+        return answers
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:

@@ -1,12 +1,14 @@
-"""What sends a ledger's requests: to one server, or to the nodes of a Cluster.
+"""What sends a ledger's requests: to one server, by a client of the caller's, and to the nodes of a Cluster.
 
 A client of redis-py knows which node of a Cluster has which slots, and each node has lanes of its own. What a node refuses while a slot
 moves, or cannot answer while another one takes its place, is an error that ends by itself. The client then looks at the Cluster again.
 """
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -108,6 +110,62 @@ def completed(answers: Sequence[Any], places: Sequence[int], others: Sequence[An
     return [given.get(place, answer) for place, answer in enumerate(answers)]
 
 
+class InThreads(Servers):
+    """A blocking client of the caller's. It serves coroutines in threads."""
+
+    def __init__(self, servers: Servers) -> None:
+        super().__init__(servers.confirmation, servers.timeout)
+        self._servers = servers
+
+    def run(self, request: RedisRequest) -> list[Any]:
+        return self._servers.run(request)
+
+    async def run_async(self, request: RedisRequest) -> list[Any]:
+        return await asyncio.to_thread(self._servers.run, request)
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+class OnItsLoop(InThreads):
+    """An asynchronous client of the caller's. It serves blocking callers, such as the heartbeat's, on the loop that used it last."""
+
+    def __init__(self, servers: Servers) -> None:
+        super().__init__(servers)
+        self._process: int | None = None  # that has used it; before that it has no sockets, and a child may begin
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run_async(self, request: RedisRequest) -> list[Any]:
+        process = os.getpid()
+        if self._process is None:
+            self._process = process
+        elif process != self._process:  # its sockets are the parent's: an answer would go to the wrong one
+            raise exceptions.DataError(
+                "this process was forked after the client was used: make its own client and Once in each process"
+            )
+        self._loop = asyncio.get_running_loop()
+        return await self._servers.run_async(request)
+
+    def run(self, request: RedisRequest) -> list[Any]:
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            raise exceptions.DataError(
+                "this client is asynchronous, and the event loop that used it does not run. For handlers that are not "
+                "asynchronous, give a URL or a redis.Redis"
+            )
+        if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
+            raise exceptions.DataError(
+                "this client is asynchronous, and its event loop would wait for itself. In a coroutine, use the asynchronous form "
+                "of this call, or give a URL"
+            )
+        asking = asyncio.run_coroutine_threadsafe(self.run_async(request), loop)
+        try:
+            return asking.result(2 * self.timeout)
+        except (TimeoutError, CancelledError) as error:
+            asking.cancel()
+            raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
+
+
 class NodePart(NamedTuple):
     """What one node has of a request, and the places of its answers."""
 
@@ -158,17 +216,17 @@ class Cluster(Servers):
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         """Do one request, on its nodes at the same time."""
-        client = self._client or await asyncio.to_thread(self._opened)
+        client = await self._opened_async()
         try:
             parts = _parts(client, request)
             tried = [self._tried(part) for part in parts]
             given = await asyncio.gather(*tried) if len(tried) > 1 else [await tried[0]]
             answers, has_changed = _put(parts, given)
         except exceptions.SlotNotCoveredError:
-            await asyncio.to_thread(self._look, client)
+            await self._look_async(client)
             raise
         if has_changed:
-            await asyncio.to_thread(self._look, client)
+            await self._look_async(client)
         return answers
 
     async def _tried(self, part: NodePart) -> list[Any]:
@@ -185,9 +243,15 @@ class Cluster(Servers):
             self._client = self._make()
         return self._client
 
+    async def _opened_async(self) -> Any:
+        return self._client or await asyncio.to_thread(self._opened)
+
     def _look(self, client: Any) -> None:
         with suppress(*_REFUSALS):
             client.nodes_manager.initialize()
+
+    async def _look_async(self, client: Any) -> None:
+        await asyncio.to_thread(self._look, client)
 
     def close(self) -> None:
         """Close the client and the idle lanes."""
@@ -196,6 +260,17 @@ class Cluster(Servers):
             lanes.close()
         if client is not None:
             client.close()
+
+
+class AsyncCluster(Cluster):
+    """As :class:`Cluster`, on a client of ``redis.asyncio``, for the coroutines of its event loop."""
+
+    async def _opened_async(self) -> Any:
+        return await self._opened().initialize()
+
+    async def _look_async(self, client: Any) -> None:
+        with suppress(*_REFUSALS):
+            await client.nodes_manager.initialize()
 
 
 def _parts(client: Any, request: RedisRequest) -> list[NodePart]:
