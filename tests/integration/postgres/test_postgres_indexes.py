@@ -10,7 +10,7 @@ from onceward.core.selections import ChainOf, DueWithin
 from onceward.stores import open_store
 from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.contract import NoIndex
-from onceward.stores.postgres.queries import DueQuery, RawQuery
+from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from tables import each
 
@@ -20,7 +20,7 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     write = claim_of("left", "a", status=COMPLETED, keep=None, unsent="{}", due=-1.0)
     assert drive(store.insert(write), store).won
     sql(f"ANALYZE {store.names.table}")
-    query = DueQuery(store.names.table, None, 100, 0.0)
+    query = store._page(DueWithin(), None, 100, None, None)
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert plan.count(f"{store.names.plain}_due") == 2  # the page, and the next moment

@@ -15,6 +15,7 @@ from onceward.stores import open_store
 from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.ledger import Ledger
 from onceward.stores.postgres import schema as ledger_schema
+from onceward.stores.sql.finding import page_of
 from onceward.testing.bench import claim_of, next_of
 
 
@@ -235,7 +236,10 @@ def parked(store):
 def test_a_new_ledger_finds_what_is_parked_by_its_index(store, sql, parked, monkeypatch):
     assert usable(store, sql) == [(True,)]
     looked = []
-    monkeypatch.setattr("onceward.stores.postgres.queries.next_page", lambda *told: looked.append(told[2]))
+    monkeypatch.setattr(
+        "onceward.stores.postgres.queries.page_of",
+        lambda *told: looked.append(told[2][0][1]) or page_of(*told),
+    )
     assert parked_keys(store) == parked
     assert looked == [1]
 

@@ -5,19 +5,18 @@ The statements depend on the server, which is known only when the first connecti
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+from zlib import crc32
 
 import msgspec
 
-from onceward.core.comparisons import Clause
-from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
+from onceward.core.selections import DueWithin, Selection
 from onceward.errors import StoreError
-from onceward.stores.contract import Page, due_page, point_of
+from onceward.stores.contract import Page
+from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.statements import (
-    NOW,
-    OF_T,
     STARTED,
     TIMES,
     MysqlStatements,
@@ -27,7 +26,7 @@ from onceward.stores.mysql.statements import (
     packed,
 )
 from onceward.stores.sql.exchange import Met, Row, SqlQuery
-from onceward.stores.sql.finding import LOOKED_AT, Dialect, end_of, next_page, printed
+from onceward.stores.sql.finding import Dialect, PageReader, page_of
 
 DIALECT: Final = Dialect(STARTED, f"({STARTED} - {{}} * 1000000)")
 _TIMES = [Record._fields.index(name) for name in TIMES]
@@ -150,80 +149,54 @@ class DeleteQuery(MysqlQuery):
         return Reply(True, self._seen, now / 1e6) if gone else Reply(False, held, now / 1e6)
 
 
-class PageQuery(MysqlQuery):
-    """One page of records in the order of their keys, and one more row to know whether it is the last.
+class MysqlPage(MysqlQuery):
+    """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
 
-    Args:
-        keys: what the keys start with, and the key after which the page begins.
-        limit: the most records.
-        clause: which records are meant; it looks at a limited number of rows. None means all.
-        within: the condition of an index, on the table ``t``, to look only at its rows.
-        hint: what makes the server use no other index.
-        seconds: if it can take longer than the ledger's timeout.
-    """
-
-    __slots__ = ("_clause", "_hint", "_keys", "_within", "limit", "seconds")
+    __slots__ = ("_after", "_index", "_limit", "_selection", "seconds")
 
     def __init__(
-        self,
-        keys: tuple[str, str | None],
-        limit: int,
-        clause: Clause | None = None,
-        within: str = "true",
-        hint: str = "",
-        seconds: float | None = None,
+        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
     ) -> None:
         super().__init__("select")
-        self._keys, self.limit, self._clause = keys, limit, clause
-        self._within, self._hint, self.seconds = within, hint, seconds
+        self._selection, self._after, self._limit, self._index = selection, after, limit, index
+        self.seconds = seconds
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        rows = f"FROM {statements.names.table} t{self._hint} WHERE {keys_within(*self._keys)} AND {self._within}"
-        tally, meant = "SELECT 0 AS looked, NULL AS last", ""
-        if self._clause is not None:
-            looked = f"(SELECT t.`key` {rows} ORDER BY t.`key` LIMIT {LOOKED_AT}) k"
-            tally = f"SELECT count(*) AS looked, max(k.`key`) AS last FROM {looked}"
-            meant = f" AND t.`key` <= (SELECT max(k.`key`) FROM {looked}) AND {printed(self._clause, DIALECT)}"
-        page = f"SELECT t.* {rows}{meant} ORDER BY t.`key` LIMIT {self.limit + 1}"
-        fields = packed("x.looked", "x.last", NOW, OF_T)
-        return [f"SELECT {fields} FROM ({tally}) x LEFT JOIN ({page}) t ON true ORDER BY t.`key`"]
+        reader = MysqlReader(statements.names.table, DIALECT, [])
+        reader.names = statements.names
+        return [reader.statement(self._selection, self._after, self._limit, self._index)]
 
     def reply(self, rows: Sequence[Row]) -> Page:
         found = unpacked(rows)
-        looked, last, now = found[0][:3]
-        records = [record_in(fields) for _, _, _, *fields in found if fields[0] is not None]
-        point = next_page([record.key for record in records], self.limit, looked, last)
-        return Page(records[: self.limit], point, now / 1e6)
+        for row in found:
+            row[0] /= 1e6
+            if row[3] is not None:
+                row[3:] = record_in(row[3:])
+        if isinstance(self._selection, DueWithin) and found[0][1] is not None:
+            found[0][1] /= 1e6
+        return page_of(self._selection, self._limit, found)
 
 
-class DuePageQuery(MysqlQuery):
-    """One page of records whose messages are due within ``ahead`` seconds, and one more row to know whether it is the last."""
+class MysqlReader(PageReader):
+    """Values are printed."""
 
-    __slots__ = ("_after", "_ahead", "limit")
+    within: ClassVar[Mapping[str, str]] = {"open": "unfinished = 1", "due": "due_at IS NOT NULL"}
+    names: MysqlNames
 
-    def __init__(self, after: str | None, limit: int, ahead: float) -> None:
-        super().__init__("select")
-        self._after, self.limit, self._ahead = after, limit, ahead
+    def text(self, value: str) -> str:
+        return literal(value)
 
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        due_at, key = point_of(self._after)
-        since = microseconds(due_at)
-        table = f"{statements.names.table} t FORCE INDEX ({statements.names.index('due')})"
-        until = f"{STARTED} + {microseconds(self._ahead)}"
-        soon = f"t.due_at > {until} AND t.due_at < {STARTED} + {microseconds(SOME_DAY)}"
-        page = (
-            f"SELECT t.* FROM {table} WHERE t.due_at >= {since} AND t.due_at <= {until} "
-            f"AND (t.due_at > {since} OR t.`key` > {literal(key)}) ORDER BY t.due_at, t.`key` LIMIT {self.limit + 1}"
-        )
-        wait = f"SELECT min(t.due_at) - {STARTED} AS wait FROM {table} WHERE {soon}"
-        ordered = "ON true ORDER BY t.due_at, t.`key`"
-        return [f"SELECT {packed('x.wait', NOW, OF_T)} FROM ({wait}) x LEFT JOIN ({page}) t {ordered}"]
+    def time(self, seconds: float) -> str:
+        return str(microseconds(seconds))
 
-    def reply(self, rows: Sequence[Row]) -> Page:
-        found = unpacked(rows)
-        wait, now = found[0][:2]
-        records = [record_in(fields) for _, _, *fields in found if fields[0] is not None]
-        return due_page(records, self.limit, now / 1e6, None if wait is None else wait / 1e6)
+    def of_chain(self, start: str) -> str:
+        return f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
+
+    def hint(self, index: str) -> str:
+        return "" if index == "origin" else f" FORCE INDEX ({self.names.index(index)})"
+
+    def select(self, *terms: str) -> str:
+        return packed(*terms)
 
 
 class RowsQuery(MysqlQuery):
@@ -248,13 +221,6 @@ class LongQuery(RowsQuery):
 
     __slots__ = ()
     seconds = 86400.0
-
-
-def keys_within(prefix: str, after: str | None) -> str:
-    """Return the condition of the keys to look at. One lower bound: of two, a range could begin at the looser one."""
-    end = end_of(prefix)
-    first = f"t.`key` > {literal(after)}" if after is not None and after >= prefix else f"t.`key` >= {literal(prefix)}"
-    return first if end is None else f"{first} AND t.`key` < {literal(end)}"
 
 
 def unpacked(rows: Sequence[Row]) -> list[list[Any]]:

@@ -1,14 +1,11 @@
 """The ledger in MySQL or MariaDB: a table beside the users' own data."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
-from zlib import crc32
+from typing import Final
 
 from onceward.core.drivers import Steps
-from onceward.core.origin import beginning
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.core.views import ANY
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part, Polled
 from onceward.stores.mysql import schema
@@ -16,12 +13,12 @@ from onceward.stores.mysql.lane import DENIED, FAULTS, NO_TABLE, THERE, MysqlLan
 from onceward.stores.mysql.queries import (
     DIALECT,
     DeleteQuery,
-    DuePageQuery,
     LoadQuery,
     LongQuery,
+    MysqlPage,
     MysqlQuery,
+    MysqlReader,
     MysqlWrite,
-    PageQuery,
     RowsQuery,
     size_of,
 )
@@ -49,7 +46,7 @@ class MysqlStore(SqlStore, Polled):
 
     faults = FAULTS
     dialect = DIALECT
-    within: ClassVar[Mapping[str, str]] = {"open": "unfinished = 1", "due": "due_at IS NOT NULL"}
+    within = MysqlReader.within
     capabilities: Mapping[str, str] = {
         **SqlStore.capabilities,
         "inspect": "onceward.stores.mysql.inspection:inspect",
@@ -148,18 +145,7 @@ class MysqlStore(SqlStore, Polled):
     def _page(
         self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
     ) -> MysqlQuery:
-        """Return the request for a page. The clause is not printed if it means all."""
-        if isinstance(selection, DueWithin):
-            return DuePageQuery(after, limit, selection.seconds)
-        if isinstance(selection, ChainOf):
-            start = beginning(selection.root)
-            within = f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
-            return PageQuery(("", after), limit, within=within, seconds=seconds)
-        prefix, criteria = selection
-        clause = None if criteria == ANY else criteria.clause
-        if index is None:
-            return PageQuery((prefix, after), limit, clause)
-        return PageQuery((prefix, after), limit, clause, f"t.{self.within[index]}", self.hint(index))
+        return MysqlPage(selection, after, limit, index, seconds)
 
     def has_index(self, index: str) -> Steps[bool]:
         try:

@@ -4,27 +4,24 @@ A connection of any driver can run one: send ``text`` with ``values`` (``$1`` an
 first value is the longest wait for a lock, in milliseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import ClassVar, Final
 
-from onceward.core.comparisons import Clause
-from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import Page, due_page, point_of
+from onceward.core.selections import Selection
+from onceward.stores.contract import Page
+from onceward.stores.postgres.schema import ROOT
 from onceward.stores.postgres.statements import FIRST, WRITE
-from onceward.stores.sql.columns import COLUMNS, FIELDS
 from onceward.stores.sql.exchange import Met, Row, SqlQuery
-from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
+from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
 from onceward.stores.sql.verbs import BRISK
+from onceward.stores.survey import UNFINISHED
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
-OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
-_KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
 _NOW: Final = "(SELECT now FROM c)"
 DIALECT: Final = Dialect(_NOW, f"{_NOW} - interval '{{}} seconds'")
-_UNTIL: Final = f"({_NOW} + make_interval(secs => $5::float8))"
 # Texts of any length.
 _LONG: Final = attrgetter("key", "result", "error", "needs", "steps", "unsent", "origin", "input", "history")
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
@@ -44,6 +41,10 @@ class Query(SqlQuery):
         super().__init__(action)
         self.text = text
         self.values = (_BRISK, *values)
+
+    def reply(self, rows: Sequence[Row]) -> object:
+        """Return the rows."""
+        return rows
 
 
 class OneRow(Query):
@@ -101,82 +102,43 @@ class ManyRows(Query):
 
 
 class PostgresPage(Query):
-    """One page of records in the order of their keys, and one more row to know whether it is the last.
+    """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
 
-    Args:
-        table: its name.
-        keys: what the keys start with, and the key after which the page begins.
-        limit: the most records.
-        clause: which records are meant; it looks at a limited number of rows. None means all.
-        within: the condition of an index, to look only at its rows.
-        more: the values of the condition, from ``$6`` on.
-        seconds: if it can take longer than the ledger's timeout.
-    """
-
-    __slots__ = ("limit", "seconds")
+    __slots__ = ("_limit", "_selection", "seconds")
 
     def __init__(
-        self,
-        table: str,
-        keys: tuple[str, str | None],
-        limit: int,
-        clause: Clause | None = None,
-        within: str | None = None,
-        more: Sequence[object] = (),
-        seconds: float | None = None,
+        self, table: str, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
     ) -> None:
-        (prefix, after), rows = keys, _KEYS if within is None else f"{_KEYS} AND {within}"
-        looks, counts = "", "0, ''"
-        found = f"LEFT JOIN (SELECT * FROM {table} WHERE {rows} ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
-        if clause is not None:
-            looks = f", {looking(clause, table, rows, '$5::bigint', DIALECT)}"
-            counts, found = "l.rows, l.last", f"CROSS JOIN {FOUND.format(table=table)}"
-        text = f"{FIRST}{looks} SELECT t.key IS NULL AND NULL, c.now, {OF_T}, {counts} FROM c {found}"
-        super().__init__("select", text, (after or "", prefix, end_of(prefix), limit + 1, *more))
-        self.limit, self.seconds = limit, seconds
+        reader = PostgresReader(table, DIALECT, [])
+        text = f"{FIRST} {reader.statement(selection, after, limit, index)}"
+        super().__init__("select", text, reader.values)
+        self._selection, self._limit, self.seconds = selection, limit, seconds
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        looked, last = rows[0][-2:]
-        replies = [reply_of(row[:-2]) for row in rows]
-        records = [reply.record for reply in replies if reply.record is not None]
-        point = next_page([record.key for record in records], self.limit, looked, last)
-        return Page(records[: self.limit], point, replies[0].now)
+        return page_of(self._selection, self._limit, rows)
 
 
-class DueQuery(Query):
-    """One page of records whose messages are due, and one more row to know whether it is the last."""
+class PostgresReader(PageReader):
+    """The parameters follow that of :data:`FIRST`. PostgreSQL finds an index by itself."""
 
-    __slots__ = ("limit",)
+    within: ClassVar[Mapping[str, str]] = {"open": having(UNFINISHED), "due": "due_at IS NOT NULL"}
 
-    def __init__(self, table: str, after: str | None, limit: int, ahead: float) -> None:
-        text = (
-            f"{FIRST} SELECT t.key IS NULL AND NULL, c.now, {OF_T}, (SELECT date_part('epoch', min(due_at) - {_NOW}) "
-            f"FROM {table} WHERE due_at > {_UNTIL} AND due_at < {_NOW} + interval '{SOME_DAY:.0f} seconds') "
-            f"FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} WHERE due_at <= {_UNTIL} "
-            "AND (due_at, key) > (to_timestamp($2::float8), $3::text) ORDER BY due_at, key LIMIT $4::bigint) t ON true "
-            "ORDER BY t.due_at, t.key"
-        )
-        super().__init__("select", text, (*point_of(after), limit + 1, ahead))
-        self.limit = limit
+    def text(self, value: str) -> str:
+        self.values.append(value)
+        return f"${len(self.values) + 1}::text"
 
-    def reply(self, rows: Sequence[Row]) -> Page:
-        replies = [reply_of(row[:-1]) for row in rows]
-        records = [reply.record for reply in replies if reply.record is not None]
-        return due_page(records, self.limit, replies[0].now, rows[0][-1])
+    def time(self, seconds: float) -> str:
+        self.values.append(seconds)
+        return f"to_timestamp(${len(self.values) + 1}::float8)"
 
-
-class PurgeQuery(Query):
-    """Delete expired records."""
-
-    __slots__ = ()
-
-    def reply(self, rows: Sequence[Row]) -> int:
-        count: int = rows[0][0]
-        return count
+    def of_chain(self, start: str) -> str:
+        given = self.text(start)
+        same = f"{ROOT.format('origin')} = {ROOT.format(given)}"
+        return f"origin IS NOT NULL AND {same} AND starts_with(origin, {given})"
 
 
 class RawQuery(Query):
-    """A statement without a wait of ours, which needs no ledger; its reply is its rows."""
+    """A statement without a wait of ours, which needs no ledger."""
 
     __slots__ = ()
     is_bare = True
@@ -184,9 +146,6 @@ class RawQuery(Query):
     def __init__(self, text: str, *values: object) -> None:
         super().__init__("schema", text, ())
         self.values = values
-
-    def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return rows
 
 
 class SlowQuery(RawQuery):

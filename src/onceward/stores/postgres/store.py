@@ -1,13 +1,11 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Sleep, Steps
-from onceward.core.origin import beginning
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.core.views import ANY
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part
 from onceward.stores.postgres import schema
@@ -15,22 +13,20 @@ from onceward.stores.postgres.cursors import CANCELED, DENIED, FAULTS, NO_TABLE
 from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.queries import (
-    DueQuery,
     OneRow,
     PostgresPage,
-    PurgeQuery,
+    PostgresReader,
     Query,
     RawQuery,
     SlowQuery,
     WriteQuery,
 )
-from onceward.stores.postgres.schema import ROOT, Names
+from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.columns import is_complete
-from onceward.stores.sql.finding import Dialect, having
+from onceward.stores.sql.finding import Dialect
 from onceward.stores.sql.refusals import SqlError
 from onceward.stores.sql.store import SqlStore
-from onceward.stores.survey import UNFINISHED
 
 if TYPE_CHECKING:
     from onceward.observe.events import StoreRequest
@@ -39,9 +35,6 @@ if TYPE_CHECKING:
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
-_OF_CHAIN: Final = (
-    f"origin IS NOT NULL AND {ROOT.format('origin')} = {ROOT.format('$6::text')} AND starts_with(origin, $6::text)"
-)
 # An index that is still being built, or whose building was stopped, finds nothing.
 # Of this very table: on a search path, another schema can have a ledger with an index of that name.
 _INDEXES: Final = (
@@ -85,7 +78,7 @@ class PostgresStore(SqlStore):
 
     faults = FAULTS
     dialect = Dialect("(SELECT clock_timestamp())", "(SELECT clock_timestamp()) - interval '{} seconds'")
-    within: ClassVar[Mapping[str, str]] = {"open": having(UNFINISHED), "due": "due_at IS NOT NULL"}
+    within = PostgresReader.within
     capabilities: Mapping[str, str] = {
         **SqlStore.capabilities,
         "inspect": "onceward.stores.postgres.inspection:inspect",
@@ -132,8 +125,8 @@ class PostgresStore(SqlStore):
             self.statements = Statements(self.names.table, self.names.meta, tells=False)
 
     def purging(self, limit: int) -> Steps[int]:
-        gone: int = yield PurgeQuery("purge", self.statements.purge, (limit,))
-        return gone
+        ((gone,),) = yield Query("purge", self.statements.purge, (limit,))
+        return int(gone)
 
     def told_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
         """Return the events of a request. Waiting is none."""
@@ -172,15 +165,7 @@ class PostgresStore(SqlStore):
     def _page(
         self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
     ) -> Query:
-        """Return the request for a page. The clause is not printed if it means all."""
-        table = self.names.table
-        if isinstance(selection, DueWithin):
-            return DueQuery(table, after, limit, selection.seconds)
-        if isinstance(selection, ChainOf):
-            return PostgresPage(table, ("", after), limit, None, _OF_CHAIN, [beginning(selection.root)], seconds)
-        prefix, criteria = selection
-        clause = None if criteria == ANY else criteria.clause
-        return PostgresPage(table, (prefix, after), limit, clause, None if index is None else self.within[index])
+        return PostgresPage(self.names.table, selection, after, limit, index, seconds)
 
     def has_index(self, index: str) -> Steps[bool]:
         ((usable,),) = yield RawQuery(_USABLE, self.names.table, f"{self.names.plain}_{index}")

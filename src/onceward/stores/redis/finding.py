@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record
 from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.stores.contract import Damaged, Page, point_of, token_of
+from onceward.stores.contract import Page, point_of, token_of
 from onceward.stores.redis.names import SHARDS, RedisNames, encoded
 from onceward.stores.redis.records import read
 from onceward.stores.redis.requests import RoundTrip, ScriptCall
@@ -42,20 +41,25 @@ def page_calls(
     return [ScriptCall(PAGE, (shard.base + b"record:", shard.index(index)), given) for shard in names.shards]
 
 
-def merged(answers: Sequence[Any], limit: int) -> Page:
-    """Return the page that the shards' answers make."""
+def merged(answers: Sequence[Any], limit: int, *, by_time: bool = False) -> Page:
+    """Return the page that the shards' answers make, in the order of keys, or of scores and keys."""
     most = share_of(limit)
-    entries: dict[bytes, Any] = {}
-    bound: bytes | None = None  # after it, a shard may have more
-    for _, found in answers:
-        entries.update(found)
+    entries: dict[tuple[float, bytes], Any] = {}
+    bounds = []  # after the first of them, a shard may have more
+    for _, found, *_ in answers:
+        places = [(float(score[0]) if score else 0.0, key) for key, _, *score in found]
+        entries |= zip(places, found, strict=True)
         if len(found) == most:
-            bound = found[-1][0] if bound is None else min(bound, found[-1][0])
-    keys = sorted(key for key in entries if bound is None or key <= bound)
-    page = keys[:limit]
-    records, damaged = read([(key, entries[key]) for key in page])
-    is_last = bound is None and len(keys) <= limit
-    return Page(records, None if is_last else page[-1].decode(), max(float(now) for now, _ in answers), damaged)
+            bounds.append(places[-1])
+    bound = min(bounds, default=None)
+    order = sorted(place for place in entries if bound is None or place <= bound)
+    page = order[:limit]
+    records, damaged = read([entries[place][:2] for place in page])
+    following = None
+    if bound is not None or len(order) > limit:
+        at, key = page[-1]
+        following = token_of(at, key.decode()) if by_time else key.decode()
+    return Page(records, following, max(float(answer[0]) for answer in answers), damaged)
 
 
 def select(names: RedisNames, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
@@ -84,24 +88,6 @@ def _due(names: RedisNames, after: str | None, limit: int, ahead: float) -> Step
         for shard in names.shards
     ]
     answers = yield RoundTrip("select", calls)
-    now = max(float(answer[0]) for answer in answers)
-    entries: list[Record] = []
-    damaged: list[Damaged] = []
-    bounds = []  # after the first of them, a shard may have more
-    for _, found, _ in answers:
-        records, broken = read(found)
-        entries += records
-        damaged += broken
-        if len(found) == most and records:
-            bounds.append(_place(records[-1]))
-    bound = min(bounds, default=None)
-    entries = sorted((one for one in entries if bound is None or _place(one) <= bound), key=_place)
-    later = [float(answer[2]) - now for answer in answers if answer[2]]
-    is_last = bound is None and len(entries) <= limit
-    page = entries[:limit]
-    following = None if is_last or not page else token_of(*_place(page[-1]))
-    return Page(page, following, now, damaged, max(0.0, min(later)) if later else None)
-
-
-def _place(record: Record) -> tuple[float, str]:
-    return record.due_at or 0.0, record.key
+    page = merged(answers, limit, by_time=True)
+    later = [float(answer[2]) - page.now for answer in answers if answer[2]]
+    return page._replace(wait=max(0.0, min(later)) if later else None)

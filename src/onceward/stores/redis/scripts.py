@@ -246,7 +246,7 @@ repeat
   for i = 1, #names, 2 do
     if #found < limit and (tonumber(names[i + 1]) > last or is_after(names[i], ARGV[2])) then
       local h, flat = hash(KEYS[1] .. names[i])
-      found[#found + 1] = {{names[i], flat or {{}}}}
+      found[#found + 1] = {{names[i], flat or {{}}, names[i + 1]}}
     end
   end
   offset = offset + limit

@@ -1,12 +1,23 @@
-"""Finding records by status and age in SQL. This file alone prints the protocol's conditions on a record."""
+"""Reading pages of records in SQL: by key, status and age, of a chain, or by when messages are due.
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+This file alone prints the protocol's conditions on a record.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 from onceward.core.comparisons import Clause, Comparison, Every
-from onceward.core.protocol import STATUSES
+from onceward.core.origin import beginning
+from onceward.core.protocol import SOME_DAY, STATUSES
+from onceward.core.record import Record
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY
+from onceward.stores.contract import Damaged, Page, point_of, token_of
 
 LOOKED_AT: Final = 5000  # rows of one request, so that it ends in time also without an index
+_DUE_AT: Final = Record._fields.index("due_at")
+OF_T: Final = ", ".join(f"t.{name}" for name in Record._fields)
 
 
 class Dialect(NamedTuple):
@@ -48,42 +59,122 @@ def having(statuses: frozenset[str]) -> str:
     return f"status IN ({quoted})"
 
 
-# The joins of what :func:`looking` names: one row for each record found, or one without a record.
-FOUND: Final = "tally l LEFT JOIN hits h ON true LEFT JOIN {table} t ON t.key = h.key ORDER BY h.key"
-
-
-def looking(clause: Clause, table: str, keys: str, most: str, dialect: Dialect) -> str:
-    """Return the tables of a page for ``WITH``: ``looked``, ``hits``, and ``tally`` of ``rows`` looked at and their ``last`` key.
-
-    They look at a limited number of rows, in the order of their keys.
+class PageReader(ABC):
+    """Makes the statement of one page. Its rows: the time, what it looked at, and a record or NULLs.
 
     Args:
-        clause: which records are meant.
-        table: its name, with what says which index to use.
-        keys: the condition of the keys to look at, and of a partial index to look only at its rows.
-        most: the parameter of the most records.
+        table: its name.
         dialect: of the database.
+        values: where the statement's values are put, if it has parameters.
+
+    Attributes:
+        within: the condition of each index, by its name.
+        due: the name of the one of messages.
     """
-    return (
-        f"looked AS MATERIALIZED (SELECT key, {printed(clause, dialect)} AS hit FROM {table} "
-        f"WHERE {keys} ORDER BY key LIMIT {LOOKED_AT}), "
-        f"hits AS MATERIALIZED (SELECT key FROM looked WHERE hit ORDER BY key LIMIT {most}), "
-        "tally AS (SELECT count(*) AS rows, max(key) AS last FROM looked)"
-    )
+
+    within: ClassVar[Mapping[str, str]]
+    due: ClassVar[str] = "due"
+
+    def __init__(self, table: str, dialect: Dialect, values: list[object]) -> None:
+        self._table, self._dialect, self.values = table, dialect, values
+
+    @abstractmethod
+    def text(self, value: str) -> str:
+        """Return a text as an expression."""
+
+    @abstractmethod
+    def time(self, seconds: float) -> str:
+        """Return a moment as an expression."""
+
+    @abstractmethod
+    def of_chain(self, start: str) -> str:
+        """Return the condition that an origin begins so. It uses the index ``origin``."""
+
+    def hint(self, index: str) -> str:
+        """Return what a table's name is followed by, so that an index is used."""
+        return ""
+
+    def select(self, *terms: str) -> str:
+        """Return terms as they are selected."""
+        return ", ".join(terms)
+
+    def statement(self, selection: Selection, after: str | None, limit: int, index: str | None) -> str:
+        """Return the statement of a page, and of one more row to know whether it is the last.
+
+        Args:
+            selection: which records are meant. It looks at a limited number of rows for a status or an age.
+            after: where the page begins.
+            limit: the most records.
+            index: the index to look at.
+        """
+        if isinstance(selection, DueWithin):
+            return self._due(selection.seconds, after, limit)
+        prefix, clause = "", None
+        if isinstance(selection, ChainOf):
+            within = f" AND {self.of_chain(beginning(selection.root))}"
+        else:
+            prefix = selection.prefix
+            clause = None if selection.criteria == ANY else selection.criteria.clause
+            within = "" if index is None else f" AND {self.within[index]}"
+        table = f"{self._table} t{'' if index is None else self.hint(index)}"
+        order = "ORDER BY t.key"
+        rows = f"FROM {table} WHERE {self._keys(prefix, after)}{within}"
+        tally, meant = "SELECT 0 AS looked, NULL AS last", ""
+        if clause is not None:
+            looked = f"(SELECT t.key AS name {rows} {order} LIMIT {LOOKED_AT}) k"
+            tally = f"SELECT count(*) AS looked, max(k.name) AS last FROM {looked}"
+            meant = f" AND t.key <= (SELECT max(k.name) FROM {looked}) AND {printed(clause, self._dialect)}"
+        return self._whole(tally, f"SELECT t.* {rows}{meant} {order} LIMIT {limit + 1}", order)
+
+    def _keys(self, prefix: str, after: str | None) -> str:
+        """Return the condition of the keys to look at. One lower bound: of two, a range could begin at the looser one."""
+        is_later = after is not None and after >= prefix
+        first = f"t.key {'>' if is_later else '>='} {self.text(after if after and is_later else prefix)}"
+        end = end_of(prefix)
+        return first if end is None else f"{first} AND t.key < {self.text(end)}"
+
+    def _due(self, ahead: float, after: str | None, limit: int) -> str:
+        (due_at, key), order = point_of(after), "ORDER BY t.due_at, t.key"
+        since, until = self.time(due_at), self._dialect.ago.format(f"{-ahead:.6f}")
+        table = f"{self._table} t{self.hint(self.due)}"
+        wait = (
+            f"SELECT min(t.due_at) AS looked, NULL AS last FROM {table} WHERE t.due_at > {until} "
+            f"AND t.due_at < {self._dialect.ago.format(f'{-SOME_DAY:.6f}')}"
+        )
+        page = (
+            f"SELECT t.* FROM {table} WHERE t.due_at <= {until} AND t.due_at >= {since} "
+            f"AND (t.due_at > {since} OR t.key > {self.text(key)}) {order} LIMIT {limit + 1}"
+        )
+        return self._whole(wait, page, order)
+
+    def _whole(self, looks: str, page: str, order: str) -> str:
+        selected = self.select(self._dialect.now, "x.looked", "x.last", OF_T)
+        return f"SELECT {selected} FROM ({looks}) x LEFT JOIN ({page}) t ON true {order}"
 
 
-def next_page(found: Sequence[str], limit: int, looked: int, last: str) -> str | None:
-    """Return the key after which the next page begins; None after the last one.
+def plain(rows: Sequence[Sequence[Any]]) -> tuple[list[Record], Sequence[Damaged]]:
+    """Return the records that rows are."""
+    return [tuple.__new__(Record, row) for row in rows], ()
+
+
+def page_of(selection: Selection, limit: int, rows: Sequence[Sequence[Any]], sort_out: Any = plain) -> Page:
+    """Return the page that a statement's rows make. Their times are in seconds.
 
     Args:
-        found: the keys found, in order; one more than ``limit`` if there are more.
+        selection: which records are meant.
         limit: the most records of a page.
-        looked: how many rows were looked at.
-        last: the last key of those.
+        rows: those of the statement.
+        sort_out: returns the records among rows, and those that are damaged.
     """
-    if len(found) > limit:
-        return found[limit - 1]
-    return last if looked == LOOKED_AT else None
+    now, looked, last = rows[0][:3]
+    found = [row[3:] for row in rows if row[3] is not None]
+    page = found[:limit]
+    records, damaged = sort_out(page)
+    if isinstance(selection, DueWithin):
+        following = token_of(page[-1][_DUE_AT], str(page[-1][0])) if len(found) > limit else None
+        return Page(records, following, now, damaged, None if looked is None else looked - now)
+    following = page[-1][0] if len(found) > limit else last if looked == LOOKED_AT else None
+    return Page(records, following, now, damaged)
 
 
 def end_of(prefix: str) -> str | None:

@@ -55,8 +55,6 @@ PURGE = (
     f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? AND {KNOWN} "
     "ORDER BY expires_at LIMIT ?)"
 )
-# After ?1, from ?2, before ?3. One lower bound: of two, SQLite may search the index by the looser one.
-KEYS = "key >= max(?1, ?2) AND key <> ?1 AND key < ?3"
 
 
 class SqlRequest(NamedTuple):

@@ -64,7 +64,7 @@ class SqliteStore(SqliteExchange, Polled):
         return replies
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys; of a chain, as they arrived."""
+        """Read records in the order of their keys, or the longest due first."""
         from onceward.stores.sqlite.finding import select  # people and relays read; a cold start does not pay for it
 
         page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
