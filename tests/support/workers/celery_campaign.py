@@ -21,6 +21,8 @@ if app.conf.broker_url.startswith(
     "redis:"
 ):  # what a killed worker held comes again so soon, also if it died as it brought others back
     app.conf.broker_transport_options = {"visibility_timeout": 6, "unacked_mutex_expire": 6}
+else:  # as `onceward doctor` asks: a restart of RabbitMQ loses retries that it has not confirmed
+    app.conf.broker_transport_options = {"confirm_publish": True}
 
 
 @app.task(name="campaign.handle", autoretry_for=(Exception,), max_retries=None, default_retry_delay=1)
