@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -14,13 +14,10 @@ from onceward.http.options import with_wait
 from onceward.http.route import TOKEN, KeyedRequest
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
-from onceward.once import check_once
+from onceward.once import Once, check_once
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
 from onceward.results.outcomes import GivenBack
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 
 class Unrecorded(OncewardError):
@@ -104,7 +101,7 @@ class Guarded:
 
     def __init__(
         self,
-        once: "Once",
+        once: Once,
         rules: Rules | None,
         name: str | None,
         wait: float | None,

@@ -22,6 +22,7 @@ from onceward.service.problems import (
     RequestRefused,
 )
 from onceward.service.tokens import Tokens
+from onceward.web.asgi_messages import body_of
 
 _LOCAL: Final = "local"  # the client of a service without tokens
 
@@ -104,26 +105,22 @@ class Door:
         """Return the body of a request. Raises RequestRefused."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestRefused(NOT_JSON, "Send JSON, with Content-Type: application/json. Nothing was done")
-        most, body = self._limits.body, bytearray()
+        most = self._limits.body
         try:
             async with asyncio.timeout(self._limits.arrival):
-                more = True
-                while more:
-                    message = await request.receive()
-                    if message["type"] == "http.disconnect":
-                        raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > most:
-                        raise RequestRefused(
-                            TOO_LARGE,
-                            f"A request has at most {most} bytes. Nothing was done. To complete a key whose result is larger, send no_result",
-                        )
+                body = await body_of(request.receive, most)
         except TimeoutError:
             raise RequestRefused(
                 SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
             ) from None
-        return bytes(body)
+        if body is None:
+            raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
+        if len(body) > most:
+            raise RequestRefused(
+                TOO_LARGE,
+                f"A request has at most {most} bytes. Nothing was done. To complete a key whose result is larger, send no_result",
+            )
+        return body
 
 
 def _is_local(host: str) -> bool:

@@ -12,6 +12,7 @@ from onceward.http.held import HeldRequest, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
+from onceward.once import Once
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -28,7 +29,6 @@ from onceward.web.asgi_messages import (
 )
 
 if TYPE_CHECKING:
-    from onceward.once import Once
     from onceward.outbox.relay import Relay
 
 
@@ -58,7 +58,7 @@ class AsgiIdempotency:
     def __init__(
         self,
         app: Application,
-        once: "Once",
+        once: Once,
         rules: Rules | None = None,
         *,
         name: str | None = None,

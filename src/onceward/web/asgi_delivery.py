@@ -117,8 +117,6 @@ class AsgiDelivery(ABC):
     _open = False  # whether the application may know that the client has left
     _gone = False  # whether the client has left
     _knows = False  # whether the application was told, before its answer was complete
-    _told = False  # whether the application can be told about the client
-    _telling: asyncio.Event | None = None  # for a receive() that waits for that
     _sender: asyncio.Task[object] | None = None  # the task that is sending to the server
 
     def __init__(self, body: bytes, receive: Receive, send: Send, most: int) -> None:
@@ -127,6 +125,7 @@ class AsgiDelivery(ABC):
         self._send = send
         self._most = most
         self._held: list[Message] = []
+        self._telling = asyncio.Event()  # set when the application can be told about the client
 
     @abstractmethod
     async def settle(self) -> Answer | None:
@@ -148,10 +147,7 @@ class AsgiDelivery(ABC):
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        if not self._told:
-            if self._telling is None:
-                self._telling = asyncio.Event()
-            await self._telling.wait()
+        await self._telling.wait()
         if self.complete or self._gone or self.left:
             self._knows = True
             return {"type": DISCONNECT}
@@ -214,7 +210,7 @@ class AsgiDelivery(ABC):
                 self._sent = True
                 await self._forward(*held)
                 if self.behind is not None:
-                    self._tell()
+                    self._telling.set()
                     await self.behind()  # inside the request, so that a stopping server waits for it
             elif self._sent:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
@@ -224,16 +220,11 @@ class AsgiDelivery(ABC):
             self.interrupted = True
             raise
         finally:
-            self._tell()
+            self._telling.set()
 
     def _end_with_client(self) -> None:
         self._open = True
-        self._tell()
-
-    def _tell(self) -> None:
-        self._told = True
-        if self._telling is not None:
-            self._telling.set()
+        self._telling.set()
 
     async def _forward(self, *messages: Message) -> None:
         if self.left:

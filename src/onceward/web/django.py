@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
+from typing import Final, TypeVar, Unpack, cast
 
 try:
     import django  # noqa: F401 - this only checks that it is there
@@ -22,13 +22,11 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
+from onceward.once import Once
 from onceward.web.django_exchange import answer, ask, ask_async, ended, ended_async, response_of
 from onceward.web.django_project import project_once
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 __all__ = ["IdempotencyMiddleware", "answer", "idempotent"]
 
@@ -80,7 +78,7 @@ class IdempotencyMiddleware:
 
 
 def idempotent(
-    once: "Once",
+    once: Once,
     rules: Rules | None = None,
     *,
     name: str | None = None,

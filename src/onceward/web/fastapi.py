@@ -19,7 +19,7 @@ application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 try:
     from fastapi import FastAPI, routing
@@ -34,15 +34,12 @@ from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.rules import Rules
-from onceward.once import check_once
+from onceward.once import Once, check_once
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_messages import lines_of
 from onceward.web.fastapi_endpoints import dependency
 from onceward.web.fastapi_route import Idempotent, IdempotentRoute
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 __all__ = [
     "IdempotentRoute",
@@ -57,7 +54,7 @@ __all__ = [
 
 
 def idempotent(
-    once: "Once",
+    once: Once,
     rules: Rules | None = None,
     *,
     name: str | None = None,
@@ -88,7 +85,7 @@ def idempotent(
 
 
 def idempotent_route(
-    once: "Once",
+    once: Once,
     rules: Rules | None = None,
     *,
     name: str | None = None,

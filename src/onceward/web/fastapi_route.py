@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
@@ -15,6 +15,7 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
 from onceward.http.rules import Rules, endpoint_rules
+from onceward.once import Once
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency, read
 from onceward.web.asgi_delivery import BEGAN
@@ -31,9 +32,6 @@ from onceward.web.asgi_messages import (
 )
 from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependencies, mark_begin, warn_of_late_ends
 
-if TYPE_CHECKING:
-    from onceward.once import Once
-
 # The claim that our route made. Any other claim of a request is the middleware's.
 _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
 
@@ -41,9 +39,7 @@ _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=
 class Idempotent:
     """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
 
-    def __init__(
-        self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
-    ) -> None:
+    def __init__(self, once: Once, rules: Rules | None, name: str | None, wait: float | None, options: Options) -> None:
         self._rules = endpoint_rules(rules)
         self.guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
             app, once, own, name=name, wait=wait, **options

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 from io import BytesIO
-from typing import TYPE_CHECKING, ParamSpec, Unpack, cast
+from typing import ParamSpec, Unpack, cast
 
 try:
     import flask
@@ -17,18 +17,16 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
+from onceward.once import Once
 from onceward.web.environ import ask
 from onceward.web.sending import Sending
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 P = ParamSpec("P")
 View = Callable[P, flask.typing.ResponseReturnValue]
 
 
 def idempotent(
-    once: "Once",
+    once: Once,
     rules: Rules | None = None,
     *,
     name: str | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
+from typing import Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, AnswerGate, sized
@@ -12,11 +12,9 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules
+from onceward.once import Once
 from onceward.web.environ import ask
 from onceward.web.sending import Sending
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 Environ: TypeAlias = dict[str, object]
 Headers: TypeAlias = list[tuple[str, str]]
@@ -58,7 +56,7 @@ class WsgiIdempotency:
     def __init__(
         self,
         app: Application,
-        once: "Once",
+        once: Once,
         rules: Rules | None = None,
         *,
         name: str | None = None,

@@ -12,6 +12,7 @@ HEAD_LIMIT: Final = 65536  # bytes of a status line and headers, or of one line 
 HEX: Final = b"0123456789abcdefABCDEF"
 INTERIM: Final = 8  # interim (1xx) answers that one request may get
 CHUNKED: Final = -1
+_CHUNKS: Final = "the answer's chunks cannot be read"
 # A status line and headers, in lower case. No name contains a space, and no line is folded (RFC 9112, 5).
 _HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\t :]++:[^\0\r\n]*+)*+").fullmatch
 
@@ -50,19 +51,13 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
         ConnectionResetError: the connection ended before the answer did.
         Unreadable: it is not HTTP/1, its length is stated twice or unclear, or it is too large.
     """
-    data = _some((yield))
+    data = b""
     for _ in range(INTERIM + 1):
-        while (end := data.find(b"\r\n\r\n")) < 0:
-            if len(data) > HEAD_LIMIT:
-                raise Unreadable("the answer has no end of its headers")
-            data += _some((yield))
-        head = data[:end].lower()
-        data = data[end + 4 :]
+        head, data = yield from _until(b"\r\n\r\n", data, "the answer has no end of its headers")
+        head = head.lower()
         status = status_of(head)
-        if status >= 200:
+        if status >= 200:  # else it is interim (RFC 9110, 15.2): the final answer follows
             break
-        if not data:  # interim (RFC 9110, 15.2): the final answer follows
-            data = _some((yield))
     else:
         raise Unreadable("there are only interim answers")
     persistent = head.startswith(b"http/1.1") and b"close" not in (header(head, b"connection") or b"")
@@ -75,8 +70,7 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
     if size is None:
         return Raw(status, head, (yield from _until_closed(data, limit)), False)
     _check(size, limit)
-    if len(data) < size:
-        data = yield from _filled(data, size)
+    data = yield from _filled(data, size)
     return Raw(status, head, data[:size], persistent and len(data) == size)
 
 
@@ -131,34 +125,34 @@ def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, byt
     parts: list[bytes] = []
     have = trailer = 0
     while True:
-        line, data = yield from _line(data)
+        line, data = yield from _until(b"\r\n", data, _CHUNKS)
         digits = line.partition(b";")[0].strip()
         if not digits or digits.strip(HEX) or len(digits) > 16:
-            raise Unreadable("the answer's chunks cannot be read")
+            raise Unreadable(_CHUNKS)
         if (size := int(digits, 16)) == 0:
             break
         have += size
         _check(have, limit)
-        if len(data) < size + 2:
-            data = yield from _filled(data, size + 2)
+        data = yield from _filled(data, size + 2)
         if data[size : size + 2] != b"\r\n":
             raise Unreadable("the size of a chunk of the answer is wrong")
         parts.append(data[:size])
         data = data[size + 2 :]
     while line:  # an empty line ends the trailer
-        line, data = yield from _line(data)
+        line, data = yield from _until(b"\r\n", data, _CHUNKS)
         trailer += len(line)
         if trailer > HEAD_LIMIT:
             raise Unreadable("the answer's trailer has no end")
     return b"".join(parts), data
 
 
-def _line(data: bytes) -> Generator[None, bytes, tuple[bytes, bytes]]:
-    while (end := data.find(b"\r\n")) < 0:
+def _until(end: bytes, data: bytes, why: str) -> Generator[None, bytes, tuple[bytes, bytes]]:
+    """Return what comes before ``end``, and what has come after it. ``why`` is the error if it is too far away."""
+    while (at := data.find(end)) < 0:
         if len(data) > HEAD_LIMIT:
-            raise Unreadable("the answer's chunks cannot be read")
+            raise Unreadable(why)
         data += _some((yield))
-    return data[:end], data[end + 2 :]
+    return data[:at], data[at + len(end) :]
 
 
 def _some(data: bytes) -> bytes:

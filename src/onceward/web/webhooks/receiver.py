@@ -7,6 +7,7 @@ import math
 import shlex
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack, cast
@@ -208,26 +209,21 @@ class WebhookReceiver:
         if not self._threads.acquire(timeout=_PATIENCE):
             _log.warning("%s: %d events run, so the event %s must come again", self.__name__, _MOST, event.id)
             return _BUSY
-        answered = threading.Event()
-        claims: list[Claim] = []
-        refusals: list[BaseException] = []
-
-        def begin(claim: Claim) -> None:
-            claims.append(claim)
-            answered.set()
+        begun: Future[Claim | None] = Future()
 
         def handle() -> None:
             try:
-                _BEGUN.set(begin)
+                _BEGUN.set(begun.set_result)
                 self._call(event)
+                if not begun.done():  # it was handled before
+                    begun.set_result(None)
             except BaseException as error:
-                if claims:
-                    _tell(event, claims[0], error)
+                if begun.done():
+                    _tell(event, cast("Claim", begun.result()), error)
                 else:
-                    refusals.append(error)
+                    begun.set_exception(error)
             finally:
                 self._threads.release()
-                answered.set()
 
         # A daemon: a process that ends does not wait for it, and the key lapses.
         thread = threading.Thread(target=copy_context().run, args=(handle,), name="onceward-webhook", daemon=True)
@@ -236,9 +232,7 @@ class WebhookReceiver:
         except RuntimeError:  # the system has no more threads
             self._threads.release()
             return _BUSY
-        answered.wait()
-        if refusals:
-            raise refusals[0]
+        begun.result()
         return _ACCEPTED
 
     async def _accepted_async(self, event: WebhookEvent) -> Answer:
