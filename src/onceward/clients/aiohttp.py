@@ -30,24 +30,19 @@ class AiohttpIdempotency:
             LeaseLost: the handler has lost its claim.
             ValueError: the handler has sent such a request before, so the two need keys of their own.
         """
-        rules = self._rules
         url = str(request.url.with_query(None).with_fragment(None))
         # A payload of bytes can be written again; a stream gives its parts once.
         whole = not request.body or isinstance(request.body, bytes | BytesPayload)
-        sending = rules.sending(request.method, url, request.headers.get(rules.header), whole=whole)
-        if sending.header is not None:
-            name, value = sending.header
-            request.headers[name] = value
+        sending = self._rules.sending(request.method, url, request.headers, whole=whole)
         while True:
             try:
                 response = await handler(request)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError):
-                pause = sending.pause(None)
+                pause = sending.pause()
                 if pause is None:
                     raise
             else:
-                headers = response.headers
-                pause = sending.pause(response.status, headers.get("Retry-After"), headers.get("Date"))
+                pause = sending.pause(response.status, response.headers)
                 if pause is None:
                     return response
                 response.release()

@@ -32,11 +32,11 @@ class HttpxTransport(httpx.BaseTransport):
             try:
                 response = self._transport.handle_request(request)
             except httpx.TransportError:
-                pause = sending.pause(None)
+                pause = sending.pause()
                 if pause is None:
                     raise
             else:
-                pause = _pause(sending, response)
+                pause = sending.pause(response.status_code, response.headers)
                 if pause is None:
                     return response
                 response.close()
@@ -61,11 +61,11 @@ class AsyncHttpxTransport(httpx.AsyncBaseTransport):
             try:
                 response = await self._transport.handle_async_request(request)
             except httpx.TransportError:
-                pause = sending.pause(None)
+                pause = sending.pause()
                 if pause is None:
                     raise
             else:
-                pause = _pause(sending, response)
+                pause = sending.pause(response.status_code, response.headers)
                 if pause is None:
                     return response
                 await response.aclose()
@@ -80,13 +80,4 @@ def _sending(rules: SendAgain, request: httpx.Request) -> ClientCall:
     # A body that is not in memory is a generator, which gives its parts once.
     whole = isinstance(request.stream, httpx.ByteStream)
     url = str(request.url.copy_with(query=None, fragment=None))
-    sending = rules.sending(request.method, url, request.headers.get(rules.header), whole=whole)
-    if sending.header is not None:
-        name, value = sending.header
-        request.headers[name] = value
-    return sending
-
-
-def _pause(sending: ClientCall, response: httpx.Response) -> float | None:
-    headers = response.headers
-    return sending.pause(response.status_code, headers.get("retry-after"), headers.get("date"))
+    return rules.sending(request.method, url, request.headers, whole=whole)

@@ -28,25 +28,18 @@ class RequestsAdapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         """Send a request until it is answered."""
-        rules = self._rules
         url = (request.url or "").partition("?")[0].partition("#")[0]
-        given = request.headers.get(rules.header)
-        given = given.decode("latin-1") if isinstance(given, bytes) else given
         whole = request.body is None or isinstance(request.body, bytes | str)
-        sending = rules.sending(request.method or "", url, given, whole=whole)
-        if sending.header is not None:
-            name, value = sending.header
-            request.headers[name] = value
+        sending = self._rules.sending(request.method or "", url, request.headers, whole=whole)
         while True:
             try:
                 response = super().send(request, *args, **options)
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
-                pause = sending.pause(None)
+                pause = sending.pause()
                 if pause is None:
                     raise
             else:
-                headers = response.headers
-                pause = sending.pause(response.status_code, headers.get("retry-after"), headers.get("date"))
+                pause = sending.pause(response.status_code, response.headers)
                 if pause is None:
                     return response
                 response.close()

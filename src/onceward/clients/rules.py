@@ -2,7 +2,8 @@
 
 import re
 import uuid
-from typing import Final
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
 
 from onceward.claim.held import innermost
 from onceward.core.clock import boottime
@@ -51,48 +52,42 @@ class SendAgain:
             raise ValueError(f"header={header!r}: give the name of a header, as in {HEADER!r}")
         self.times, self.within, self.methods, self.header = times, within, frozenset(methods), header
 
-    def sending(self, method: str, url: str, given: str | None, *, whole: bool) -> "ClientCall":
-        """Return what is known of a request before it is sent.
+    def sending(self, method: str, url: str, headers: MutableMapping[str, Any], *, whole: bool) -> "ClientCall":
+        """Return what is known of a request before it is sent. Add its key to its headers, unless the caller has set one.
 
         Args:
             method: its method.
             url: its URL, without query and fragment.
-            given: its key, if the caller has set the header.
+            headers: its headers.
             whole: whether its body can be sent again.
 
         Raises:
             LeaseLost: the handler that sends it has lost its claim.
             ValueError: the handler has sent such a request before, so the two need keys of their own.
         """
-        key = None
-        if given is None and method.upper() in self.methods:
+        method = method.upper()
+        if headers.get(self.header) is None and method in self.methods:
             claim = innermost()
-            key = str(uuid.uuid4()) if claim is None else claim.request_key(method.upper(), url)
-        keyed = given is not None or key is not None
-        return ClientCall(self, key, again=whole and (keyed or method.upper() in _IDEMPOTENT))
+            key = str(uuid.uuid4()) if claim is None else claim.request_key(method, url)
+            headers[self.header] = f'"{key}"' if self.header.lower() == HEADER.lower() else key
+        keyed = headers.get(self.header) is not None
+        return ClientCall(self, again=whole and (keyed or method in _IDEMPOTENT))
 
 
 class ClientCall:
-    """One request of a caller, and its tries.
+    """One request of a caller, and its tries."""
 
-    Attributes:
-        header: what to add to the request: the name and the value of its key; None if there is nothing to add.
-    """
-
-    def __init__(self, rules: SendAgain, key: str | None, *, again: bool) -> None:
+    def __init__(self, rules: SendAgain, *, again: bool) -> None:
         self._rules, self._again = rules, again
         self._tries, self._end = 0, boottime() + rules.within
         self._claim = innermost()
-        quoted = rules.header.lower() == HEADER.lower()
-        self.header = None if key is None else (rules.header, f'"{key}"' if quoted else key)
 
-    def pause(self, status: int | None, retry_after: str | None = None, date: str | None = None) -> float | None:
+    def pause(self, status: int | None = None, headers: Mapping[str, str] | None = None) -> float | None:
         """Return the seconds until the request is sent again; None if its answer, or its error, is for the caller.
 
         Args:
             status: of the answer; None if there was none.
-            retry_after: its header ``Retry-After``.
-            date: its header ``Date``.
+            headers: of the answer.
 
         Raises:
             LeaseLost: the handler has lost its claim meanwhile, so another may be sending the request.
@@ -101,14 +96,11 @@ class ClientCall:
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None
         seconds = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds
-        asked = asked_pause(_bytes(retry_after), _bytes(date))
+        told = ((headers or {}).get(name, "").encode(errors="replace") for name in ("Retry-After", "Date"))
+        asked = asked_pause(*told)
         seconds = seconds if asked is None else max(seconds, asked)
         if boottime() + seconds > self._end:
             return None
         if self._claim is not None and self._claim.lost:
             raise LeaseLost(self._claim.record.key, "send a request again")
         return seconds
-
-
-def _bytes(header: str | None) -> bytes:
-    return (header or "").encode(errors="replace")

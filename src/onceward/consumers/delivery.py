@@ -1,6 +1,7 @@
 """One record of an event, or one message of a queue, as handlers and keys see it."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceward.core.policy import Options
@@ -74,6 +75,10 @@ class MalformedRecord(OncewardError):
 _UNREAD: Final = object()
 
 
+def _no_header(_: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Delivery:
     """One record of an event.
 
@@ -92,37 +97,18 @@ class Delivery:
         place: where it is in its source, for people; by default its ``id``.
     """
 
-    # Any: sources promise no type, and users index into it.
-    raw: Any
-
-    __slots__ = (
-        "_data",
-        "body",
-        "destination",
-        "fault",
-        "group",
-        "header",
-        "id",
-        "key",
-        "not_json",
-        "place",
-        "raw",
-        "source",
-    )
-
-    def __init__(self, source: str, raw: object) -> None:
-        self.source = source
-        self.raw = raw
-        self.id: Hashable | None = None
-        self.key: object = None
-        self.group: str | None = None
-        self.body: str | bytes | None = None
-        self.header: Callable[[str], str | None] = _no_header
-        self.destination: str | None = None
-        self.fault: MalformedRecord | None = None
-        self.not_json: NotJson | None = None
-        self.place: str | None = None
-        self._data: object = _UNREAD
+    source: str
+    raw: Any  # sources promise no type, and users index into it
+    id: Hashable | None = None
+    key: object = None
+    group: str | None = None
+    body: str | bytes | None = None
+    header: Callable[[str], str | None] = _no_header
+    destination: str | None = None
+    fault: MalformedRecord | None = None
+    not_json: NotJson | None = None
+    place: str | None = None
+    _data: object = _UNREAD
 
     def __repr__(self) -> str:
         return f"Delivery({self.source!r}, id={self.id!r})"
@@ -175,9 +161,6 @@ class Delivery:
             return body.decode()
         except UnicodeDecodeError:
             return body
-
-
-def _no_header(_: str) -> None: ...
 
 
 def fields_of(delivery: Delivery) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, Generic, TypeVar, cast
 
 from onceward.batch.batch import Batch
@@ -12,7 +12,7 @@ from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
-from onceward.consumers.keeping import Keeper, KeepOutcome, Place
+from onceward.consumers.keeping import Keeper, KeepOutcome
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
@@ -148,39 +148,32 @@ class Serving(Generic[M]):
         receives = self._broker.receives(message)
         if self._keeper is not None:
             place = self._keeper.place(outcome, delivery, receives)
-            return None if place is None else self._keep(self._keeper, message, delivery, place)
-        if self._broker.dead_letters == "publish" and is_unhandled(outcome):
-            return self._publish(message, delivery, dead_headers(outcome, self._broker.name, receives))
+            if place is not None:
+                return self._moved(
+                    message, delivery, self._keeper.keep(message, delivery, place), "is not kept in the ledger yet"
+                )
+        elif self._broker.dead_letters == "publish" and is_unhandled(outcome):
+            letter = self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
+            return self._moved(message, delivery, letter, "could not be moved to the dead letters")
         return None
 
-    async def _publish(self, message: M, delivery: Delivery, headers: Mapping[str, str]) -> None:
-        """Send a message to the dead letters, and only then acknowledge it."""
-        stored = False
+    async def _moved(
+        self, message: M, delivery: Delivery, move: Coroutine[object, object, KeepOutcome | None], trouble: str
+    ) -> None:
+        """Move a message out of its queue, and only then acknowledge it."""
+        away, is_there = self._backoff.seconds(self._broker.receives(message)), False
         try:
-            await self._broker.dead_letter(message, headers)
-            stored = True
-        except Exception as error:  # it is logged, and nothing is lost
-            _log.warning("message %s could not be moved to the dead letters, and comes again: %s", delivery.id, error)
-        finally:  # also when it was cancelled
-            self._polls.done()
-            if stored:
-                self._broker.acknowledge(message)
-            else:
-                self._broker.give_back(message, self._backoff.seconds(self._broker.receives(message)))
-
-    async def _keep(self, keeper: Keeper[M], message: M, delivery: Delivery, place: Place) -> None:
-        """Keep a message in the ledger, and only then acknowledge it."""
-        away, end = self._backoff.seconds(self._broker.receives(message)), None
-        try:
-            end = await keeper.keep(message, delivery, place)
+            end = await move
+            is_there = end in {None, KeepOutcome.KEPT}
             if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM, KeepOutcome.NOT_SEALED}:
                 away = self._backoff.longest
         except Exception as error:  # it is logged, and nothing is lost
-            self._polls.ledger.met()
-            _log.warning("message %s is not kept in the ledger yet, and comes again: %s", delivery.id, error)
+            if self._keeper is not None:
+                self._polls.ledger.met()
+            _log.warning("message %s %s, and comes again: %s", delivery.id, trouble, error)
         finally:  # also when it was cancelled
             self._polls.done()
-            if end is KeepOutcome.KEPT:
+            if is_there:
                 self._broker.acknowledge(message)
             else:
                 self._broker.give_back(message, away)

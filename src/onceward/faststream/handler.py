@@ -285,33 +285,21 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def _under_call(self) -> Callable[..., object]:
         """Return the function as FastStream calls it, with the parameters that FastStream fills in."""
-        guard, function = self._guard, revealing(self._function, IgnoredException)
+        function = revealing(self._function, IgnoredException)
+        guarded = self._guard.call_async if self._is_async else self._guard.call
 
-        if self._is_async:
+        @wraps(function)
+        def call(*args: object, **kwargs: object) -> Any:
+            run = _CALL.get()
+            run.key, mark = self._read(args, kwargs)
+            told = provenance_in(run.delivery.header)
+            return guarded(run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told)
 
-            @wraps(function)
-            async def call_async(*args: object, **kwargs: object) -> object:
-                run, found, mark, told = self._begin(args, kwargs)
-                return await guard.call_async(
-                    found, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told
-                )
+        @wraps(function)
+        async def call_async(*args: object, **kwargs: object) -> Any:
+            return await call(*args, **kwargs)
 
-            made: Callable[..., object] = call_async
-        else:
-
-            @wraps(function)
-            def call(*args: object, **kwargs: object) -> object:
-                run, found, mark, told = self._begin(args, kwargs)
-                return guard.call(
-                    found, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told
-                )
-
-            made = call
+        made = call_async if self._is_async else call
         # Without the result's annotation, to which FastStream would convert the outcome.
         vars(made)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
         return made
-
-    def _begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[HandlerCall, str, str | None, Any]:
-        run = _CALL.get()
-        run.key, mark = self._read(args, kwargs)
-        return run, run.key, mark, provenance_in(run.delivery.header)

@@ -3,6 +3,7 @@
 import os
 import ssl
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,23 +26,8 @@ _VARIABLES: Final = {
     "KAFKA_SASL_USERNAME": "sasl_plain_username",
     "KAFKA_SASL_PASSWORD": "sasl_plain_password",
 }
-_CONNECTION: Final = frozenset(
-    {
-        "client_id",
-        "connections_max_idle_ms",
-        "metadata_max_age_ms",
-        "request_timeout_ms",
-        "retry_backoff_ms",
-        "sasl_kerberos_domain_name",
-        "sasl_kerberos_service_name",
-        "sasl_mechanism",
-        "sasl_oauth_token_provider",
-        "sasl_plain_password",
-        "sasl_plain_username",
-        "security_protocol",
-        "ssl_context",
-    }
-)
+# Settings that every client of a cluster takes.
+_CONNECTION: Final = signature(AIOKafkaAdminClient).parameters.keys() - {"api_version", "bootstrap_servers", "loop"}
 _OWN: Final = {
     "bootstrap_servers": "give servers=",
     "group_id": "give group=",

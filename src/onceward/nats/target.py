@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-try:
-    import nats
-    from nats.errors import MaxPayloadError
-    from nats.js.errors import APIError, NoStreamResponseError
-except ImportError as error:
-    raise ImportError("NATS needs its client: pip install 'onceward[nats]'") from error
+import nats
+from nats.errors import MaxPayloadError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_letters import ID_HEADER, fitting

@@ -5,8 +5,9 @@ Procrastinate's: its retries, locks, periodic tasks and failed jobs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Signature
@@ -101,22 +102,24 @@ def _is_abort(error: Exception) -> bool:
     return isinstance(error, JobAborted)
 
 
-def _told(call_next: Callable[[], object], context: JobContext, worker: "Worker") -> object:
+@contextmanager
+def _called(context: JobContext, worker: "Worker") -> Iterator[None]:
     token = _JOB.set(context)
     _DELETES.set(worker.delete_jobs is DeleteJobCondition.ALWAYS)
     try:
-        return call_next()
+        yield
     finally:
         _JOB.reset(token)
+
+
+def _told(call_next: Callable[[], object], context: JobContext, worker: "Worker") -> object:
+    with _called(context, worker):
+        return call_next()
 
 
 async def _told_async(call_next: Callable[[], Awaitable[object]], context: JobContext, worker: "Worker") -> object:
-    token = _JOB.set(context)
-    _DELETES.set(worker.delete_jobs is DeleteJobCondition.ALWAYS)
-    try:
+    with _called(context, worker):
         return await call_next()
-    finally:
-        _JOB.reset(token)
 
 
 def _run(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..., object]:

@@ -6,13 +6,9 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-
-try:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ImportError as error:
-    raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from error
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.arguments import check_type
