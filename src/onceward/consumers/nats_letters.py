@@ -77,40 +77,49 @@ def _letter_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
         yield "it does not say what it has stored (no_ack)", "make it without no_ack"
 
 
-def letter_id(message: Msg, dead: str) -> str:
-    """Return what tells a dead letter from others: from another consumer's, and from one of a stream that was made again."""
-    told = message.metadata
-    micros = round(told.timestamp.timestamp() * 1e6)
-    return f"{dead}:{told.stream}/{told.sequence.stream}/{micros}/{told.consumer}"
-
-
-def letter_headers(own: Mapping[str, str] | None, told: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the headers of a dead letter: a message's ``own``, those that are ``told``, and its ``name`` as its id."""
-    kept = {
-        name: text
-        for name, text in (own or {}).items()
-        if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
-    }
-    return {**kept, **told, ID_HEADER: name}
-
-
 async def store_letter(
-    jetstream: JetStreamContext, send: Callable[[dict[str, str]], Awaitable[PubAck]], headers: dict[str, str]
+    jetstream: JetStreamContext,
+    send: Callable[[dict[str, str]], Awaitable[PubAck]],
+    message: Msg,
+    told: Mapping[str, str],
+    dead: str,
+    room: int,
 ) -> None:
-    """Let ``send`` publish a dead letter with its headers, and return when its stream has it.
+    """Let ``send`` publish the dead letter of a message, and return when its stream has it.
 
     JetStream drops a second message of one id, also if the first has been deleted since. So the first is looked for.
+
+    Args:
+        jetstream: of the stream.
+        send: publishes the message's payload with these headers.
+        message: whose own headers the letter keeps.
+        told: further headers.
+        dead: the subject of the dead letters.
+        room: bytes that the headers may take.
+
+    Raises:
+        ValueError: they do not fit.
     """
+    there = message.metadata
+    # It tells the letter from another consumer's, and from one of a stream that was made again.
+    micros = round(there.timestamp.timestamp() * 1e6)
+    name = f"{dead}:{there.stream}/{there.sequence.stream}/{micros}/{there.consumer}"
+    kept = {
+        header: text
+        for header, text in (message.headers or {}).items()
+        if not (header.lower().startswith(_SERVERS) or header.lower() in OURS)
+    }
+    headers = fitting({**kept, **told, ID_HEADER: name}, room)
     answer = await send(headers)
     if not answer.duplicate:
         return
     try:
         first = await jetstream.get_msg(answer.stream, answer.seq)
-        if (first.headers or {}).get(ID_HEADER) == headers[ID_HEADER]:
+        if (first.headers or {}).get(ID_HEADER) == name:
             return
     except NotFoundError:
         pass
-    await send({name: text for name, text in headers.items() if name != ID_HEADER})
+    await send({header: text for header, text in headers.items() if header != ID_HEADER})
 
 
 def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:

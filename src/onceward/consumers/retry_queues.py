@@ -15,7 +15,7 @@ from typing import Any, Final
 from aio_pika import DeliveryMode, Message
 from pamqp.header import ContentHeader
 
-from onceward.consumers.dead_letters import REASON, retry_name
+from onceward.consumers.dead_letters import REASON, RECEIVES, receives_in, retry_name
 
 _FACTOR: Final = 4
 _FRAME: Final = 8  # bytes of a frame besides its payload (AMQP 0-9-1, section 2.3.5)
@@ -95,6 +95,24 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _encodable(one) for name, one in value.items()}
     return [_encodable(one) for one in value] if isinstance(value, list) else value
+
+
+def header_of(headers: Mapping[str, Any], name: str) -> str | None:
+    """Return a header as text; capitals do not count."""
+    found = headers.get(name)
+    if found is None:
+        found = next((value for key, value in headers.items() if key.lower() == name.lower()), None)
+    if isinstance(found, bytes):
+        return found.decode(errors="backslashreplace")
+    return None if found is None or isinstance(found, dict | list) else str(found)
+
+
+def receives_of(message: Any) -> int:
+    """Return how often a message was received, including this time and the times before its retries."""
+    before = receives_in(header_of(message.headers, RECEIVES))
+    returned = message.headers.get("x-delivery-count")  # of quorum queues; classic ones only tell that it came before
+    again = returned if isinstance(returned, int) else int(bool(message.redelivered))
+    return before + again + 1
 
 
 class InTurn:

@@ -1,4 +1,4 @@
-"""When a record of a retry topic of Kafka is due: by the broker's clock, whatever the clocks of workers say.
+"""Records of Kafka and their copies, and when one of a retry topic is due: by the broker's clock, whatever the clocks of workers say.
 
 Kafka has no delay, so a record's header says how long it waits, counted from its timestamp. The retry topic is made with
 ``message.timestamp.type=LogAppendTime``: the broker stamps its records. The answer to each record that is sent there has the
@@ -8,16 +8,17 @@ broker's time, too.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from onceward.consumers.broker import BrokerError, tell_outlived
-from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
+from onceward.consumers.dead_letters import DELAY, FROM, GROUP, KEY_HEADER, RECEIVES, receives_in
+from onceward.consumers.delivery import Delivery
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 
@@ -118,6 +119,76 @@ def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
         _log.warning(
             "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1", topic, kept / 1000
         )
+
+
+class KafkaMessage(NamedTuple):
+    """A record, and where it was first.
+
+    Attributes:
+        record: aiokafka's.
+        ours: whether it was read from a topic that only onceward sends to, so that our headers count.
+        partition: where it waits in a worker.
+        more: how often it was received here, after the first time.
+    """
+
+    record: Any
+    ours: bool
+    partition: Any = None
+    more: int = 0
+
+    def header(self, name: str) -> str | None:
+        """Return a header's text; the last one, if there are several."""
+        for found, value in reversed(self.record.headers):
+            if found == name:
+                return value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
+        return None
+
+    def told(self, name: str) -> str | None:
+        """Return the text of one of our own headers; None if the record's sender wrote it."""
+        return self.header(name) if self.ours else None
+
+    @property
+    def receives(self) -> int:
+        """How often it was received, including this time and the times before its retries."""
+        return receives_in(self.told(RECEIVES)) + 1 + self.more
+
+    @property
+    def place(self) -> str:
+        """Where it is: topic, partition and offset."""
+        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
+
+    @property
+    def origin(self) -> str:
+        """The place and the timestamp of the first copy of the message. Offsets begin again when a topic is created again."""
+        told = self.told(FROM) or ""
+        return told if told.count("/") == 3 else f"{self.place}/{self.record.timestamp}"
+
+    def delivery(self, *, grouped: bool) -> Delivery:
+        """Return it as a handler sees it. By default the key is its header, or else where it was first."""
+        record = self.record
+        made = Delivery("kafka", record)
+        made.id, made.destination, made.header = self.place, record.topic, self.header
+        made.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
+        made.group = f"{record.topic}-{record.partition}" if grouped else None
+        made.body = record.value
+        return made
+
+
+async def send_copy(
+    producer: Any, topic: str, message: KafkaMessage, told: Mapping[str, str], without: Collection[str]
+) -> Any:
+    """Send a copy of a record to the retry topic or the dead letters; return aiokafka's answer when it is stored.
+
+    Its headers are those of the record, except the ones ``without``, and those that are ``told``. The partition has the number of
+    the record's first one, so that records keep their order.
+    """
+    record = message.record
+    kept = [(name, value) for name, value in record.headers if name not in without]
+    added = [(name, text.encode()) for name, text in told.items()]
+    key = b"" if record.key is None and record.value is None else record.key  # aiokafka needs one of them
+    number = message.origin.split("/")[-3]
+    partition = int(number if number.isdecimal() else 0) % len(await producer.partitions_for(topic))
+    return await producer.send_and_wait(topic, record.value, key, partition, headers=[*kept, *added])
 
 
 class BrokerClock:

@@ -16,13 +16,15 @@ from aiokafka.errors import KafkaError
 from faststream.exceptions import SetupError
 
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
+from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, retry_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import (
     OF_RETRIES,
     TIMESTAMPS,
     BrokerClock,
+    KafkaMessage,
     prepare_topics,
+    send_copy,
 )
 from onceward.faststream.settlement import Settlement, Settling
 
@@ -86,12 +88,13 @@ class KafkaSettlement(Settlement):
             raise SetupError(str(error)) from error
 
     async def ready(self, delivery: Delivery) -> bool:
-        _, record = delivery.raw
+        _, kept = delivery.raw
+        record = kept.record
         if TopicPartition(record.topic, record.partition) in self._held:
             return False
-        if _told(delivery, GROUP) not in {None, self.group}:
+        if kept.told(GROUP) not in {None, self.group}:
             return False
-        asked = _told(delivery, DELAY)
+        asked = kept.told(DELAY)
         if asked is not None and not self._clock.known and self._producer is not None:
             await self._clock.ask(self._producer, retry_name(self.source))
         if (left := self._clock.left(asked, record.timestamp)) > 0:
@@ -100,7 +103,8 @@ class KafkaSettlement(Settlement):
         return True
 
     async def receives(self, delivery: Delivery) -> int:
-        return receives_in(_told(delivery, RECEIVES)) + 1
+        _, kept = delivery.raw
+        return int(kept.receives)
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Nothing yet: :meth:`close` commits the offsets of all."""
@@ -109,7 +113,7 @@ class KafkaSettlement(Settlement):
         if self.order:
             self._hold(delivery, seconds)
             return
-        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives), FROM: _origin(delivery), GROUP: self.group}
+        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives)}
         try:
             await self._publish(retry_name(self.source), delivery, told, OF_RETRIES)
         except Exception as error:
@@ -120,8 +124,7 @@ class KafkaSettlement(Settlement):
         self._hold(delivery, seconds)  # else all records would move to the retry topic
 
     async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
-        told = {**headers, FROM: _origin(delivery), GROUP: self.group}
-        await self._publish(self.dead, delivery, told, OF_RETRIES | OURS)
+        await self._publish(self.dead, delivery, headers, OF_RETRIES | OURS)
 
     async def close(self, message: Any) -> None:
         """Commit how far all is done: a partition that waits is at the record that it waits for."""
@@ -134,7 +137,7 @@ class KafkaSettlement(Settlement):
 
     def _hold(self, delivery: Delivery, seconds: float) -> None:
         """Let the record's partition wait at it."""
-        message, record = delivery.raw
+        message, (record, *_) = delivery.raw
         place, consumer = TopicPartition(record.topic, record.partition), getattr(record, "consumer", message.consumer)
         if place in self._held or not hasattr(consumer, "pause"):  # FastStream's TestKafkaBroker has no partitions
             return
@@ -154,18 +157,15 @@ class KafkaSettlement(Settlement):
     async def _publish(
         self, topic: str, delivery: Delivery, headers: Mapping[str, str], without: frozenset[str]
     ) -> None:
-        """Send a copy of a record with all its headers, which FastStream would decode, to the partition of the same number."""
-        _, record = delivery.raw
-        producer = self._producer
+        """Send a copy of a record with all its headers, which FastStream would decode."""
+        _, kept = delivery.raw
+        told, producer = {**headers, FROM: kept.origin, GROUP: self.group}, self._producer
         if producer is None:  # FastStream's TestKafkaBroker
+            record = kept.record
             own = {name: text for name, text in _headers(record).items() if name not in without}
-            await self._broker.publish(record.value, topic=topic, key=record.key, headers={**own, **headers})
+            await self._broker.publish(record.value, topic=topic, key=record.key, headers={**own, **told})
             return
-        kept = [(name, value) for name, value in record.headers if name not in without]
-        added = [(name, text.encode()) for name, text in headers.items()]
-        key = b"" if record.key is None and record.value is None else record.key  # aiokafka needs one of them
-        number = int(_origin(delivery).split("/")[-3]) % len(await producer.partitions_for(topic))
-        sent = await producer.send_and_wait(topic, record.value, key, number, headers=[*kept, *added])
+        sent = await send_copy(producer, topic, kept, told, without)
         if topic == retry_name(self.source):
             self._clock.learn(sent.timestamp_type, sent.timestamp, topic)
 
@@ -176,11 +176,9 @@ class KafkaSettlement(Settlement):
         return None if state is None else state.producer
 
     def _delivery(self, message: Any, record: Any) -> Delivery:
-        delivery = Delivery("kafka", (message, record))
-        delivery.id = f"{record.topic}/{record.partition}/{record.offset}"
-        delivery.body, delivery.destination = record.value, record.topic
-        delivery.header = _headers(record).get
-        delivery.group = f"{record.topic}-{record.partition}"
+        kept = KafkaMessage(record, ours=record.topic.endswith(_RETRY))
+        delivery = kept.delivery(grouped=True)
+        delivery.raw = message, kept
         return delivery
 
 
@@ -200,15 +198,3 @@ def _readable(record: Any) -> Any:
     made = copy(record)  # with its consumer, which is no field
     made.headers = told
     return made
-
-
-def _told(delivery: Delivery, name: str) -> str | None:
-    """Return one of our own headers; None if it was copied from the retry topic to another by a handler that forwards headers."""
-    return delivery.header(name) if str(delivery.destination).endswith(_RETRY) else None
-
-
-def _origin(delivery: Delivery) -> str:
-    """Return where a record was first, and when."""
-    _, record = delivery.raw
-    told = _told(delivery, FROM) or ""
-    return told if told.count("/") == 3 and told.split("/")[1].isdecimal() else f"{delivery.id}/{record.timestamp}"

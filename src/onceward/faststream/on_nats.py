@@ -13,7 +13,7 @@ from nats.js.api import AckPolicy
 
 from onceward.consumers.broker import tell_outlived
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_letters import fitting, letter_headers, letter_id, prepare_letters, store_letter
+from onceward.consumers.nats_letters import prepare_letters, store_letter
 from onceward.faststream.settlement import NACK, Settlement
 
 _PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
@@ -92,9 +92,8 @@ class NatsSettlement(Settlement):
         if not self._connection:
             await self._send_letter(raw, {**(raw.headers or {}), **headers})
             return
-        told = letter_headers(raw.headers, headers, letter_id(raw, self.dead))
         room = self._connection.connection.max_payload - len(raw.data) - _FASTSTREAMS
-        await store_letter(self.subscriber.jetstream, partial(self._send_letter, raw), fitting(told, room))
+        await store_letter(self.subscriber.jetstream, partial(self._send_letter, raw), raw, headers, self.dead, room)
 
     async def _send_letter(self, raw: Any, headers: dict[str, str]) -> Any:
         command = NatsPublishCommand(

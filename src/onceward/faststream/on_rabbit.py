@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -11,15 +12,17 @@ from aiormq.abc import DeliveredMessage
 from faststream.exceptions import SetupError
 from faststream.rabbit import QueueType, RabbitQueue
 
-from onceward.consumers.dead_letters import OURS, RECEIVES, receives_in
+from onceward.consumers.dead_letters import OURS, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import (
     InTurn,
     copy_of,
     dead_arguments,
     fit,
+    header_of,
     length_for,
     lengths,
+    receives_of,
     retry_arguments,
     retry_queue,
     version_of,
@@ -89,13 +92,11 @@ class RabbitSettlement(Settlement):
         raw = message.raw_message
         delivery = Delivery("rabbitmq", raw)
         delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
-        delivery.header = {name: str(value) for name, value in raw.headers.items() if value is not None}.get
+        delivery.header = partial(header_of, raw.headers)
         return [delivery]
 
     async def receives(self, delivery: Delivery) -> int:
-        returned = delivery.raw.headers.get("x-delivery-count")  # of quorum queues
-        again = returned if isinstance(returned, int) else int(bool(delivery.raw.redelivered))
-        return receives_in(delivery.header(RECEIVES)) + again + 1
+        return receives_of(delivery.raw)
 
     async def acknowledge(self, delivery: Delivery) -> None:
         if not delivery.raw.processed:

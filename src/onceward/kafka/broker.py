@@ -10,14 +10,14 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.callers import Tasks
-from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
+from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_topics import OF_RETRIES, KafkaMessage, send_copy
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.kafka.partitions import KafkaMessage
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader, wait
-from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, said, send_copy
+from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, said
 from onceward.once import Once, check_once
 
 
@@ -131,7 +131,7 @@ class KafkaBroker(Broker[KafkaMessage]):
         if partition.revoked:
             partition.leave()
         elif self.ordered or not seconds:
-            partition.put_back(message._replace(receives=message.receives + bool(seconds)), boottime() + seconds)
+            partition.put_back(message._replace(more=message.more + bool(seconds)), boottime() + seconds)
         else:
             self._tasks.begin(self._retry(message, seconds))
         self._reading.changed.set()
@@ -143,7 +143,7 @@ class KafkaBroker(Broker[KafkaMessage]):
     async def dead_letter(self, message: KafkaMessage, headers: Mapping[str, str]) -> None:
         told = {**headers, FROM: message.origin, GROUP: self.group}
         try:
-            await self._send(self._topics.dead, message, message.headers_with(told, dead=True))
+            await send_copy(self._producer, self._topics.dead, message, told, OF_RETRIES | OURS)
         except KafkaError as error:
             raise BrokerError(f"topic {self._topics.dead}: {error}") from error
 
@@ -166,18 +166,15 @@ class KafkaBroker(Broker[KafkaMessage]):
         """Send a record to the retry topic, so that its partition goes on. Until that works, it waits here."""
         told = {DELAY: f"{seconds:.3f}", RECEIVES: str(message.receives), FROM: message.origin, GROUP: self.group}
         try:
-            sent = await self._send(self._topics.retry, message, message.headers_with(told, dead=False))
+            sent = await send_copy(self._producer, self._topics.retry, message, told, OF_RETRIES)
         except Exception as error:
             _log.warning("message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error)
-            again = message._replace(receives=message.receives + 1)
+            again = message._replace(more=message.more + 1)
             message.partition.put_back(again, boottime() + max(seconds, WAIT))
         else:
             self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
             message.partition.finish(message)
         self._reading.changed.set()
-
-    async def _send(self, topic: str, message: KafkaMessage, headers: Sequence[tuple[str, bytes]]) -> Any:
-        return await send_copy(self._producer, self._topics, topic, message, headers)
 
     async def _ask_time(self) -> None:
         await self._reading.clock.ask(self._producer, self._topics.retry)

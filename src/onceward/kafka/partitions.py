@@ -1,75 +1,10 @@
 """The records of one partition in one worker: which wait, which are held, and how far all are done."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
 
-from onceward.consumers.dead_letters import FROM, KEY_HEADER, OURS, RECEIVES, receives_in
-from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_topics import OF_RETRIES
-
-SOURCE: Final = "kafka"
-
-
-class KafkaMessage(NamedTuple):
-    """A record as a worker holds it.
-
-    Attributes:
-        record: aiokafka's.
-        partition: where it waits.
-        receives: how often it was received.
-        ours: whether it was read from a topic that only onceward sends to, so that our headers count.
-    """
-
-    record: Any
-    partition: "Partition"
-    receives: int
-    ours: bool
-
-    def header(self, name: str) -> str | None:
-        """Return a header's text; the last one, if there are several."""
-        for found, value in reversed(self.record.headers):
-            if found == name:
-                return value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
-        return None
-
-    def told(self, name: str) -> str | None:
-        """Return the text of one of our own headers; None if the record's sender wrote it."""
-        return self.header(name) if self.ours else None
-
-    @property
-    def place(self) -> str:
-        """Where it is: topic, partition and offset."""
-        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
-
-    @property
-    def origin(self) -> str:
-        """The place and the timestamp of the first copy of the message. Offsets begin again when a topic is created again."""
-        told = self.told(FROM) or ""
-        return told if told.count("/") == 3 else f"{self.place}/{self.record.timestamp}"
-
-    @property
-    def partition_number(self) -> int:
-        """The number of the partition where it was first."""
-        number = self.origin.split("/")[-3]
-        return int(number) if number.isdecimal() else 0
-
-    def headers_with(self, ours: Mapping[str, str], *, dead: bool) -> list[tuple[str, bytes]]:
-        """Return its sender's headers, and ours, for a copy; a dead letter has no header of an earlier one."""
-        dropped = OF_RETRIES | OURS if dead else OF_RETRIES
-        kept = [(name, value) for name, value in self.record.headers if name not in dropped]
-        return [*kept, *((name, text.encode()) for name, text in ours.items())]
-
-    def delivery(self, *, grouped: bool) -> Delivery:
-        """Return it as a handler sees it. By default the key is its header, or else where it was first."""
-        record = self.record
-        made = Delivery(SOURCE, record)
-        made.id, made.destination, made.header = self.place, record.topic, self.header
-        made.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
-        made.group = f"{record.topic}-{record.partition}" if grouped else None
-        made.body = record.value
-        return made
+from onceward.consumers.retry_topics import KafkaMessage
 
 
 class Partition:
@@ -162,9 +97,3 @@ class Partition:
         if self._ordered:
             self._due[offset] = due
         heappush(self._waiting, (0.0 if self._ordered else due, offset, message))
-
-
-def received(record: Any, partition: Partition, *, ours: bool) -> KafkaMessage:
-    """Return a record that was just read as a message."""
-    message = KafkaMessage(record, partition, 1, ours)
-    return message._replace(receives=receives_in(message.told(RECEIVES)) + 1)

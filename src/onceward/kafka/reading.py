@@ -14,9 +14,9 @@ from aiokafka.errors import CommitFailedError, KafkaError
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, GROUP
-from onceward.consumers.retry_topics import BrokerClock
+from onceward.consumers.retry_topics import BrokerClock, KafkaMessage
 from onceward.core.clock import boottime
-from onceward.kafka.partitions import KafkaMessage, Partition, received
+from onceward.kafka.partitions import Partition
 
 _log: Final = logging.getLogger("onceward")
 WAIT: Final = 1.0  # seconds that a receive waits
@@ -161,7 +161,7 @@ class TopicReader:
             return
         now, retried = boottime(), place.topic == self._retry
         for record in records:
-            message = received(record, partition, ours=retried)
+            message = KafkaMessage(record, retried, partition)
             left = self.clock.left(message.told(DELAY), record.timestamp)
             partition.read(message, now + left if message.told(GROUP) in {None, self.group} else None)
 

@@ -9,8 +9,8 @@ from aiokafka.errors import KafkaError
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RECEIVES, STATUS
 from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted
-from onceward.kafka.partitions import KafkaMessage, Partition, received
-from onceward.kafka.topics import COPIES, Topics, connection, send_copy
+from onceward.consumers.retry_topics import KafkaMessage, send_copy
+from onceward.kafka.topics import COPIES, Topics, connection
 from onceward.once import Once, check_once
 
 _AT_ONCE: Final = 100  # records between two commits
@@ -62,7 +62,7 @@ class KafkaRedrive(LetterRedrive):
 
     async def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
         """As :meth:`run`, for a coroutine; the ledger's requests block."""
-        await self._topics.prepare(self._reach)
+        count = (await self._topics.prepare(self._reach))[self._topics.dead]
         group = "onceward-redrive" if self._group is None else f"{self._group}.onceward-redrive"
         own = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
         consumer = AIOKafkaConsumer(**self._reach, **own)
@@ -70,10 +70,7 @@ class KafkaRedrive(LetterRedrive):
         try:
             await self._producer.start()
             await consumer.start()
-            places = [
-                TopicPartition(self._topics.dead, number)
-                for number in range(self._topics.partitions[self._topics.dead])
-            ]
+            places = [TopicPartition(self._topics.dead, number) for number in range(count)]
             consumer.assign(places)
             ends = await consumer.end_offsets(places)
             while not stopped() and self._left != 0 and (found := await _next(consumer, ends)):
@@ -81,7 +78,7 @@ class KafkaRedrive(LetterRedrive):
                 for place, record in found:
                     if self._left == 0:
                         break
-                    fate = await self._judged(received(record, Partition(ordered=False), ours=True))
+                    fate = await self._judged(KafkaMessage(record, ours=True))
                     done[place] = record.offset + 1
                     if fate is not None:
                         self._left = None if self._left is None else self._left - 1
@@ -101,12 +98,9 @@ class KafkaRedrive(LetterRedrive):
         told = self.judged(letter.place, letter.header(LEDGER_KEY), letter.header(STATUS))
         if not self._dry_run and told.outcome != "dropped":
             moves = told.outcome == "moved"
-            await self._send(letter, self._topics.retry if moves else self._topics.dead, _DROPPED if moves else ())
+            topic, without = (self._topics.retry, _DROPPED) if moves else (self._topics.dead, frozenset())
+            await send_copy(self._producer, topic, letter, {}, without)
         return told
-
-    async def _send(self, letter: KafkaMessage, topic: str, without: "frozenset[str] | tuple[()]") -> None:
-        headers = [(name, value) for name, value in letter.record.headers if name not in without]
-        await send_copy(self._producer, self._topics, topic, letter, headers)
 
 
 async def _next(consumer: Any, ends: Mapping[Any, int]) -> list[tuple[Any, Any]]:

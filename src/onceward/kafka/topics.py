@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,7 +16,6 @@ from onceward.consumers.dead_letters import dead_name, retry_name
 from onceward.consumers.retry_topics import TIMESTAMPS, prepare_topics
 from onceward.consumers.worker import library_settings
 from onceward.core.policy import Policy
-from onceward.kafka.partitions import KafkaMessage
 
 SERVERS: Final = "localhost:9092"
 # Variables of the environment, and the settings of aiokafka that they give.
@@ -92,36 +91,20 @@ class Topics:
         main: the topic whose records are handled.
         retry: where records wait for their next try.
         dead: where records go that cannot be handled.
-        partitions: how many partitions each has; known after :meth:`prepare`.
     """
 
     def __init__(self, main: str, retry: str | None = None, dead: str | None = None) -> None:
         self.main, self.retry, self.dead = main, retry or retry_name(main), dead or dead_name(main)
-        self.partitions: dict[str, int] = {}
         if len({self.main, self.retry, self.dead}) < 3:
             raise ValueError(f"topic {main!r}, retry={self.retry!r}, dead={self.dead!r}: give three different topics")
 
-    async def prepare(self, reach: Mapping[str, object], policy: Policy | None = None) -> None:
+    async def prepare(self, reach: Mapping[str, object], policy: Policy | None = None) -> dict[str, int]:
         """As :func:`onceward.consumers.retry_topics.prepare_topics`."""
         admin = AIOKafkaAdminClient(**reach)
         try:
             await admin.start()
-            self.partitions = await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
+            return await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
         except KafkaError as error:
             raise BrokerError(f"topic {self.main}: {said(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()
-
-
-async def send_copy(
-    producer: Any, topics: Topics, topic: str, message: KafkaMessage, headers: Sequence[tuple[str, bytes]]
-) -> Any:
-    """Send a copy of a record to the retry topic or the dead letters; return aiokafka's answer when it is stored.
-
-    The partition has the number of the record's first one, so that records keep their order.
-    """
-    value, key = message.record.value, message.record.key
-    if value is None and key is None:
-        key = b""  # aiokafka sends no record without both
-    partition = message.partition_number % topics.partitions[topic]
-    return await producer.send_and_wait(topic, value, key, partition, headers=list(headers))

@@ -23,9 +23,6 @@ from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.nats_letters import (
     ID_HEADER,
-    fitting,
-    letter_headers,
-    letter_id,
     name_for,
     prepare_letters,
     store_letter,
@@ -213,8 +210,8 @@ class NatsBroker(Broker[Msg]):
     async def dead_letter(self, message: Msg, headers: Mapping[str, str]) -> None:
         room = self._client.max_payload - len(message.data)
         try:
-            told = fitting(letter_headers(message.headers, headers, letter_id(message, self._dead)), room)
-            await store_letter(self._jetstream, partial(self._send_letter, message), told)
+            send = partial(self._send_letter, message)
+            await store_letter(self._jetstream, send, message, headers, self._dead, room)
         except (*TROUBLE, ValueError) as error:
             raise BrokerError(f"subject {self._dead}: {str(error) or type(error).__name__}") from error
 

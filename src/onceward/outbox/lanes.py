@@ -30,16 +30,20 @@ _TRIES: Final = 5  # how often to ask a store that fails, before its records are
 class Lane(ABC):
     """Records in turn. A failure pauses the lane, longer each time.
 
-    Attributes:
+    Args:
         place: by what the sender knows it.
         name: what it is, for the log.
+        trouble: what a failure of the lane means, for the log.
+        most: how many records one request is about.
+
+    Attributes:
         busy: whether a thread works in it.
         resumes_at: until when it pauses, on this machine's clock.
     """
 
-    def __init__(self, place: object, name: str) -> None:
-        self.place = place
-        self.name = name
+    def __init__(self, place: object, name: str, trouble: str, most: int) -> None:
+        self.place, self.name = place, name
+        self._trouble, self._most = trouble, most
         self.busy = False
         self.resumes_at = 0.0
         self._failures = 0  # in a row
@@ -79,15 +83,12 @@ class Lane(ABC):
             return False
         return not self._failures or boottime() > self.resumes_at + LONGEST_PAUSE
 
-    def _taken(self, most: int) -> list[SendingRecord]:
+    def take(self) -> list[SendingRecord]:
+        """Return the records of the next request."""
         now = boottime()
         while self._later and self._later[0][0] <= now:
             self._ready.append(heapq.heappop(self._later)[2])
-        return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-
-    @abstractmethod
-    def take(self) -> list[SendingRecord]:
-        """Return the records of the next request."""
+        return [self._ready.popleft() for _ in range(min(self._most, len(self._ready)))]
 
     @abstractmethod
     def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
@@ -98,39 +99,25 @@ class Lane(ABC):
         self._failures += 1
         self.resumes_at = boottime() + pause_after(self._failures, error)
         if self._failures == 1:
-            logger().warning("%s, and they are tried again: %s", self._trouble, describe(error))
+            logger().warning("%s: %s, and they are tried again: %s", self.name, self._trouble, describe(error))
 
     def _works(self) -> None:
         if self._failures:
             self._failures, self.resumes_at = 0, 0.0
             logger().info("%s: works again", self.name)
 
-    @property
-    @abstractmethod
-    def _trouble(self) -> str: ...
-
 
 class TargetLane(Lane):
-    """Records whose next message goes to one target."""
-
-    _batch = 1
+    """Records whose next message goes to one target. The messages of one request are of different keys."""
 
     def __init__(self, address: str) -> None:
-        super().__init__(address, address)
-
-    @property
-    def _trouble(self) -> str:
-        return f"{self.name}: messages are not sent now"
-
-    def take(self) -> list[SendingRecord]:
-        """Return as many records as one request has messages, which are of different keys."""
-        return self._taken(self._batch)
+        super().__init__(address, address, "messages are not sent now", 1)
 
     def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Send the next message of each."""
         try:
             target = open_target(self.name)
-            self._batch = max(1, target.batch)
+            self._most = max(1, target.batch)
         except Exception as error:  # this process does not know it, or not all of it is installed
             self._answered(taken, [error] * len(taken), can_others=True)
             return list(taken)
@@ -193,16 +180,8 @@ class StoreLane(Lane):
     """Records whose send lease must be taken, or of whose messages something must be written."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(id(store), store.url)
+        super().__init__(id(store), store.url, "what is sent of its messages cannot be written", _TOGETHER)
         self._store = store
-
-    @property
-    def _trouble(self) -> str:
-        return f"{self.name}: what is sent of its messages cannot be written"
-
-    def take(self) -> list[SendingRecord]:
-        """Return as many records as one write is about."""
-        return self._taken(_TOGETHER)
 
     def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Look for those that may not be committed yet, and write about the others together."""

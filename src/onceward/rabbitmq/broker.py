@@ -15,12 +15,12 @@ from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of
+from onceward.consumers.retry_queues import length_for, lengths, receives_of, retry_arguments, retry_queue, version_of
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
 from onceward.once import Once, check_once
 from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
-from onceward.rabbitmq.message import alike, kept_text, message_delivery, receives_of
+from onceward.rabbitmq.message import alike, kept_text, message_delivery
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
 
 

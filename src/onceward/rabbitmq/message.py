@@ -4,13 +4,14 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from aio_pika.abc import AbstractIncomingMessage
 
-from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, receives_in
+from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_queues import header_of
 from onceward.errors import OncewardError
 from onceward.rabbitmq.connection import NO_ID
 
@@ -31,26 +32,6 @@ def message_delivery(message: AbstractIncomingMessage, queue: str) -> Delivery:
 def own_id(message: AbstractIncomingMessage) -> str | None:
     """Return the id that its sender gave a message."""
     return None if not message.message_id or message.message_id.startswith(NO_ID) else message.message_id
-
-
-def header_of(headers: Mapping[str, Any], name: str) -> str | None:
-    """Return a header as text; capitals do not count."""
-    found = headers.get(name)
-    if found is None:
-        found = next((value for key, value in headers.items() if key.lower() == name.lower()), None)
-    if isinstance(found, bytes):
-        return found.decode(errors="backslashreplace")
-    return None if found is None or isinstance(found, dict | list) else str(found)
-
-
-def receives_of(message: AbstractIncomingMessage) -> int:
-    """Return how often a message was received, including this time and the times before its retries."""
-    before = receives_in(header_of(message.headers, RECEIVES))
-    returned = message.headers.get(
-        "x-delivery-count"
-    )  # quorum queues count; classic ones only tell that it came before
-    again = returned if isinstance(returned, int) else int(bool(message.redelivered))
-    return before + again + 1
 
 
 class KeptMessage(NamedTuple):

@@ -14,6 +14,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
 from onceward.consumers.keeping import opened_kept
 from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted, check_keeps, unparked_after
+from onceward.consumers.retry_queues import header_of
 from onceward.core.policy import Seal
 from onceward.core.record import Record
 from onceward.once import Once, check_once
@@ -29,7 +30,7 @@ from onceward.rabbitmq.connection import (
     read_address,
     refused,
 )
-from onceward.rabbitmq.message import header_of, read_kept
+from onceward.rabbitmq.message import read_kept
 from onceward.rabbitmq.settings import count_ready
 from onceward.stores.ledger import Ledger
 

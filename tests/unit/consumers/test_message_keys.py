@@ -7,9 +7,9 @@ import pytest
 from onceward.aws.events import amazon_mq, kafka
 from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_topics import KafkaMessage
 from onceward.errors import KeyMissing
 from onceward.faststream.on_rabbit import RabbitSettlement
-from onceward.kafka.partitions import Partition, received
 from onceward.rabbitmq.message import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from tables import each
@@ -21,7 +21,7 @@ def from_kafka(key):
     record = SimpleNamespace(
         topic="t", partition=0, offset=1, timestamp=1, value=b"{}", headers=[("Idempotency-Key", key)]
     )
-    return received(record, Partition(ordered=False), ours=False).delivery(grouped=False)
+    return KafkaMessage(record, ours=False).delivery(grouped=False)
 
 
 def from_rabbitmq(key):
