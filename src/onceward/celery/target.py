@@ -57,6 +57,7 @@ class CeleryTarget:
         if not self._name or self._options.keys() - {"queue"} or "" in self._options.values():
             raise ValueError(f"{shown_url(address)!r} is not a task: write celery:NAME or celery:NAME?queue=QUEUE")
         self._app = app
+        self._publish = partial(app.send_task, self._name)
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the message is not the arguments of a task."""
@@ -102,9 +103,6 @@ class CeleryTarget:
             return error
         return None
 
-    def _publish(self, args: Sequence[object], kwargs: Mapping[str, object], **options: object) -> None:
-        self._app.send_task(self._name, args, kwargs, **options)
-
 
 def _arguments(name: str, message: OutboxMessage) -> tuple[list[object], dict[str, object]]:
     given: object = None
@@ -138,7 +136,4 @@ class _TaskTarget(CeleryTarget):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task.app, f"celery:{task.name}")
-        self._task = task
-
-    def _publish(self, args: Sequence[object], kwargs: Mapping[str, object], **options: object) -> None:
-        self._task.apply_async(args, kwargs, **options)
+        self._publish = task.apply_async

@@ -1,11 +1,12 @@
 """What of a claim's own trouble is behind an exception of its handler."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, cast
 
-from onceward.claim.held import held
+from onceward.claim.handler import handler_of
+from onceward.claim.held import current, held
 from onceward.errors import LeaseLost, OncewardError
 
 if TYPE_CHECKING:
@@ -14,15 +15,25 @@ if TYPE_CHECKING:
 Function = Callable[..., object]
 
 
-def revealing(function: Function, but: type[Exception]) -> Function:
-    """Return a handler's function, which raises its claim's own trouble instead of what hides it, unless that is a ``but``."""
+def revealing(function: Function, tells: Callable[[Exception], bool], *, gives_back: bool = False) -> Function:
+    """Return a handler's function, which raises its claim's own trouble instead of what hides it.
 
-    def reveal(claim: "HeldClaim", error: Exception) -> None:
-        trouble = None if isinstance(error, but) else trouble_behind(claim, error)
+    Args:
+        function: the handler's.
+        tells: returns whether an exception is no failure, but says what follows. That one is raised as it is.
+        gives_back: whether the key is then given back, unless the function has succeeded and that could not be recorded.
+    """
+
+    def reveal(claim: "HeldClaim", error: Exception) -> bool:
+        """Return whether to give the key back."""
+        if tells(error):
+            return gives_back and not claim.completed_in_vain  # else its effect would be made again at once
+        trouble = trouble_behind(claim, error)
         if trouble is not None and trouble is not error:
             raise trouble from error
+        return False
 
-    if iscoroutinefunction(function):
+    if handler_of(function).is_async:
 
         @wraps(function)
         async def run_async(*args: object, **kwargs: object) -> object:
@@ -30,7 +41,9 @@ def revealing(function: Function, but: type[Exception]) -> Function:
             try:
                 return await cast("Awaitable[object]", function(*args, **kwargs))
             except Exception as error:
-                reveal(claim, error)
+                if reveal(claim, error):
+                    with suppress(OncewardError):  # the guard gives it back, too
+                        await current().release_async(str(error))
                 raise
 
         return run_async
@@ -41,7 +54,9 @@ def revealing(function: Function, but: type[Exception]) -> Function:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            reveal(claim, error)
+            if reveal(claim, error):
+                with suppress(OncewardError):  # as above
+                    current().release(str(error))
             raise
 
     return run

@@ -18,7 +18,7 @@ from onceward.core.record import Record
 from onceward.core.steps import Lost
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.results.outcomes import warn_of_missing
-from onceward.stores.capabilities import Anew, Apart, Ended, Session, TransactionState
+from onceward.stores.capabilities import Anew, Ended, Session, SessionTransport, TransactionState
 from onceward.stores.contract import Store
 
 _OPEN: dict[int, int] = {}  # id(connection) to id() of the Joined that began there last
@@ -55,6 +55,7 @@ class Joined:
         self.committed = False
         self._place = place
         self._store = store
+        self._both = SessionTransport(session, store)
         self._key = key
         self._undo = undo
         self._after: Aftermath | None = None
@@ -247,14 +248,10 @@ class Joined:
         """Send a request of the session, or one for the store, and return its reply."""
         if worker.generation != self._process:
             raise ForkedClaim(self._key)
-        if type(request) is Apart:
-            return self._store.exchange(request.request)
-        return self.session.exchange(request)
+        return self._both.exchange(request)
 
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
         if worker.generation != self._process:
             raise ForkedClaim(self._key)
-        if type(request) is Apart:
-            return await self._store.exchange_async(request.request)
-        return await self.session.exchange_async(request)
+        return await self._both.exchange_async(request)

@@ -7,17 +7,14 @@ A face calls a ``GuardedTask`` and gets a ``TaskEnd``, which says what its queue
 What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: the key stays claimed to the lease's end.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from functools import wraps
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.outcomes import Status as Outcome
-from onceward.claim.behind import trouble_behind
+from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
-from onceward.claim.held import current, held
 from onceward.consumers.delivery import MalformedRecord
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
@@ -43,7 +40,6 @@ from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
     from onceward.batch.windows import At, WindowKey
-    from onceward.claim.held import HeldClaim
     from onceward.keys.reading import KeySource
     from onceward.observe.spans import Incoming
 
@@ -148,7 +144,7 @@ class GuardedTask:
         function: Callable[..., object],
         source: str,
         options: TaskOptions,
-        postpones: "Postpones | None" = None,
+        postpones: Postpones,
     ) -> None:
         check_once(once, "exactly({}, key='order.id')")
         refuse_guarded(function)
@@ -161,7 +157,7 @@ class GuardedTask:
             raise ValueError("fingerprint= needs key=: copies of one message, which share its id, never differ")
         if per is not None and (key is not None or mark):
             raise ValueError("the key is the start of the window that per= gives: leave out key= and fingerprint=")
-        self._source, self._function = source, _telling(function, postpones)
+        self._source, self._function = source, revealing(function, postpones, gives_back=True)
         handler = handler_of(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
         defaults = once.guards.policy(policy)
@@ -286,46 +282,3 @@ def _pause(busy: Busy) -> float:
     """Return the seconds until a busy task comes again: as long as its key is known, so that short tasks have short pauses."""
     known_for = busy.retry_after if busy.known_for is None else busy.known_for
     return max(_SOON, min(busy.retry_after, known_for))
-
-
-def _telling(function: Callable[..., object], postpones: Postpones | None) -> Callable[..., object]:
-    """Return the function, which raises the ledger's own trouble whatever hides it.
-
-    It gives its key back before it raises what is no failure.
-    """
-
-    def postponed(claim: "HeldClaim", error: Exception) -> bool:
-        if postpones is not None and postpones(error):
-            return not claim.completed_in_vain  # else its effect would be made again at once
-        trouble = trouble_behind(claim, error)
-        if trouble is not None and trouble is not error:
-            raise trouble from error
-        return False
-
-    if handler_of(function).is_async:
-
-        @wraps(function)
-        async def run_async(*args: object, **kwargs: object) -> object:
-            claim = held()
-            try:
-                return await cast("Awaitable[object]", function(*args, **kwargs))
-            except Exception as error:
-                if postponed(claim, error):
-                    with suppress(OncewardError):  # the guard gives it back, too
-                        await current().release_async(str(error))
-                raise
-
-        return run_async
-
-    @wraps(function)
-    def run(*args: object, **kwargs: object) -> object:
-        claim = held()
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            if postponed(claim, error):
-                with suppress(OncewardError):  # as above
-                    current().release(str(error))
-            raise
-
-    return run

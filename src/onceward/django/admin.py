@@ -1,8 +1,9 @@
 """The ledger in the admin: lists, the story of a key, and what people may do to keys."""
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import and_, or_
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -28,13 +29,6 @@ from onceward.web.django_project import alias, given, project_once
 
 _COUNTED: Final = 10_000  # keys that a list counts: to count a large ledger takes minutes
 _SIGNS: Final = {"=": "exact", "<=": "lte", ">=": "gte"}
-_AGES: Final = {
-    "1h": ("not changed for an hour", Criteria(older_than=3600)),
-    "1d": ("not changed for a day", Criteria(older_than=86400)),
-    "7d": ("not changed for a week", Criteria(older_than=7 * 86400)),
-    "-1h": ("changed in the last hour", Criteria(newer_than=3600)),
-    "-1d": ("changed in the last day", Criteria(newer_than=86400)),
-}
 
 
 def meeting(clause: Clause, now: float) -> Q:
@@ -66,34 +60,43 @@ class FirstPages(Paginator):
         return int(self.object_list[:_COUNTED].count())
 
 
-class StateFilter(admin.SimpleListFilter):
+class ClauseFilter(admin.SimpleListFilter):
+    """By one of several clauses.
+
+    Attributes:
+        clauses: by name, with the text of each.
+    """
+
+    clauses: ClassVar[Mapping[str, tuple[str, Clause]]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the names and their texts."""
+        return [(name, text) for name, (text, _) in self.clauses.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        """Return the keys that the chosen clause is true of."""
+        chosen = self.clauses.get(self.value() or "")
+        return queryset if chosen is None else queryset.filter(meeting(chosen[1], _now()))
+
+
+class StateFilter(ClauseFilter):
     """By status, and by what follows from its times."""
 
     title = parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the states."""
-        return [(state, state) for state in STATES]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        """Return the keys in the chosen state."""
-        state = self.value()
-        return queryset if state not in STATES else queryset.filter(meeting(STATES[state], _now()))
+    clauses: ClassVar = {state: (state, clause) for state, clause in STATES.items()}
 
 
-class AgeFilter(admin.SimpleListFilter):
+class AgeFilter(ClauseFilter):
     """By the last change."""
 
     title = parameter_name = "changed"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the ages."""
-        return [(age, text) for age, (text, _) in _AGES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        """Return the keys of the chosen age."""
-        age = self.value()
-        return queryset if age not in _AGES else queryset.filter(meeting(_AGES[age][1].clause, _now()))
+    clauses: ClassVar = {
+        "1h": ("not changed for an hour", Criteria(older_than=3600).clause),
+        "1d": ("not changed for a day", Criteria(older_than=86400).clause),
+        "7d": ("not changed for a week", Criteria(older_than=7 * 86400).clause),
+        "-1h": ("changed in the last hour", Criteria(newer_than=3600).clause),
+        "-1d": ("changed in the last day", Criteria(newer_than=86400).clause),
+    }
 
 
 class LedgerRecordAdmin(admin.ModelAdmin):
@@ -114,17 +117,11 @@ class LedgerRecordAdmin(admin.ModelAdmin):
         """Return the keys, each with the store's time."""
         return LedgerRecord.objects.using(alias()).annotate(now=Value(_now(), output_field=FloatField()))
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody: see :meth:`clear`."""
         return False
+
+    has_change_permission = has_delete_permission = has_add_permission
 
     def has_unpark_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may unpark keys."""

@@ -19,6 +19,7 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
+from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Backoff, Delivery
 from onceward.consumers.reader import DeliveryReader
@@ -31,8 +32,6 @@ from onceward.faststream.settlement import (
     Settling,
     config_of,
     settlement_of,
-    started_after,
-    with_attempts,
 )
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
@@ -135,10 +134,11 @@ def exactly(
         SetupError: of FastStream, when the broker starts: the subscriber's settings lose messages.
     """
     check_once(once, "@exactly({}, key='order.id')")
-    if once.guards.policy(options).on_busy == "skip":
+    policy = bounded(once.guards.policy(options))
+    if policy.on_busy == "skip":
         raise ValueError('on_busy="skip" would acknowledge a message that is not done: leave it out')
-    options = with_attempts(once, options)
-    settling = Settling(Backoff(*backoff), dead, order, once.guards.policy(options))
+    options = {**options, "max_attempts": policy.max_attempts}
+    settling = Settling(Backoff(*backoff), dead, order, policy)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, HandlerCallWrapper):
@@ -171,7 +171,13 @@ class _Subscribers(list[Any]):
 
     def append(self, subscriber: Any) -> None:
         """Add a subscriber, which prepares its source when it starts."""
-        started_after(subscriber, self._prepare)
+        start = subscriber.start
+
+        async def prepared_start() -> None:  # its broker is connected by then
+            await self._prepare(subscriber)
+            await start()
+
+        subscriber.start = prepared_start
         super().append(subscriber)
 
 
@@ -285,7 +291,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def _under_call(self) -> Callable[..., object]:
         """Return the function as FastStream calls it, with the parameters that FastStream fills in."""
-        function = revealing(self._function, IgnoredException)
+        function = revealing(self._function, lambda error: isinstance(error, IgnoredException))
         guarded = self._guard.call_async if self._is_async else self._guard.call
 
         @wraps(function)

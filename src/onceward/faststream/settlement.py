@@ -3,7 +3,7 @@
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -15,13 +15,11 @@ from pydantic import ValidationError as ModelError
 
 from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.batch.report import log_malformed
-from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord, time_away
-from onceward.core.policy import Options, Policy
+from onceward.core.policy import Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
 from onceward.keys.json_reading import without_mark
-from onceward.once import Once
 from onceward.results.outcomes import describe
 
 _log: Final = logging.getLogger("onceward")
@@ -257,17 +255,6 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     return "mismatch" if isinstance(error, Mismatch) else "failed"
 
 
-def started_after(subscriber: Any, prepare: Callable[[Any], Awaitable[None]]) -> None:
-    """Let ``prepare`` be called with a subscriber when its broker is connected, before the subscriber starts."""
-    start = subscriber.start
-
-    async def prepared_start() -> None:
-        await prepare(subscriber)
-        await start()
-
-    subscriber.start = prepared_start
-
-
 def settlement_of(subscriber: Any, options: Settling) -> Settlement:
     """Return how the messages of a subscriber are settled; raises SetupError if its broker is not known."""
     kind = type(subscriber).__module__.split(".")[1]
@@ -277,8 +264,3 @@ def settlement_of(subscriber: Any, options: Settling) -> Settlement:
     module, _, name = home.partition(":")
     found: type[Settlement] = getattr(import_module(module), name)
     return found(subscriber, options)
-
-
-def with_attempts(once: Once, options: Options) -> Options:
-    """Return the options with a limit of attempts, so that a message that always fails gets to the dead letters."""
-    return {**options, "max_attempts": bounded(once.guards.policy(options)).max_attempts}

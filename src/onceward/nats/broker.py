@@ -63,6 +63,10 @@ _CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1
 _WILD: Final = re.compile(r"[*>\s]")
 
 
+def _refused(subject: str, error: BaseException) -> BrokerError:
+    return BrokerError(f"subject {subject}: {str(error) or type(error).__name__}")
+
+
 class NatsBroker(Broker[Msg]):
     """One durable consumer, for one run of a worker. The arguments are those of :class:`onceward.nats.NatsWorker`.
 
@@ -100,7 +104,7 @@ class NatsBroker(Broker[Msg]):
         except BaseException as error:
             await self._client.close()
             if isinstance(error, TROUBLE):
-                raise BrokerError(f"subject {self.name}: {error}") from error
+                raise _refused(self.name, error) from error
             raise
         self._pulled = await self._jetstream.pull_subscribe_bind(consumer=self.durable, stream=stream)
         every = (consumer.config.ack_wait or ACK_WAIT) / 3
@@ -164,7 +168,7 @@ class NatsBroker(Broker[Msg]):
                     if taken or not await self._waiting():
                         return taken
                 except TROUBLE as error:
-                    raise BrokerError(f"subject {self.name}: {str(error) or type(error).__name__}") from error
+                    raise _refused(self.name, error) from error
         return []
 
     async def _pull(self, count: int) -> list[Msg]:
@@ -213,7 +217,7 @@ class NatsBroker(Broker[Msg]):
             send = partial(self._send_letter, message)
             await store_letter(self._jetstream, send, message, headers, self._dead, room)
         except (*TROUBLE, ValueError) as error:
-            raise BrokerError(f"subject {self._dead}: {str(error) or type(error).__name__}") from error
+            raise _refused(self._dead, error) from error
 
     async def _send_letter(self, message: Msg, headers: dict[str, str]) -> PubAck:
         return await self._jetstream.publish(

@@ -12,7 +12,7 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.observers import Observers
 from onceward.outbox.pending import PendingMessages, check_outbox
 from onceward.outbox.sender import send_soon
-from onceward.stores.capabilities import TRANSACTION, Apart, Session
+from onceward.stores.capabilities import TRANSACTION, Session, SessionTransport
 from onceward.stores.contract import Store
 
 NAME: Final = "outbox"  # the namespace of the records
@@ -62,7 +62,9 @@ class TransactionOutbox:
             StoreError: the database has refused the record; then it has probably failed the transaction.
         """
         session = self._session(awaited=False)
-        return drive(self._sending(session, target, message, key, delay, group, headers), _Both(session, self._store))
+        return drive(
+            self._sending(session, target, message, key, delay, group, headers), SessionTransport(session, self._store)
+        )
 
     async def send_async(
         self,
@@ -77,7 +79,7 @@ class TransactionOutbox:
         """Like :meth:`send`, on a connection that is awaited."""
         session = self._session(awaited=True)
         steps = self._sending(session, target, message, key, delay, group, headers)
-        return await drive_async(steps, _Both(session, self._store))
+        return await drive_async(steps, SessionTransport(session, self._store))
 
     def _session(self, *, awaited: bool) -> Session:
         session = self._join(self._connection)
@@ -114,21 +116,3 @@ class TransactionOutbox:
         if reply.won and reply.record is not None:
             send_soon(self._store, reply.record, policy.seal, self._observers, is_certain=False)
         return reply.won
-
-
-class _Both:
-    """Sends requests to the session, and those that are :class:`Apart` to the store."""
-
-    def __init__(self, session: Session, store: Store) -> None:
-        self._session = session
-        self._store = store
-
-    def exchange(self, request: object) -> object:
-        if type(request) is Apart:
-            return self._store.exchange(request.request)
-        return self._session.exchange(request)
-
-    async def exchange_async(self, request: object) -> object:
-        if type(request) is Apart:
-            return await self._store.exchange_async(request.request)
-        return await self._session.exchange_async(request)

@@ -73,6 +73,25 @@ class Apart(NamedTuple):
     request: object
 
 
+class SessionTransport(NamedTuple):
+    """Sends requests to a session, and those that are :class:`Apart` to the store."""
+
+    session: Transport
+    store: Transport
+
+    def exchange(self, request: object) -> object:
+        """Send one request and return its reply."""
+        if type(request) is Apart:
+            return self.store.exchange(request.request)
+        return self.session.exchange(request)
+
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        if type(request) is Apart:
+            return await self.store.exchange_async(request.request)
+        return await self.session.exchange_async(request)
+
+
 class AnotherDatabase(ValueError):
     """The caller's connection is to another database than the ledger's, so no record can join its transaction."""
 

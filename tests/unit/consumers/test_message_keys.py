@@ -53,7 +53,7 @@ def test_two_keys_of_bytes_are_two_keys():
 def test_an_empty_header_is_no_text():
     raw = SimpleNamespace(headers={"order": None, "shop": "a"}, body=b"{}")
     settlement = SimpleNamespace(source="q")
-    delivery = RabbitSettlement.delivery(settlement, SimpleNamespace(raw_message=raw, message_id="1"))
+    (delivery,) = RabbitSettlement.deliveries(settlement, SimpleNamespace(raw_message=raw, message_id="1"))
     assert (delivery.header("order"), delivery.header("shop")) == (None, "a")
 
 
