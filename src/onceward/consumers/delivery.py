@@ -1,7 +1,7 @@
 """One record of an event, or one message of a queue, as handlers and keys see it."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceward.core.policy import Options
@@ -108,7 +108,7 @@ class Delivery:
     fault: MalformedRecord | None = None
     not_json: NotJson | None = None
     place: str | None = None
-    _data: object = _UNREAD
+    _data: object = field(default=_UNREAD, init=False)
 
     def __repr__(self) -> str:
         return f"Delivery({self.source!r}, id={self.id!r})"
