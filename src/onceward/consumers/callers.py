@@ -21,6 +21,17 @@ async def unless_set(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
         stopped.cancel()
 
 
+async def comes(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until an event is set from now on, at most so many seconds; return whether it was."""
+    event.clear()
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class _Asked(NamedTuple):
     call: Callable[[], Any]
     future: "asyncio.Future[Any]"

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from onceward.consumers.broker import BrokerError
+from onceward.consumers.callers import comes
 from onceward.core.clock import boottime
 
 M = TypeVar("M")
@@ -163,10 +164,5 @@ class Polls(Generic[M]):
                 timeout = free_since + LINGER - now
                 if free >= min(self._most, self._capacity()) or timeout <= 0:
                     return min(free, self._most)
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass  # check again
+            await comes(self._changed, timeout)
         return 0

@@ -129,12 +129,14 @@ class KafkaMessage(NamedTuple):
         ours: whether it was read from a topic that only onceward sends to, so that our headers count.
         partition: where it waits in a worker.
         more: how often it was received here, after the first time.
+        due: when it can be handled, on this machine's clock.
     """
 
     record: Any
     ours: bool
     partition: Any = None
     more: int = 0
+    due: float = 0.0
 
     def header(self, name: str) -> str | None:
         """Return a header's text; the last one, if there are several."""

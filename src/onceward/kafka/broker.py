@@ -9,14 +9,14 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
-from onceward.consumers.callers import Tasks
+from onceward.consumers.callers import Tasks, comes
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import OF_RETRIES, KafkaMessage, send_copy
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.kafka.reading import PATIENCE, WAIT, TopicReader, wait
+from onceward.kafka.reading import PATIENCE, WAIT, TopicReader
 from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, said
 from onceward.once import Once, check_once
 
@@ -109,7 +109,7 @@ class KafkaBroker(Broker[KafkaMessage]):
                 return taken
             now, due = boottime(), self._reading.due
             if now < until:
-                await wait(self._reading.changed, max(0.0, min(until, due or until) - now))
+                await comes(self._reading.changed, max(0.0, min(until, due or until) - now))
             elif await self._reading.is_empty():
                 return []
             else:

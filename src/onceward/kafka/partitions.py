@@ -21,7 +21,6 @@ class Partition:
         self.revoked = self.unsaid = False
         self._ordered = ordered
         self._waiting: list[tuple[float, int, KafkaMessage]] = []  # a heap: by time, or in order by offset alone
-        self._due: dict[int, float] = {}  # in order: when an offset may be tried again
         self._offsets: deque[int] = deque()  # read, from the first one that is not done
         self._done: set[int] = set()
         self._next: int | None = None  # the offset after the last one read
@@ -56,7 +55,7 @@ class Partition:
         if self._ordered and self.held:
             return []
         taken: list[KafkaMessage] = []
-        while self._waiting and len(taken) < most and self._head_due <= now:
+        while self._waiting and len(taken) < most and self._waiting[0][2].due <= now:
             taken.append(heappop(self._waiting)[2])
         self.held += len(taken)
         return taken
@@ -64,12 +63,7 @@ class Partition:
     @property
     def due(self) -> float | None:
         """When the next message can be taken; None if none can."""
-        return None if not self._waiting or (self._ordered and self.held) else self._head_due
-
-    @property
-    def _head_due(self) -> float:
-        due, offset, _ = self._waiting[0]
-        return self._due.get(offset, 0.0) if self._ordered else due
+        return None if not self._waiting or (self._ordered and self.held) else self._waiting[0][2].due
 
     def finish(self, message: KafkaMessage) -> None:
         """Count a held message as done."""
@@ -78,7 +72,6 @@ class Partition:
 
     def _pass(self, offset: int) -> None:
         self._done.add(offset)
-        self._due.pop(offset, None)
         while self._offsets and self._offsets[0] in self._done:
             self._done.remove(self._offsets.popleft())
             self.unsaid = True
@@ -93,7 +86,5 @@ class Partition:
         self.held -= 1
 
     def _wait(self, message: KafkaMessage, due: float) -> None:
-        offset = message.record.offset
-        if self._ordered:
-            self._due[offset] = due
-        heappush(self._waiting, (0.0 if self._ordered else due, offset, message))
+        place = 0.0 if self._ordered else due
+        heappush(self._waiting, (place, message.record.offset, message._replace(due=due)))

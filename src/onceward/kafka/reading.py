@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, KafkaError
 
 from onceward.consumers.broker import BrokerError
+from onceward.consumers.callers import comes
 from onceward.consumers.dead_letters import DELAY, GROUP
 from onceward.consumers.retry_topics import BrokerClock, KafkaMessage
 from onceward.core.clock import boottime
@@ -119,7 +120,7 @@ class TopicReader:
         leaving = self._partitions
         until = boottime() + _FINISH
         while any(partition.held for partition in leaving.values()) and (left := until - boottime()) > 0:
-            await wait(self.changed, left)
+            await comes(self.changed, left)
         await self._commit()
         for partition in leaving.values():
             partition.revoked = True
@@ -213,13 +214,3 @@ class _Listener(ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
         """Begin with new ones."""
         self._reading.assigned(assigned)
-
-
-async def wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for a change, at most so many seconds."""
-    event.clear()
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

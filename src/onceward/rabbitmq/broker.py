@@ -12,7 +12,7 @@ from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
-from onceward.consumers.callers import Tasks, unless_set
+from onceward.consumers.callers import Tasks, comes, unless_set
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import length_for, lengths, receives_of, retry_arguments, retry_queue, version_of
@@ -182,21 +182,15 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
                 consumer = await unless_set(self._stopped, self._consuming())
             if consumer is None:
                 break
-            if not (self._waiting or await self._comes() or await unless_set(self._stopped, self._ready(consumer))):
+            if not (
+                self._waiting
+                or await comes(self._came, self._wait)
+                or await unless_set(self._stopped, self._ready(consumer))
+            ):
                 break
             if self._waiting:
                 return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         return []
-
-    async def _comes(self) -> bool:
-        """Wait a while for a message, or for the end of its channel."""
-        self._came.clear()
-        try:
-            async with asyncio.timeout(self._wait):
-                await self._came.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def _ready(self, consumer: RabbitConsumer) -> bool:
         """Return whether messages wait that have not come; they may wait for one that is held.

@@ -6,7 +6,6 @@ another one claims its entries when they have been idle for long enough.
 
 import asyncio
 import contextlib
-import heapq
 import logging
 import os
 import socket
@@ -82,7 +81,6 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             raise ValueError("url=: its query has a name that redis-py does not know") from error
         self._held: set[str] = set()
         self._waiting: dict[str, float] = {}  # entries that wait here for their next try, until when
-        self._due: list[tuple[float, str]] = []  # a heap of them; some are gone
         self._looked = 0.0  # when others' entries were looked at
         self._renewing: asyncio.Task[None] | None = None
         self._stopped = False
@@ -131,14 +129,12 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     async def _again(self, count: int) -> list[StreamEntry]:
         """Return entries whose pause is over."""
-        ids: list[str] = []
-        while self._due and len(ids) < count and self._due[0][0] <= boottime():
-            due, name = heapq.heappop(self._due)
-            if self._waiting.get(name) == due:
-                del self._waiting[name]
-                ids.append(name)
+        now = boottime()
+        ids = [name for _, name in sorted((due, name) for name, due in self._waiting.items() if due <= now)[:count]]
         if not ids:
             return []
+        for name in ids:
+            del self._waiting[name]
         self._held.update(ids)
         try:
             answer = await self._client.eval(AGAIN, 1, self.name, self.group, self._consumer, *ids)
@@ -171,7 +167,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     async def _fresh(self, count: int) -> list[StreamEntry]:
         """Return new entries; wait a while for them."""
-        until = min(boottime() + _WAIT, self._due[0][0] if self._due else float("inf"))
+        until = min([boottime() + _WAIT, *self._waiting.values()])
         block = max(1, round((until - boottime()) * 1000))
         answer: Any = await self._client.xreadgroup(
             self.group, self._consumer, {self.name: ">"}, count=count, block=block
@@ -233,7 +229,6 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         """Keep an entry for later."""
         self._held.discard(name)
         self._waiting[name] = boottime() + seconds
-        heapq.heappush(self._due, (self._waiting[name], name))
 
     async def _free(self, name: str, seconds: float) -> None:
         """Let anybody claim an entry in ``seconds``, at the latest when it has been idle for long enough."""
