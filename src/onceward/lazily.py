@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 
 def lazily(
@@ -34,6 +35,12 @@ def lazily(
         return value
 
     return load, lambda: list(module.__all__)
+
+
+def at(where: str) -> Any:
+    """Return what is at ``MODULE:NAME``."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(module), name)
 
 
 def required(module: str, what: str, extra: str) -> None:

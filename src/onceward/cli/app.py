@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterable
 from copy import copy
 from functools import wraps
-from importlib import import_module
 from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
@@ -17,6 +16,7 @@ from onceward.cli.ledgers import TROUBLE
 from onceward.cli.ledgers import said as text_of
 from onceward.docstrings import Described, section, summary
 from onceward.errors import OncewardError
+from onceward.lazily import at
 
 # Each command, and where it is: its module and its function.
 COMMANDS: Final = {
@@ -117,8 +117,7 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_callback)
     for name in names:
-        module, _, function = COMMANDS[name].partition(":")
-        command = getattr(import_module(f"onceward.cli.{module}"), function)
+        command = at(f"onceward.cli.{COMMANDS[name]}")
         kind = _WithCommand if name in _WITH_COMMAND else TyperCommand
         app.command(name, cls=kind, help=_flowing(summary(command)))(_described(command))
     return app

@@ -160,21 +160,15 @@ class Keeper(Generic[M]):
         return end
 
     def _says(self, end: KeepOutcome, place: Place, size: int, why: str) -> str | None:
-        resend = self._broker.resend(place.key)
-        if end is KeepOutcome.KEPT:
-            sealed = " with --seal" if self._batch.guard.policy.seal is not None else ""
-            return f"is kept in the ledger under {place.key}, and deleted from the queue: {resend}{sealed}"
-        if end is KeepOutcome.ANOTHER:
-            return (
-                f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message: "
-                f"{resend}"
-            )
-        if end is KeepOutcome.NOT_SEALED:
-            return f"stays in the queue, which drops it in the end: {place.key} is parked, and the message cannot be sealed: {why}"
-        if end is KeepOutcome.NO_ROOM:
-            return (
-                f"stays in the queue, which drops it in the end: {place.key} is parked, and the ledger has no room for the "
-                f"{size} bytes of the message. Give the queue a dead-letter queue, or the worker a max_result= of that, up to "
-                "what the ledger takes"
-            )
-        return None
+        resend, key = self._broker.resend(place.key), place.key
+        sealed = " with --seal" if self._batch.guard.policy.seal is not None else ""
+        stays = f"stays in the queue, which drops it in the end: {key} is parked, and"
+        return {
+            KeepOutcome.KEPT: f"is kept in the ledger under {key}, and deleted from the queue: {resend}{sealed}",
+            KeepOutcome.ANOTHER: f"{stays} keeps another message: {resend}",
+            KeepOutcome.NOT_SEALED: f"{stays} the message cannot be sealed: {why}",
+            KeepOutcome.NO_ROOM: (
+                f"{stays} the ledger has no room for the {size} bytes of the message. Give the queue a dead-letter queue, or the "
+                "worker a max_result= of that, up to what the ledger takes"
+            ),
+        }.get(end)

@@ -4,7 +4,6 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord, time
 from onceward.core.policy import Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
 from onceward.keys.json_reading import without_mark
+from onceward.lazily import at
 from onceward.results.outcomes import describe
 
 _log: Final = logging.getLogger("onceward")
@@ -261,6 +261,5 @@ def settlement_of(subscriber: Any, options: Settling) -> Settlement:
     home = _HOMES.get(kind)
     if home is None:
         raise SetupError(f"onceward.faststream knows {', '.join(sorted(_HOMES))}, and not FastStream's {kind}")
-    module, _, name = home.partition(":")
-    found: type[Settlement] = getattr(import_module(module), name)
-    return found(subscriber, options)
+    settlement: Settlement = at(home)(subscriber, options)
+    return settlement

@@ -133,14 +133,13 @@ class PendingMessages:
         ``check`` raises if no message can join the completion any more. The message also carries the headers of ``trace``, if it
         has room. For the other arguments see ``Claim.send``.
         """
-        open_to = open_target(target)  # first, so that its own error tells of a wrong target
+        open_target(target)  # first, so that its own error tells of a wrong target
         name = ("send", target, key) if key is not None else ("send", target, "number", next(self._numbers))
         own = derived_key(self._key, name)
         entry = MessageEntry(target, own, body_of(message), checked_headers(headers), checked_delay(delay), group)
         if group is not None and not isinstance(group, str):
             raise TypeError(f"group={group!r}: give text")
-        sent = {**entry.headers, **headers_for(self._key, None)}  # those of onceward count, too
-        open_to.check(OutboxMessage(own, entry.body, sent, entry.delay, group))
+        self._check(entry)
         kept = self._sealed(entry)
         size = len(msgspec.json.encode(kept)) + 1  # the room of traces is not the handler's
         if (traced := self._traced(entry, trace)) is not entry:
@@ -166,13 +165,16 @@ class PendingMessages:
         if not more or size > self._trace_room:
             return entry
         traced = msgspec.structs.replace(entry, headers={**entry.headers, **more})
-        sent = {**traced.headers, **headers_for(self._key, None)}
         try:
-            open_target(entry.to).check(OutboxMessage(entry.key, entry.body, sent, entry.delay, entry.group))
+            self._check(traced)
         except (TypeError, ValueError):  # without it, the message was accepted
             return entry
         self._trace_room -= size
         return traced
+
+    def _check(self, entry: MessageEntry) -> None:
+        sent = {**entry.headers, **headers_for(self._key, None)}  # those of onceward count, too
+        open_target(entry.to).check(OutboxMessage(entry.key, entry.body, sent, entry.delay, entry.group))
 
     def text(self) -> str | None:
         """Return the text for the completion, which is sent next; None if there is no message."""

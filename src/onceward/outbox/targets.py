@@ -8,12 +8,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
+from onceward.lazily import at
 
 # Scheme → module and function. The function takes the address, and returns the target.
 TARGETS: Final = {
@@ -152,13 +152,13 @@ def open_target(address: str) -> Target:
         return found
     scheme = scheme_of(address)
     registered = _registered.get(scheme)
-    factory = registered or _own(scheme)
-    if factory is None:
+    if registered is None and scheme not in TARGETS:
         known = ", ".join(sorted(TARGETS | _registered))
         raise ValueError(
             f"{shown_url(address)!r} names no target: its scheme must be one of {known}. onceward.outbox.register() adds others, and "
             "each process that sends must call it"
         )
+    factory = registered or cast("Factory", at(TARGETS[scheme]))
     opened = factory(address)  # without the lock: it can import a module that calls register()
     with _lock:
         kept = _opened.setdefault(address, opened) if _registered.get(scheme) is registered else opened
@@ -225,14 +225,6 @@ def scheme_of(address: str) -> str:
         raise TypeError(f"a target is text such as 'sqs:orders', not {type(address).__name__}")
     scheme, colon, _ = address.partition(":")
     return scheme if colon else ""
-
-
-def _own(scheme: str) -> Factory | None:
-    where = TARGETS.get(scheme)
-    if where is None:
-        return None
-    module, _, name = where.partition(":")
-    return cast("Factory", getattr(import_module(module), name))
 
 
 def _forked() -> None:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
@@ -27,6 +26,7 @@ from onceward.core.retries import patience, retry_transient
 from onceward.core.writes import send_lease
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
+from onceward.lazily import at
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
 from onceward.outbox.pending import PendingMessages, check_outbox
@@ -120,7 +120,7 @@ class TaskTarget:
         if not (module and name):
             raise ValueError(f"{address!r} is not a task: write task:MODULE:NAME, as in task:shop.tasks:charge")
         try:
-            task = getattr(import_module(module), name)
+            task = at(f"{module}:{name}")
         except (Exception, SystemExit) as error:  # the module's own, too
             raise ValueError(
                 f"{address}: this process cannot import it: {describe(error)}. Run `onceward relay --import {module}` "
@@ -164,8 +164,7 @@ def jobs_of(task: object) -> TaskJobs:
     """Return the jobs of a task; raises TypeError if it is no task that onceward knows, ValueError as :class:`TaskJobs`."""
     for kind in task.__class__.__mro__:
         if where := LIBRARIES.get(f"{kind.__module__}.{kind.__qualname__}"):
-            module, _, name = where.partition(":")
-            return cast("TaskJobs", getattr(import_module(module), name)(task))
+            return cast("TaskJobs", at(where)(task))
     if getattr(getattr(task, "delay", None), "__globals__", {}).get("__name__") == "rq.decorators":
         return RqJobs(task)
     raise TypeError(

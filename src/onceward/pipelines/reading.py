@@ -2,13 +2,13 @@
 
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from onceward.docstrings import describe
+from onceward.lazily import at
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import KEYS, PipelineFile
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
@@ -87,8 +87,7 @@ TABLES = {"steps": STEPS, "sinks": SINKS, "sources": SOURCES}
 @cache
 def kind(table: str, name: str) -> type[Settings]:
     """Return the class of the settings of a kind; raises KeyError if there is none."""
-    module, _, found = TABLES[table][name].partition(":")
-    return cast("type[Settings]", getattr(import_module(module), found))
+    return cast("type[Settings]", at(TABLES[table][name]))
 
 
 S = TypeVar("S", bound=Settings)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import partial
-from importlib import import_module
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record
 from onceward.core.steps import Commit
 from onceward.errors import StoreError
+from onceward.lazily import at
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
 from onceward.stores.contract import Part, Store
@@ -41,10 +41,7 @@ class Capability(Generic[C]):
     def of(self, store: Store) -> C | None:
         """Return the function bound to ``store``, or None if that store cannot do it."""
         where = store.capabilities.get(self.name)
-        if where is None:
-            return None
-        module, _, function = where.partition(":")
-        return cast("C", partial(getattr(import_module(module), function), store))
+        return None if where is None else cast("C", partial(at(where), store))
 
     def needed(self, store: Store) -> C:
         """Return the function bound to ``store``.

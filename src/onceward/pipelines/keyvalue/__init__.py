@@ -3,9 +3,9 @@
 Each has the methods of :class:`Values`. A store's own clock stamps and judges when a value expires.
 """
 
-from importlib import import_module
 from typing import Any, Final, cast
 
+from onceward.lazily import at
 from onceward.pipelines.kit import Field, Kit
 from onceward.stores import url_parts
 
@@ -58,8 +58,7 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
         where, library = PLACES[scheme]
         if library is not None and not kit.needs(field, *library):
             return None
-        module, _, name = where.partition(":")
-        made = cast("Values", getattr(import_module(module), name)(url, space, str(kit.folder)))
+        made = cast("Values", at(where)(url, space, str(kit.folder)))
         if writes and not made.writes:
             kit.mistake(field, f"values of {scheme} are only read")
         kit.closing(made.close)

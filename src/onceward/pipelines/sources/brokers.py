@@ -4,12 +4,12 @@ A field of the settings is the worker's argument of that name. The first one nam
 """
 
 import re
-from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta
 
 from onceward.errors import OncewardError
+from onceward.lazily import at
 from onceward.pipelines.contract import Runs, SourceSettings
 from onceward.pipelines.flow import Flow, FlowWorker
 from onceward.pipelines.kit import Kit
@@ -47,8 +47,7 @@ class WorkerSource(SourceSettings):
 
     def worker_class(self) -> Any:
         """Return the class of the worker."""
-        module, _, name = self.worker.partition(":")
-        return getattr(import_module(module), name)
+        return at(self.worker)
 
 
 async def _nothing(message: Any) -> None:

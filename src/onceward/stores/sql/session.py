@@ -7,14 +7,14 @@ of the ledger is the name of the driver's method that does it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from importlib import import_module
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.record import Record, Reply
 from onceward.errors import StoreError
+from onceward.lazily import at
 from onceward.stores.capabilities import Anew, Ended, TransactionState
 from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
 from onceward.stores.sql.refusals import Broken, ServerErrors, lost
@@ -220,7 +220,5 @@ def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, know
     for kind in type(connection).__mro__:
         where = kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if where is not None:
-            module, _, name = where.partition(":")
-            make: Callable[[object, float], object] = getattr(import_module(module), name)
-            return make(connection, seconds)
+            return at(where)(connection, seconds)
     raise TypeError(f"{type(connection).__name__}: give {known}")
