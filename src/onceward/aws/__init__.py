@@ -18,11 +18,10 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Redrive
-    from onceward.aws.events.amazon_mq import on_activemq, on_rabbitmq
     from onceward.aws.events.api import on_api
+    from onceward.aws.events.brokers import on_activemq, on_kafka, on_rabbitmq
     from onceward.aws.events.firehose import DROPPED, on_firehose
     from onceward.aws.events.invoke import on_invoke
-    from onceward.aws.events.kafka import on_kafka
     from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
     from onceward.aws.events.records import MalformedEvent
     from onceward.aws.events.response import BatchFailed
@@ -69,9 +68,8 @@ __getattr__, __dir__ = lazily(
         ".events.api": ("on_api",),
         ".events.firehose": ("DROPPED", "on_firehose"),
         ".events.invoke": ("on_invoke",),
-        ".events.kafka": ("on_kafka",),
         ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
-        ".events.amazon_mq": ("on_activemq", "on_rabbitmq"),
+        ".events.brokers": ("on_activemq", "on_kafka", "on_rabbitmq"),
         ".events.records": ("MalformedEvent",),
         ".events.response": ("BatchFailed",),
         ".events.sqs": ("on_sqs", "on_sqs_fifo"),

@@ -13,7 +13,7 @@ from onceward.results.outcomes import SEALED, opened_note, sealing
 
 if TYPE_CHECKING:
     from onceward.results.codec import Codec
-    from onceward.results.doubt import Doubt
+    from onceward.results.step_entries import Doubt
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -151,7 +151,7 @@ def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | OwnerUsed | P
     if refused.verdict is Verdict.USED:
         return OwnerUsed(record.key)
     if refused.verdict is Verdict.PARKED:
-        from onceward.results.doubt import doubt_about  # it loads msgspec
+        from onceward.results.step_entries import doubt_about  # it loads msgspec
 
         return parked_error(record, opened_note(record.error, policy), doubt_about(record))
     known_for = max(0.0, record.lease_until - refused.wait - record.created_at)

@@ -10,10 +10,9 @@ from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import NextStep, last_change, next_step, relative
 from onceward.dashboard.showing import kept_in, outbox_of, steps_of
-from onceward.results.doubt import Doubt, doubt_about
 from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED
-from onceward.results.step_entries import Entry
+from onceward.results.step_entries import Doubt, Entry, doubt_about
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 

@@ -12,7 +12,7 @@ from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import PARKED, Record
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
-from onceward.results.doubt import doubt_about
+from onceward.results.step_entries import doubt_about
 from onceward.stores.ledger import Ledger
 
 _TRIES: Final = 5  # copies; a worker may receive and keep each before the key is unparked

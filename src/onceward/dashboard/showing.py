@@ -10,9 +10,8 @@ from onceward.core.protocol import is_expired, is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, last_change, next_step, relative
 from onceward.errors import OncewardError
-from onceward.results.doubt import doubt_about
 from onceward.results.message_entries import MessageEntry, unsent_of
-from onceward.results.step_entries import Entry, entries_of
+from onceward.results.step_entries import Entry, doubt_about, entries_of
 
 _ADVICE: Final = {
     NextStep.WAIT: "A worker holds this key. Wait for it. Parking or clearing the key refuses that worker's result.",

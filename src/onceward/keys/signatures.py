@@ -1,12 +1,15 @@
 """Reads key and fingerprint from a call's arguments. The signature is read once, when you decorate the function."""
 
 import inspect
+import typing
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
+from types import UnionType
 from typing import TypeVar
 
-from onceward.keys.annotations import Annotations
-from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.ledger_keys import form_of, ledger_key
 from onceward.keys.reading import KeyReader, KeySource
 from onceward.keys.roots import Roots, called
 
@@ -147,3 +150,74 @@ def roots_of(
         start = "" if first is None else f"{first.name}[0]" if several else first.name
     name = called(function).rpartition(".")[2]
     return Roots(tuple(p.name for p in given), f"names no parameter of {name}({shown})", start, claim)
+
+
+_WRITTEN_AS_TEXT = {"uuid", "decimal", "datetime"}  # modules whose types JSON has as text
+
+
+class Annotations:
+    """Compares what keys are made of with the annotations of a function, and warns once.
+
+    Args:
+        function: its annotations are read at the first call, because they can name what is defined later.
+        key: its key. A callable, or a path with a function such as ``to_string``, chooses the type by itself and is not checked.
+        chain: the names in the path of its key, if that is a plain one such as ``order.id``; else empty.
+    """
+
+    def __init__(self, function: Callable[..., object], key: object, chain: tuple[str, ...]) -> None:
+        self._function, self._chain = function, chain
+        is_plain = isinstance(key, str) and "(" not in key
+        # By parameter; a chain's under the whole path. None: not read yet.
+        self.forms: dict[str, frozenset[object]] | None = None if is_plain else {}
+
+    def check(self, key: object, named: Mapping[str, object]) -> None:
+        """Warn if the key, or a part of it, is an argument of another type than it is annotated with."""
+        if self.forms is None:
+            self.forms = self._read()
+        parts = (key, *key) if isinstance(key, tuple | list) else (key,)
+        for name, wanted in self.forms.items():
+            value = key if self._chain else named.get(name)
+            if value is None or form_of(type(value)) in wanted or not any(part is value for part in parts):
+                continue
+            self.forms = {}  # once is enough
+            shown = getattr(self._function, "__qualname__", repr(self._function))
+            warnings.warn(
+                f"{shown}: {name} is annotated with another type than the {type(value).__name__} that it got. The key has "
+                "the type that arrives. The same value in the annotated type has another key, and would run again. "
+                "Convert it before the call, or make "
+                "the key a text, as in key=lambda order_id: str(order_id). See docs/reference/keys.md",
+                UserWarning,
+                stacklevel=4,
+            )
+            return
+
+    def _read(self) -> dict[str, frozenset[object]]:
+        hints = _hints(self._function)
+        if self._chain:
+            hint: object = hints.get(self._chain[0])
+            for name in self._chain[1:]:
+                hint = _hints(hint).get(name)
+            hints = {".".join(self._chain): hint}
+        return {name: forms for name, hint in hints.items() if (forms := _forms(hint))}
+
+
+def _hints(of: object) -> dict[str, object]:
+    """Return the annotations of a function or a class; none if they cannot be read."""
+    try:
+        return typing.get_type_hints(getattr(of, "__func__", of))
+    except Exception:  # evaluating an annotation can raise anything
+        return {}
+
+
+def _forms(hint: object) -> frozenset[object]:
+    """Return the forms that keys of this annotation have; none if it does not tell."""
+    if isinstance(hint, typing.NewType):
+        return _forms(hint.__supertype__)
+    if isinstance(hint, UnionType) or typing.get_origin(hint) is typing.Union:
+        each = [_forms(one) for one in typing.get_args(hint) if one is not type(None)]
+        return frozenset().union(*each) if all(each) else frozenset()
+    if not isinstance(hint, type):
+        return frozenset()
+    form = form_of(hint)
+    tells = form is not hint or issubclass(hint, Enum) or hint.__module__ in _WRITTEN_AS_TEXT
+    return frozenset({form}) if tells else frozenset()

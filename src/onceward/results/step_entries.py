@@ -1,9 +1,14 @@
 """The ``steps`` of a record: what is recorded of each step, as JSON that a person can read in the ledger."""
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+
+from onceward.core import history
+from onceward.core.record import PARKED, Record
+from onceward.core.writes import LAPSED
 
 LONGEST: Final = 16 * 1024  # bytes of all steps of a record: each write of a claim can send all of them
 _NONE: Final = b"null"
@@ -75,3 +80,30 @@ def without(text: str | None, name: str) -> str | None:
         return None
     names = list(entries)
     return text_of({one: entries[one] for one in names[: names.index(name)]})
+
+
+_LAPSED: Final = re.compile(LAPSED.format("[0-9]+")).fullmatch
+
+
+class Doubt(NamedTuple):
+    """Nobody knows whether the effect of a parked key was made.
+
+    Attributes:
+        step: the step that may have been made; None means the whole handler.
+    """
+
+    step: str | None
+
+
+def doubt_about(record: Record) -> Doubt | None:
+    """Return the doubt about a parked key; None if its last attempt failed in the open, or the key is not parked."""
+    if record.status != PARKED:
+        return None
+    try:
+        begun = [entry.name for entry in entries_of(record.steps).values() if not entry.done]
+    except ValueError:  # then its steps tell nothing
+        begun = []
+    if begun:
+        return Doubt(begun[0])
+    # A policy without history leaves the error alone; somebody who parks a lapsed key leaves the history alone.
+    return Doubt(None) if _LAPSED(record.error or "") or history.ends_lapsed(record) else None

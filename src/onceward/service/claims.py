@@ -25,8 +25,7 @@ from onceward.core.steps import fetched
 from onceward.errors import LeaseLost, OncewardError, ResultUnavailable
 from onceward.keys.ledger_keys import derived_key, fingerprint_of, ledger_key, step_name
 from onceward.once import Once
-from onceward.results.doubt import Doubt
-from onceward.results.step_entries import Entry, entries_of
+from onceward.results.step_entries import Doubt, Entry, entries_of
 from onceward.service.bodies import (
     JSON_TEXT,
     ClaimBody,

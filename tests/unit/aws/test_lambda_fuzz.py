@@ -25,7 +25,7 @@ from onceward.aws import (
     on_sqs,
     on_sqs_fifo,
 )
-from onceward.aws.events.kpl import user_records
+from onceward.aws.events.streams import user_records
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.mutations import places

@@ -337,7 +337,7 @@ def test_an_import_of_one_source_loads_no_other():
     code = """
 import sys
 from onceward.aws import on_sqs
-heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.kafka", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}
+heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.brokers", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}
 print(sorted(heavy & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -24,7 +24,7 @@ from onceward.aws import (
     on_sqs,
     on_sqs_fifo,
 )
-from onceward.aws.events.kpl import user_records
+from onceward.aws.events.streams import user_records
 from queues import lambda_events as events
 from queues.lambda_events import changed
 from queues.lambda_given import given, keys, refusing

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onceward.aws.events import amazon_mq, kafka
+from onceward.aws.events import brokers
 from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import KafkaMessage
@@ -35,13 +35,13 @@ def from_redis(key):
 
 def from_lambda_kafka(key):
     record = {"topic": "t", "partition": 0, "offset": 1, "headers": [{"Idempotency-Key": list(key)}]}
-    return kafka._deliveries({"eventSource": "aws:kafka", "records": {"t-0": [record]}})[0]
+    return brokers._of_kafka({"eventSource": "aws:kafka", "records": {"t-0": [record]}})[0]
 
 
 def from_lambda_rabbitmq(key):
     headers = {"Idempotency-Key": {"bytes": list(key)}}
     message = {"basicProperties": {"headers": headers}, "data": ""}
-    return amazon_mq._deliveries({"eventSource": "aws:rmq", "rmqMessagesByQueue": {"q::/": [message]}})[0]
+    return brokers._of_rabbitmq({"eventSource": "aws:rmq", "rmqMessagesByQueue": {"q::/": [message]}})[0]
 
 
 def test_two_keys_of_bytes_are_two_keys():

@@ -18,6 +18,23 @@ _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
+# The codes that speak of a message itself: SQS API Reference, the errors of SendMessage and SendMessageBatch; SNS API Reference, those
+# of Publish and PublishBatch; "Common Errors" in both.
+REFUSED: Final = frozenset(
+    {
+        "BatchRequestTooLong",
+        "InvalidAttributeName",
+        "InvalidAttributeValue",
+        "InvalidMessageContents",
+        "InvalidParameter",
+        "InvalidParameterCombination",
+        "InvalidParameterValue",
+        "MissingParameter",
+        "ParameterValueInvalid",
+        "Validation",
+        "ValidationError",
+    }
+)
 # As above: no two dots in a row, none at an end, and at most 256 characters.
 _NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!.{257})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 

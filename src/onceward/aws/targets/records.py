@@ -5,7 +5,10 @@ from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from onceward.aws.targets.sending import BatchTarget, enveloped, options_of
+import msgspec
+
+from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
+from onceward.aws.targets.sending import BatchTarget, options_of
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import Document, Service, ServiceAnswer, short
@@ -24,7 +27,7 @@ _IDS: Final = ("EventId", "SequenceNumber", "RecordId")  # what a message gets t
 class _RecordTarget(BatchTarget):
     """A message is a JSON object, with its key and headers in the member ``onceward``."""
 
-    answers: str  # the member of the answer with what became of each message
+    member: str  # the member of the answer with what became of each message
     unknown: tuple[str, ...] = ("delay", "group")  # what it does not have
     refused = _REFUSED
 
@@ -35,7 +38,7 @@ class _RecordTarget(BatchTarget):
 
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
         """See :class:`BatchTarget`."""
-        found = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.answers) or []
+        found = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.member) or []
         if len(found) != count:
             return None
         return [
@@ -46,7 +49,17 @@ class _RecordTarget(BatchTarget):
         ]
 
     def _text(self, message: OutboxMessage) -> str:
-        return enveloped(message, self.service.title)
+        """Return the message's JSON object with the member ``onceward``; raises ValueError if it is none, or has such a member."""
+        try:
+            told = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ValueError(f"a message to {self.service.title} is a JSON object: {error}") from error
+        if ENVELOPE in told:
+            raise ValueError(
+                f"the message has a member {ENVELOPE!r}, which onceward itself writes; give it another name"
+            )
+        envelope = {**message.headers, KEY_ATTRIBUTE: message.key}
+        return msgspec.json.encode({**told, ENVELOPE: envelope}).decode()
 
     def _data(self, message: OutboxMessage) -> dict[str, str]:
         return {"Data": b2a_base64(self._text(message).encode(), newline=False).decode()}
@@ -67,7 +80,7 @@ class KinesisTarget(_RecordTarget):
     # Kinesis API Reference, PutRecords. A stream can be set to larger records, but a message of the outbox is never so large.
     service, action = Service("Kinesis", "kinesis", "Kinesis_20131202", "1.1"), "PutRecords"
     batch, largest, together = 500, 1024 * 1024, 5 * 1024 * 1024
-    answers, unknown = "Records", ("delay",)
+    member, unknown = "Records", ("delay",)
 
     def __init__(self, address: str) -> None:
         place, options = options_of(address, {"region"})
@@ -104,7 +117,7 @@ class FirehoseTarget(_RecordTarget):
     # Firehose API Reference, PutRecordBatch.
     service, action = Service("Firehose", "firehose", "Firehose_20150804", "1.1"), "PutRecordBatch"
     batch, largest, together = 500, 1000 * 1024, 4 * 1024 * 1024
-    answers = "RequestResponses"
+    member = "RequestResponses"
 
     def __init__(self, address: str) -> None:
         place, options = options_of(address, {"region"})
@@ -139,7 +152,7 @@ class BusTarget(_RecordTarget):
     # EventBridge API Reference, PutEvents; EventBridge User Guide, "Calculating PutEvents event entry size".
     service, action = Service("EventBridge", "events", "AWSEvents", "1.1"), "PutEvents"
     batch, largest, together = 10, 256 * 1024, 256 * 1024
-    answers, what = "Entries", "event"
+    member, what = "Entries", "event"
     refused = _REFUSED | {"MalformedDetail", "RedactionFailure"}
 
     def __init__(self, address: str) -> None:

@@ -1,17 +1,14 @@
 """What the targets at AWS share: requests that end in time, and what a refusal means."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
-from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.sqs.message import batches
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
-from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, Target, not_sent, refusal_of
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refusal_of
 from onceward.wire.calls import FIXES, Call, Document, Service, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
@@ -23,6 +20,7 @@ BEGIN_WITHIN: Final = 3.0
 TIMEOUT: Final = 2.5
 
 Told = Exception | None
+Answers = list[Told] | MessageRefused | MessageNotSent
 
 
 class AwsClient:
@@ -63,48 +61,62 @@ class AwsClient:
         return answer
 
 
-def send_batches(
-    target: Target,
-    messages: Sequence[OutboxMessage],
-    divide: Callable[[list[OutboxMessage]], Iterable[Sequence[int]]],
-    send: Callable[[list[OutboxMessage], float], list[Told] | MessageRefused | MessageNotSent],
-) -> list[Told]:
-    """Send messages in batches, and return the answer of each. What has not begun in time is not sent.
+class Batches(ABC):
+    """A target that sends messages in batches.
 
-    Args:
-        target: refuses what it can never take; a version before this one may have let a message pass.
-        messages: the messages.
-        divide: returns indexes of the messages, one list for each request.
-        send: makes one request, and no other one after so many seconds. It returns the answer of each message, or one error for all. If that is a refusal, each of them
-            is sent alone, to find the one that is meant.
+    Attributes:
+        batch: the most messages of a request.
     """
-    end = boottime() + BEGIN_WITHIN
-    told: list[Told] = [refusal_of(target, message) for message in messages]
-    places = [place for place, error in enumerate(told) if error is None]
-    fit = [messages[place] for place in places]
-    todo = [list(batch) for batch in divide(fit)]
-    while todo:
-        batch, left = todo.pop(0), end - boottime()
-        answers: list[Told] | MessageRefused | MessageNotSent
-        answers = MessageNotSent("the requests before it took too long")
-        if left > 0:
-            answers = send([fit[index] for index in batch], left)
-        if isinstance(answers, MessageRefused) and len(batch) > 1:
-            todo[:0] = [[index] for index in batch]
-            continue
-        for number, index in enumerate(batch):
-            told[places[index]] = answers if isinstance(answers, Exception) else answers[number]
-    return told
+
+    batch: int
+
+    @abstractmethod
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError or TypeError if the target can never take the message."""
+
+    @abstractmethod
+    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+        """Return indexes of the messages, one list for each request."""
+
+    @abstractmethod
+    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
+        """Make one request, and no other one after ``left`` seconds. Return the answer of each message, or one error for all."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close idle connections."""
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
+        """Send messages, as many as possible with one request, and return the answer of each.
+
+        What has not begun in time is not sent. If a request is refused, each of its messages is sent alone, to find the one that is
+        meant.
+        """
+        end = boottime() + BEGIN_WITHIN
+        # A version before this one may have let a message pass that the target can never take.
+        told: list[Told] = [refusal_of(self, message) for message in messages]
+        places = [place for place, error in enumerate(told) if error is None]
+        todo = [[places[index] for index in batch] for batch in self.divided([messages[place] for place in places])]
+        while todo:
+            batch, left = todo.pop(0), end - boottime()
+            answers: Answers = MessageNotSent("the requests before it took too long")
+            if left > 0:
+                answers = self.answers([messages[place] for place in batch], left)
+            if isinstance(answers, MessageRefused) and len(batch) > 1:
+                todo[:0] = [[place] for place in batch]
+                continue
+            for number, place in enumerate(batch):
+                told[place] = answers if isinstance(answers, Exception) else answers[number]
+        return told
 
 
-class BatchTarget(ABC):
+class BatchTarget(Batches):
     """A target whose service takes many messages with one request, and answers for each.
 
     Attributes:
         service: the service.
         action: the one that takes many messages.
         what: what the service calls a message.
-        batch: messages of a request.
         largest: bytes of a message.
         together: bytes of a request.
         refused: the codes that speak of a message itself.
@@ -113,7 +125,6 @@ class BatchTarget(ABC):
     service: Service
     action: str
     what = "record"
-    batch: int
     largest: int
     together: int
     refused: Collection[str]
@@ -142,18 +153,16 @@ class BatchTarget(ABC):
                 f"the {self.what} has {size} bytes with its headers, and {self.service.title} takes {self.largest}"
             )
 
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
-        """Send messages, as many as possible with one request."""
-        return send_batches(self, messages, self._divided, self._batch)
-
     def close(self) -> None:
         """Close idle connections."""
         self._client.close()
 
-    def _divided(self, messages: list[OutboxMessage]) -> Iterable[list[int]]:
+    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+        """See :class:`Batches`."""
         return batches(map(self.size, messages), self.batch, self.together)
 
-    def _batch(self, messages: list[OutboxMessage], _: float) -> list[Told] | MessageRefused | MessageNotSent:
+    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
+        """See :class:`Batches`."""
         try:
             answer = self._client.ask(self.action, self.body(messages))
         except StoreError as error:
@@ -191,19 +200,3 @@ def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str
             )
         options[name] = unquote(value)
     return place, options
-
-
-def enveloped(message: OutboxMessage, service: str) -> str:
-    """Return the message's JSON object with the member ``onceward``, which has its key and headers.
-
-    Raises:
-        ValueError: the message is no JSON object, or has such a member.
-    """
-    try:
-        told = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"a message to {service} is a JSON object: {error}") from error
-    if ENVELOPE in told:
-        raise ValueError(f"the message has a member {ENVELOPE!r}, which onceward itself writes; give it another name")
-    envelope = {**message.headers, KEY_ATTRIBUTE: message.key}
-    return msgspec.json.encode({**told, ENVELOPE: envelope}).decode()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.sqs.message import MOST_ATTRIBUTES, check_attribute_name, check_text
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, REFUSED, check_attribute_name, check_text
 from onceward.aws.sqs.queue import check_group
 from onceward.aws.targets.sending import BatchTarget
 from onceward.core.urls import shown_url
@@ -13,19 +13,6 @@ from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer, short
 
 _ARN: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]*:[A-Za-z0-9_-]{1,256}(\.fifo)?")
-# SNS API Reference, the errors of Publish and PublishBatch, and "Common Errors".
-_REFUSED: Final = frozenset(
-    {
-        "BatchRequestTooLong",
-        "InvalidParameter",
-        "InvalidParameterCombination",
-        "InvalidParameterValue",
-        "MissingParameter",
-        "ParameterValueInvalid",
-        "Validation",
-        "ValidationError",
-    }
-)
 
 
 class SnsTarget(BatchTarget):
@@ -44,7 +31,7 @@ class SnsTarget(BatchTarget):
     # SNS API Reference, PublishBatch. A topic takes messages of 256 KiB, or of what its MaximumMessageSize says, up to 1 MiB.
     service, action, what = Service("SNS", "sns", "2010-03-31", QUERY), "PublishBatch", "message"
     batch, largest, together = 10, 1024 * 1024, 256 * 1024
-    refused = _REFUSED
+    refused = REFUSED
 
     def __init__(self, address: str) -> None:
         arn = address.partition(":")[2]

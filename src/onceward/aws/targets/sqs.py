@@ -1,30 +1,15 @@
 """SQS queues as targets, standard and FIFO."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from onceward.aws.sqs.message import ENTRIES, Outgoing, chunks, entry_of
+from onceward.aws.sqs.message import ENTRIES, REFUSED, Outgoing, chunks, entry_of
 from onceward.aws.sqs.queue import Queue, QueueError, keyed
-from onceward.aws.targets.sending import TIMEOUT, Told, options_of, send_batches
+from onceward.aws.targets.sending import TIMEOUT, Answers, Batches, options_of
 from onceward.errors import OncewardError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 
-# SQS API Reference, the errors of SendMessage and SendMessageBatch, and "Common Error Types".
-_REFUSED: Final = frozenset(
-    {
-        "BatchRequestTooLong",
-        "InvalidAttributeName",
-        "InvalidAttributeValue",
-        "InvalidMessageContents",
-        "InvalidParameterCombination",
-        "InvalidParameterValue",
-        "MissingParameter",
-        "ValidationError",
-    }
-)
 
-
-class SqsTarget:
+class SqsTarget(Batches):
     """A queue. A message's key is its attribute ``onceward-key``, and its deduplication id in a FIFO queue.
 
     Its headers are further attributes. SQS takes ten, and onceward itself writes three, so a handler can give seven. In a FIFO queue, a repetition that comes within five minutes is dropped
@@ -48,10 +33,6 @@ class SqsTarget:
         """Raise ValueError or TypeError if the queue can never take the message."""
         self._outgoing(message)
 
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
-        """Send messages, ten with one request."""
-        return send_batches(self, messages, self._divided, self._batch)
-
     def close(self) -> None:
         """Close idle connections."""
         self._queue.close()
@@ -59,10 +40,12 @@ class SqsTarget:
     def _outgoing(self, message: OutboxMessage) -> Outgoing:
         return keyed(self._queue, message.body, message.key, message.headers, message.group, message.delay)
 
-    def _divided(self, messages: list[OutboxMessage]) -> Iterable[list[int]]:
+    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+        """See :class:`Batches`."""
         return chunks([entry_of(self._outgoing(message)) for message in messages])
 
-    def _batch(self, messages: list[OutboxMessage], left: float) -> list[Told] | MessageRefused | MessageNotSent:
+    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
+        """See :class:`Batches`."""
         try:
             answers = self._queue.send_many([self._outgoing(message) for message in messages], within=left)
         except OncewardError as error:  # the queue's URL could not be asked for
@@ -74,6 +57,6 @@ class SqsTarget:
 
 
 def _told(error: QueueError) -> MessageRefused | MessageNotSent:
-    told = MessageRefused(str(error)) if error.code in _REFUSED else MessageNotSent(str(error))
+    told = MessageRefused(str(error)) if error.code in REFUSED else MessageNotSent(str(error))
     told.__cause__ = error
     return told

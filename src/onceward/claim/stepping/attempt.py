@@ -9,8 +9,7 @@ from onceward.claim.replays import parked_error
 from onceward.claim.stepping.notes import StepNotes
 from onceward.errors import LeaseLost, OncewardError, Parked, StoreError
 from onceward.keys.ledger_keys import step_name
-from onceward.results.doubt import Doubt
-from onceward.results.step_entries import Entry, entries_of
+from onceward.results.step_entries import Doubt, Entry, entries_of
 
 
 class InStep(NamedTuple):
