@@ -10,6 +10,7 @@ import math
 import uuid
 from collections.abc import Callable
 from enum import Enum
+from json import dumps, loads
 from typing import Any, cast
 
 import msgspec
@@ -86,11 +87,15 @@ def tagged(value: Any) -> object:
     """Return ``value`` in JSON's own types, tagged where JSON would change it."""
     kind = type(value)
     if kind is str:
-        return value if _is_text(value) else {"$str": _escapes(value)}
+        return value if _is_text(value) else {"$str": dumps(value)}
     if kind is bool or value is None:
         return value
     if kind is int:
-        return value if -_INT64 <= value < _INT64 else {"$int": _int_text(value)}
+        return (
+            value
+            if -_INT64 <= value < _INT64
+            else {"$int": str(value) if value.bit_length() < _MOST_BITS else hex(value)}
+        )
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if kind is list:
@@ -220,22 +225,6 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _escapes(text: str) -> str:
-    import json
-
-    return json.dumps(text)
-
-
-def _unescaped(stored: str) -> str:
-    import json
-
-    return str(json.loads(stored))
-
-
-def _int_text(number: int) -> str:
-    return str(number) if number.bit_length() < _MOST_BITS else hex(number)
-
-
 def _bytes_text(data: bytes) -> dict[str, str]:
     try:
         return {"text": data.decode("ascii")}
@@ -284,7 +273,7 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], object]]] = {
 }
 
 _READERS: dict[str, Callable[[Any], object]] = {
-    "$str": _unescaped,
+    "$str": loads,
     "$int": lambda v: int(v, 0),
     "$float": float,
     "$dict": lambda v: {untagged(key): untagged(item) for key, item in v},

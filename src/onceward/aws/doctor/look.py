@@ -21,16 +21,14 @@ class Inspection:
     """One look at a queue, its functions and a ledger, for a consumer whose guard has this policy.
 
     ``function`` is the name or ARN of a Lambda function that the queue must have; None means all functions of the queue.
+
+    Attributes:
+        facts: what was seen.
     """
 
     def __init__(self, policy: Policy, function: str | None = None) -> None:
-        self._facts = Facts(policy, function=None if function is None else _name(function))
         self._gaps = Gaps()
-
-    @property
-    def facts(self) -> Facts:
-        """What was seen."""
-        return self._facts._replace(gaps=tuple(self._gaps.found))
+        self.facts = Facts(policy, function=None if function is None else _name(function), gaps=self._gaps.found)
 
     def queue(self, name: str) -> None:
         """Look at a queue, its dead-letter queue, and its event source mappings.
@@ -41,11 +39,11 @@ class Inspection:
         queue = self._gaps.tried("queue", lambda: _settings(Queue(name)))
         if queue is None:
             return
-        self._facts = self._facts._replace(queue=queue)
+        self.facts = self.facts._replace(queue=queue)
         arn, endpoint = queue.dead_letters, address_of(name).endpoint
         if arn is not None:
             dead = self._gaps.tried("dead letters", lambda: _settings(Queue(arn, endpoint=endpoint)))
-            self._facts = self._facts._replace(dead=dead)
+            self.facts = self.facts._replace(dead=dead)
         self._functions(queue)
 
     def ledger(self, store: Store) -> None:
@@ -54,7 +52,7 @@ class Inspection:
         if inspect is None:
             self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
         elif (inspected := self._gaps.tried("ledger", inspect)) is not None:
-            self._facts = self._facts._replace(ledger=inspected)
+            self.facts = self.facts._replace(ledger=inspected)
             if not any(one.level == "error" for one in inspected.findings()):
                 self._messages(store)
 
@@ -70,10 +68,10 @@ class Inspection:
 
         page = self._gaps.tried("messages", look, needed=False)
         if page is not None and page.records:
-            self._facts = self._facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
+            self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
     def _functions(self, queue: QueueSettings) -> None:
-        named = self._facts.function is not None
+        named = self.facts.function is not None
         check = "event source mapping"
         try:
             triggers = _triggers(queue.arn)
@@ -85,7 +83,7 @@ class Inspection:
             says = f"Lambda's mappings of {queue.name} could not be read: {error}"
             self._gaps.note(check, says, fix, needed=named)
         else:
-            self._facts = self._facts._replace(triggers=triggers)
+            self.facts = self.facts._replace(triggers=triggers)
 
 
 def _settings(queue: Queue) -> QueueSettings:

@@ -1,6 +1,6 @@
 """The facts that checks look at, and the checks of the Lambda functions that a queue calls."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from onceward.aws.sqs.settings import QueueSettings
@@ -34,7 +34,7 @@ class Facts(NamedTuple):
     function: str | None = None  # the function that must be among them, if one was named
     ledger: Inspected | None = None
     overdue: float = 0.0  # seconds for which messages in the ledger are due at most; 0 if none are
-    gaps: tuple[Finding, ...] = ()  # what could not be read
+    gaps: Sequence[Finding] = ()  # what could not be read
 
 
 def days(seconds: float) -> str:

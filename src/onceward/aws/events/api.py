@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from copy import copy
+from functools import partial
 from typing import Final, Unpack, cast
 
 from onceward.aws.events import api_event
@@ -21,6 +22,7 @@ from onceward.http.rules import Rules, rules_of
 from onceward.once import Once, check_once
 
 Function = Callable[..., object]
+_Asked = KeyedRequest | HeldRequest | Answer | PassedRequest | None
 # The handler has run, so it does not run again, even if its caller cannot read the response.
 _NO_RESPONSE: Final = bodiless(502, (), "the function did not return a response")
 RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
@@ -128,35 +130,28 @@ class _Request:
         self._api = api.under(self._shape, left) if isinstance(self._asked, KeyedRequest) else api
 
     def answer(self) -> object:
-        asked = self._asked
+        asked: _Asked = self._asked
         if isinstance(asked, KeyedRequest):
-            held = claim(self._api, asked)
-            if isinstance(held, HeldRequest):
-                response = held.call(lambda: self._called(self._claim(held)))
-                return self._instead(held.settle(self._outcome(held, response)), response)
-            asked = held
+            asked = claim(self._api, asked)
+        if isinstance(asked, HeldRequest):
+            response = asked.call(partial(self._call, asked))
+            return self._instead(asked.settle(self._outcome(asked, response)), response)
         if isinstance(asked, Answer):
             return api_event.response_of(self._shape, asked)
         with asked or nullcontext():
-            return self._watched(asked, self._called(None))
+            return self._watched(asked, self._call(None))
 
     async def answer_async(self) -> object:
-        asked = self._asked
+        asked: _Asked = self._asked
         if isinstance(asked, KeyedRequest):
-            held = await claim_async(self._api, asked)
-            if isinstance(held, HeldRequest):
-                response = await held.call_async(lambda: self._called_async(self._claim(held)))
-                return self._instead(await held.settle_async(self._outcome(held, response)), response)
-            asked = held
+            asked = await claim_async(self._api, asked)
+        if isinstance(asked, HeldRequest):
+            response = await asked.call_async(partial(self._await, asked))
+            return self._instead(await asked.settle_async(self._outcome(asked, response)), response)
         if isinstance(asked, Answer):
             return api_event.response_of(self._shape, asked)
         with asked or nullcontext():
-            return self._watched(asked, await self._called_async(None))
-
-    def _claim(self, held: HeldRequest) -> Claim:
-        if self._left is not None:
-            held.claim.deadline = self._api.guard.clock() + self._left
-        return held.claim
+            return self._watched(asked, await self._await(None))
 
     def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
         answer = api_event.answer_of(self._shape, response)
@@ -171,16 +166,21 @@ class _Request:
             passed.answered(502 if answer is None else answer.status)
         return response
 
-    def _called(self, claim: Claim | None) -> object:
-        args, kwargs = self._arguments(claim)
-        response = self._api.function(*args, **kwargs)
+    def _call(self, held: HeldRequest | None) -> object:
+        response = self._begin(held)
         refuse_not_begun(self._api.function, response)
         return response
 
-    async def _called_async(self, claim: Claim | None) -> object:
-        args, kwargs = self._arguments(claim)
-        return await cast("Callable[..., Awaitable[object]]", self._api.function)(*args, **kwargs)
+    async def _await(self, held: HeldRequest | None) -> object:
+        return await cast("Awaitable[object]", self._begin(held))
 
-    def _arguments(self, claim: Claim | None) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        parameter = self._api.parameter
-        return (self._given, {}) if parameter is None else parameter.fill(cast("Claim", claim), self._given, {})
+    def _begin(self, held: HeldRequest | None) -> object:
+        """Call the function; if it is a coroutine function, it begins when its coroutine is awaited."""
+        if held is not None and self._left is not None:
+            held.claim.deadline = self._api.guard.clock() + self._left
+        args: tuple[object, ...] = self._given
+        kwargs: Mapping[str, object] = {}
+        if self._api.parameter is not None:
+            claim = None if held is None else held.claim
+            args, kwargs = self._api.parameter.fill(cast("Claim", claim), args, kwargs)
+        return self._api.function(*args, **kwargs)

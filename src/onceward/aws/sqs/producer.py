@@ -75,13 +75,11 @@ async def send_async(
 
 
 def _traced(send: Callable[..., object], observers: Observers, outgoing: Outgoing) -> object:
-    """Send a message that carries the current trace in its attributes, as far as there is room."""
-    for name, text in observers.headers().items():
-        given = outgoing.attributes or {}
-        larger = outgoing._replace(attributes={**given, name: text})
-        if name not in given and len(given) < MOST_ATTRIBUTES and size_of(entry_of(larger)) <= LARGEST:
-            outgoing = larger
-    return send(*outgoing)
+    """Send a message that carries the current trace in its attributes, if there is room."""
+    attributes = {**observers.headers(), **(outgoing.attributes or {})}
+    traced = outgoing._replace(attributes=attributes)
+    fits = len(attributes) <= MOST_ATTRIBUTES and size_of(entry_of(traced)) <= LARGEST
+    return send(*(traced if fits else outgoing))
 
 
 def _sending(
@@ -104,9 +102,8 @@ def _sending(
     once_key = derived_key(full, (SEND_NAME,))
     if delay is not None and type(delay) is not int:
         raise ValueError(f"delay={delay!r}: give whole seconds")
-    outgoing = keyed(
-        target, body_of(message), once_key, attributes or {}, group, delay
-    )  # raises before anything is claimed
+    # It raises before anything is claimed.
+    outgoing = keyed(target, body_of(message), once_key, attributes or {}, group, delay)
     return guard, full, target, outgoing
 
 
