@@ -15,12 +15,11 @@ from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, plain, recorded, replay
-from onceward.http.credentials import Unscoped
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
-from onceward.http.scope import Identify, Scope, scope_of
+from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.observe.logs import logger
 
 MIB: Final = 1 << 20

@@ -93,7 +93,10 @@ Parts = Annotated[
 ]
 
 
-class ClaimBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _Body(msgspec.Struct, forbid_unknown_fields=True): ...
+
+
+class ClaimBody(_Body):
     """Asks for a key.
 
     Attributes:
@@ -117,7 +120,7 @@ class ClaimBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     worker: _Name | None = None
 
 
-class HeldBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class HeldBody(_Body):
     """Names a claim."""
 
     key: Key
@@ -125,14 +128,14 @@ class HeldBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     fence: Fence
 
 
-class ExtendBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
+class ExtendBody(HeldBody):
     """Renews a claim."""
 
     lease: Lease = LEASE
     derive: Parts = []
 
 
-class StepBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
+class StepBody(HeldBody):
     """Asks for a step of the work, or records it if it has a result.
 
     Attributes:
@@ -147,7 +150,7 @@ class StepBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
     lease: Lease = LEASE
 
 
-class CompleteBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
+class CompleteBody(HeldBody):
     """Completes a key, with a result or with the reason why there is none.
 
     Attributes:
@@ -159,7 +162,7 @@ class CompleteBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
     no_result: _Text | UnsetType = UNSET
 
 
-class ReleaseBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
+class ReleaseBody(HeldBody):
     """Gives a key back for a retry, or parks it.
 
     Attributes:
@@ -169,7 +172,7 @@ class ReleaseBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
     error: _Text | None = None
 
 
-class LookBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class LookBody(_Body):
     """Asks what is recorded of a key."""
 
     key: Key

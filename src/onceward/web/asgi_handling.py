@@ -19,6 +19,7 @@ from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
 from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
+from onceward.web.sending import kept
 
 _NOTHING: Final = object()
 # An eager task starts at once, and needs no turn of the loop if it never waits (Python 3.12 and later).
@@ -26,8 +27,6 @@ _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3,
 # With these extensions an answer's body does not come as messages, or does not end with them. Without them, ASGI requires
 # that applications send messages, which can be recorded.
 _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
-# Tasks that continue after their server has given up the request. A loop does not keep tasks alive.
-_RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
 class AsgiHandling(AsgiDelivery):
@@ -57,8 +56,7 @@ class AsgiHandling(AsgiDelivery):
                     raise
                 finally:
                     if not task.done():
-                        _RUNNING.add(task)
-                        task.add_done_callback(_RUNNING.discard)
+                        kept(task)
             task.result()
         finally:
             del task, running  # the task holds its error, which holds this frame
@@ -132,9 +130,7 @@ class AsgiHandling(AsgiDelivery):
         self._request.began = self._began
         await self._request.fail_async(error)
         if (pending := self._request.pending) is not None:
-            task = asyncio.ensure_future(pending.behind_async())
-            _RUNNING.add(task)
-            task.add_done_callback(_RUNNING.discard)
+            kept(asyncio.ensure_future(pending.behind_async()))
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""

@@ -15,8 +15,8 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest
 from onceward.http.request import Request
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
-from onceward.web.environ import request_of
 from onceward.web.sending import Sending, SendingAsync
+from onceward.web.wsgi import request_of
 
 
 def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:

@@ -18,8 +18,8 @@ from onceward.http.held import HeldRequest, claim
 from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web.environ import ask
 from onceward.web.sending import Sending
+from onceward.web.wsgi import ask
 
 P = ParamSpec("P")
 View = Callable[P, flask.typing.ResponseReturnValue]

@@ -109,7 +109,7 @@ async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[obje
     except asyncio.CancelledError:
         if task.cancelled():
             raise
-        rest = _kept(asyncio.ensure_future(_abandon(task, abandoned)))
+        rest = kept(asyncio.ensure_future(_abandon(task, abandoned)))
         await asyncio.wait((rest,))  # a second cancellation ends the wait, not the work
         rest.result()
         raise
@@ -121,7 +121,7 @@ async def _abandon(task: "asyncio.Future[T]", abandoned: Callable[[T], Awaitable
         await abandoned(task.result())
 
 
-def _kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+def kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
     """Keep a task alive to its end; a loop does not."""
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
@@ -149,7 +149,7 @@ class SendingAsync:
         """Make and record the answer, if nobody iterates it any more, or nobody has begun to."""
         self._left = True
         if self._task is None:
-            self._task = _kept(asyncio.ensure_future(self._make()))
+            self._task = kept(asyncio.ensure_future(self._make()))
         elif self._gate.ends_with_client and not self._held.is_over:
             self._held.ends_with_client = True
             self._task.cancel()
@@ -160,7 +160,7 @@ class SendingAsync:
 
     async def _sent(self) -> AsyncIterator[bytes]:
         # In a task, because frameworks cancel the iterating task when the client leaves.
-        self._task = _kept(asyncio.ensure_future(self._make()))
+        self._task = kept(asyncio.ensure_future(self._make()))
         try:
             while (part := await self._queue.get()) is not None:
                 yield part

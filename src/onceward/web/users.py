@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 
 from onceward.core.arguments import check_hook
 from onceward.http.answer import Answer
-from onceward.http.credentials import Nobody
 from onceward.http.request import Request
-from onceward.http.scope import Scope
+from onceward.http.scope import Nobody, Scope
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
 _PK: Final = attrgetter("pk")
