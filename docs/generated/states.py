@@ -12,7 +12,7 @@ Each record has a status. The tables here are those of the code: `TRANSITIONS` i
 ![The statuses of a record, and their changes](../explanation/pictures/states.svg)
 
 A word on an arrow names a change. The table has the condition of each change. The store checks the condition in the same atomic
-write. A person can also clear a record of any status, if it has not changed since they saw it.
+write. A person can also park a live claim, or clear any record, if it has not changed since they saw it.
 
 Most names of changes are in the [glossary](glossary.md). *keep* means that a record gets a message that
 [no dead-letter queue takes](sqs.md#without-a-dead-letter-queue). *transact* is claim, effect and completion

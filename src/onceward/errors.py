@@ -293,9 +293,9 @@ class ResultUnavailable(_KeyedError):
 
 
 class ResultNotRecorded(_KeyedError):
-    """The handler succeeded, but the store refused to record it, or was unreachable until the lease was over.
+    """The handler succeeded, but the store refused to record it, or stayed unreachable for twice the lease.
 
-    Cause: The ledger stayed away until the lease was over, or refused the write for good.
+    Cause: The ledger stayed away for twice the lease, or refused the write for good.
 
     Fix: The handler has succeeded. Keep ``result`` if you can. Expect a redelivery, which can run the handler again:
     see ``on_lapse`` and ``claim.key()``.
@@ -365,7 +365,7 @@ class StepNotRecorded(_KeyedError):
 
 
 class StoreError(OncewardError):
-    """The store refused a request, or failed. No handler ran because of this, and no record was lost.
+    """The store refused a request, or failed. If a claim failed, its handler did not run.
 
     Cause: The ledger cannot be reached, does not exist, or refuses this role.
 

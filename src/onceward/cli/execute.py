@@ -60,8 +60,9 @@ def execute(
 ) -> None:
     """Run COMMAND once for a key, on the machine that comes first: for cron, CI and deploys.
 
-    Later calls with the same key get the recorded exit status and output at once. With --window 1h it runs once in
-    each hour, by the ledger's clock, not the machine's. With --while-running, only one call runs at a time.
+    Later calls with the same key get the recorded exit status and output at once (after a failure, see --on-failure).
+    With --window 1h it runs once in each hour, by the ledger's clock, not the machine's. With --while-running, only one
+    call runs at a time.
 
     The lease is renewed while the command runs. If the machine loses the key, the command is killed. If the machine
     dies, the next call runs the command again when the lease is over. SIGTERM and ctrl-C reach the command. A second

@@ -95,7 +95,7 @@ def relay(
     drop: str | None = None,
     json: LinesOption = False,
 ) -> None:
-    """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not accept them.
+    """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target could not take them.
 
     Workers and ASGI applications do the same beside their work. Run this command if your processes end after each call,
     or to see what is sent. Any number of relays share the work. Messages of one key keep their order. Sealed messages

@@ -41,8 +41,8 @@ def serve(
     A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the
     recorded result. Any number of instances share one ledger. GET /openapi.json describes all actions.
 
-    It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give
-    it a Unix socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
+    It listens on this machine only. For other machines, give it --tokens, and TLS with --certificate and --private-key.
+    Or give it a Unix socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
 
     SIGTERM or ctrl-C stops it: requests under way are answered first.
 
