@@ -18,16 +18,14 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Redrive
-    from onceward.aws.events.api import on_api
+    from onceward.aws.events.api import on_api, on_webhook
     from onceward.aws.events.brokers import on_activemq, on_kafka, on_rabbitmq
-    from onceward.aws.events.firehose import DROPPED, on_firehose
-    from onceward.aws.events.invoke import on_invoke
+    from onceward.aws.events.invoke import DROPPED, on_firehose, on_invoke
     from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
     from onceward.aws.events.records import MalformedEvent
     from onceward.aws.events.response import BatchFailed
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
-    from onceward.aws.events.webhooks import on_webhook
     from onceward.aws.sqs.broker import SqsWorker
     from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
@@ -65,16 +63,14 @@ __getattr__, __dir__ = lazily(
     {
         "..consumers.delivery": ("Delivery", "MalformedRecord"),
         ".dead_letters.redrive": ("Redrive",),
-        ".events.api": ("on_api",),
-        ".events.firehose": ("DROPPED", "on_firehose"),
-        ".events.invoke": ("on_invoke",),
+        ".events.api": ("on_api", "on_webhook"),
+        ".events.invoke": ("DROPPED", "on_firehose", "on_invoke"),
         ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
         ".events.brokers": ("on_activemq", "on_kafka", "on_rabbitmq"),
         ".events.records": ("MalformedEvent",),
         ".events.response": ("BatchFailed",),
         ".events.sqs": ("on_sqs", "on_sqs_fifo"),
         ".events.streams": ("on_dynamodb_stream", "on_kinesis"),
-        ".events.webhooks": ("on_webhook",),
         ".sqs.producer": ("send", "send_async"),
         ".sqs.queue": ("Queue",),
         ".sqs.broker": ("SqsWorker",),

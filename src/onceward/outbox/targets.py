@@ -28,8 +28,8 @@ TARGETS: Final = {
     "nats": "onceward.nats.target:NatsTarget",
     "redis-stream": "onceward.redis_streams.target:RedisStreamTarget",
     "rediss-stream": "onceward.redis_streams.target:RedisStreamTarget",
-    "sns": "onceward.aws.targets.sns:SnsTarget",
-    "sqs": "onceward.aws.targets.sqs:SqsTarget",
+    "sns": "onceward.aws.targets.queues:SnsTarget",
+    "sqs": "onceward.aws.targets.queues:SqsTarget",
     "task": "onceward.outbox.tasks:TaskTarget",
 }
 SENT_WITHIN: Final = 10.0  # seconds: the longest time of one send of our own targets

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceward.aws.events.brokers import KAFKA, on_activemq, on_kafka, on_rabbitmq
-from onceward.aws.events.firehose import DROPPED, on_firehose
 from onceward.aws.events.handler import LambdaHandler
-from onceward.aws.events.invoke import on_invoke
+from onceward.aws.events.invoke import DROPPED, on_firehose, on_invoke
 from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
 from onceward.aws.events.records import MalformedEvent, at, text_at
 from onceward.aws.events.sqs import on_sqs, on_sqs_fifo

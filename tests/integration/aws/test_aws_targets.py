@@ -9,8 +9,8 @@ import pytest
 from onceward import Once, current
 from onceward.aws import Delivery, SqsWorker, on_kinesis
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.targets import queues as targets_queues
 from onceward.aws.targets import sending as targets_sending
-from onceward.aws.targets import sqs as targets_sqs
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
@@ -215,7 +215,7 @@ def test_what_passes_or_a_deploy_can_fix_is_sent_later(place, passing):
 def test_a_slow_service_gets_no_more_requests_than_there_is_time_for(placed, monkeypatch):
     def asked(kind, fifo, unit):
         monkeypatch.setattr(targets_sending, "TIMEOUT", 3 * unit)
-        monkeypatch.setattr(targets_sqs, "TIMEOUT", 3 * unit)
+        monkeypatch.setattr(targets_queues, "TIMEOUT", 3 * unit)
         monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 4 * unit)
         place = placed(kind, fifo=fifo)
         place.front.rule = lambda seen: Fault(delay_reply=20 * unit)

@@ -9,7 +9,7 @@ from commands.command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.doctor.mapping import Facts, Trigger
-from onceward.aws.sqs.settings import QueueSettings
+from onceward.aws.sqs.queue import QueueSettings
 from onceward.stores.dynamodb.inspection import Table, _lagging
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore

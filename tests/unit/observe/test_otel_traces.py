@@ -14,7 +14,7 @@ from onceward import LeaseLost, Mismatch, Once, current
 from onceward.aws import on_sqs
 from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.producer import _traced
-from onceward.aws.sqs.settings import LARGEST
+from onceward.aws.sqs.queue import LARGEST
 from onceward.observe.observers import Observers
 from onceward.observe.otel_traces import OtelTraces
 from onceward.outbox import drain, register

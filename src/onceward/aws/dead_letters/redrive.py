@@ -12,8 +12,7 @@ from onceward.aws.dead_letters.letters import Letters, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
-from onceward.aws.sqs.queue import Queue
-from onceward.aws.sqs.settings import QueueSettings
+from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.redriving import InDoubt, OnCompleted, check_redrive
 from onceward.errors import OncewardError, StoreError

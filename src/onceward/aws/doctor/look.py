@@ -5,9 +5,8 @@ from typing import Final
 
 from onceward.aws.doctor.mapping import Facts, Trigger, days, functions
 from onceward.aws.doctor.queue import QUEUE_CHECKS
-from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.queue_steps import address_of
-from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.selections import DueWithin

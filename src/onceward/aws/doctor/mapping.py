@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from onceward.aws.sqs.settings import QueueSettings
+from onceward.aws.sqs.queue import QueueSettings
 from onceward.core.policy import Policy
 from onceward.stores.inspection import Finding, Inspected
 

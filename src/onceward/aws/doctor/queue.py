@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, Facts, days
-from onceward.aws.sqs.settings import FEW, QueueSettings
+from onceward.aws.sqs.queue import FEW, QueueSettings
 from onceward.consumers.broker import ATTEMPTS
 from onceward.stores.inspection import Finding, Level
 

@@ -8,9 +8,8 @@ from typing import Any, Final, Unpack
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.message import ENTRIES, Message, alike, kept_text
-from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
-from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Deletes, Visibility
 from onceward.consumers.broker import Broker, bounded
 from onceward.consumers.callers import Callers

@@ -5,8 +5,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue import Queue, keyed
-from onceward.aws.sqs.settings import LARGEST
+from onceward.aws.sqs.queue import LARGEST, Queue, keyed
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.observe.observers import Observers
