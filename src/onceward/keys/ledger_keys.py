@@ -6,7 +6,6 @@ form. An Enum member is ``enum:module.Class.NAME``. One that is also a str or nu
 because it equals the value in a JSON message.
 """
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from enum import Enum
 from functools import cache, partial
 from typing import Any
 
+from onceward.core.worker import module_name
 from onceward.errors import KeyMissing
 
 KeyPart = object
@@ -116,7 +116,7 @@ def function_name(function: object) -> str:
     module = getattr(inner, "__module__", None) or getattr(getattr(inner, "__objclass__", None), "__module__", None)
     if module is None:
         raise ValueError(f"{qualified} is of no module, so its keys could equal another's: give name='...'")
-    return f"{_module_name(module)}.{qualified}"
+    return f"{module_name(module)}.{qualified}"
 
 
 def fingerprint_of(value: object) -> str:
@@ -133,23 +133,6 @@ def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
     return str(UUID(bytes=_sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode())[:16]))
 
 
-def _module_name(module: str) -> str:
-    """Return a module's name; for a script, its import name, so that scripts do not share the keys of ``__main__``."""
-    if module not in {"__main__", "__mp_main__"}:
-        return module
-    main = sys.modules.get(module)
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name not in {"__main__", "__mp_main__"}:
-        return str(spec.name).removesuffix(".__main__")
-    file = getattr(main, "__file__", None)
-    if not file:
-        return module
-    *folders, last = re.split(r"[/\\]", os.path.abspath(file))
-    # `python folder` and `python app.pyz` run the __main__.py inside
-    script = folders[-1] if last == "__main__.py" and folders else last
-    return re.sub(r"[\s:]", "_", script.removesuffix(".py"))
-
-
 def _form(key: object, name: str) -> str:
     """Write a key so that no two different keys have the same text."""
     writer = _FORMS.get(type(key))
@@ -161,7 +144,7 @@ def _form(key: object, name: str) -> str:
         )
     if isinstance(key, Enum) and not isinstance(key, _VALUES):
         kind, member = type(key), key.name or f"{key.value!r}"  # a Flag can have members without a name
-        return f"enum:{_text(f'{_module_name(kind.__module__)}.{kind.__qualname__}.{member}')}"
+        return f"enum:{_text(f'{module_name(kind.__module__)}.{kind.__qualname__}.{member}')}"
     uuid = sys.modules.get("uuid")  # loaded if the key is a UUID
     if uuid is not None and isinstance(key, uuid.UUID):
         return f"uuid:{key}"

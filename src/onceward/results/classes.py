@@ -12,11 +12,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-_MAIN: Final = {"__main__", "__mp_main__"}
+from onceward.core.worker import MAIN, module_name
+
 _SPACE_OF_MODULE: Any = vars(ModuleType)["__dict__"]
 _SPACE_OF_CLASS: Any = vars(type)["__dict__"]
 _BASES: Any = vars(type)["__mro__"]
-_proven: dict[tuple[str, str], bool] = {}  # (name, file) of a script, and whether the name imports the file
 
 
 class NotReplayable(Exception):
@@ -26,7 +26,7 @@ class NotReplayable(Exception):
 def own_name(kind: type) -> str:
     """Return the module and qualified name of a class. A script's module is always ``__main__``."""
     module = kind.__module__
-    return f"{'__main__' if module in _MAIN else module}:{kind.__qualname__}"
+    return f"{'__main__' if module in MAIN else module}:{kind.__qualname__}"
 
 
 def type_name(kind: type) -> str:
@@ -37,7 +37,9 @@ def type_name(kind: type) -> str:
 def importable_name(name: str) -> str:
     """Return the name that finds a class again, from its :func:`own_name`."""
     module, _, qualified = name.partition(":")
-    return f"{_importable(module)}:{qualified}"
+    script = module_name(module)
+    # A script that was also imported has each class twice, and each needs its own name.
+    return name if script in sys.modules else f"{script}:{qualified}"
 
 
 def has_name(kind: type, name: str) -> bool:
@@ -56,7 +58,7 @@ def loaded_class(name: str, tag: str) -> type:
         raise NotReplayable(f"the recorded result has a {tag!r}, which this version of onceward does not know")
     module, _, qualified = name.partition(":")
     found: object = sys.modules.get(module)
-    if found is None and module == _script():
+    if found is None and module == module_name("__main__"):
         found = sys.modules.get("__main__")
     for part in qualified.split("."):
         found = _space(found).get(part)
@@ -108,40 +110,3 @@ def _space(thing: object) -> dict[str, object]:
     if issubclass(type(thing), ModuleType):
         return cast("dict[str, object]", _SPACE_OF_MODULE.__get__(thing))
     return {}
-
-
-def _importable(module: str) -> str:
-    """Return the name to import a module by, even if it is the running script."""
-    if module not in _MAIN:
-        return module
-    name = _script()
-    # A script that was also imported has each class twice, and each needs its own name.
-    return module if name is None or name in sys.modules else name
-
-
-def _script() -> str | None:
-    """Return the name that imports the running script's file; None when there is none, or it may import another file."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name not in _MAIN:  # python -m
-        return str(spec.name)
-    file = getattr(main, "__file__", None)
-    if not isinstance(file, str):
-        return None
-    name = file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
-    if name in _MAIN or not name.isidentifier():
-        return None
-    if (name, file) not in _proven:
-        _proven[name, file] = name not in sys.modules and _imports(name, file)
-    return name if _proven[name, file] else None
-
-
-def _imports(name: str, file: str) -> bool:
-    import os.path
-    from importlib.util import find_spec
-
-    try:
-        spec = find_spec(name)
-        return spec is not None and spec.origin is not None and os.path.samefile(spec.origin, file)
-    except (ImportError, ValueError, OSError):
-        return False
