@@ -13,7 +13,6 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.contract import EffectSettings, SinkSettings, StepSettings
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import FAILED_HEADERS, Kit
-from onceward.pipelines.marks import Marked
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
@@ -23,11 +22,9 @@ _TOLD: Final = ("made", "failed")  # what is recorded of an effect whose errors 
 _FAILED: Final = object()  # an effect failed, and the message goes on without it
 
 
-def built_chain(kit: "Kit", steps: "StepList", marked: Marked) -> StepAction:
-    """Return what runs a list of steps; ``marked`` is the list in the file."""
+def built_chain(kit: "Kit", steps: "StepList") -> StepAction:
+    """Return what runs a list of steps."""
     actions = [_step(kit.of(choice.marked), choice) for choice in steps]
-    if not steps:
-        kit.of(marked).warn("", "there are no steps here")
 
     async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
         for action in actions:
@@ -54,9 +51,7 @@ def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
             kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
         if keys.into is not None:
             kit.place("into", keys.into)
-        effect = _Effect(
-            title, settings.build(kit_of), keys, kit.patterns("not_made", keys.not_made), settings.replaces
-        )
+        effect = _Effect(title, settings.build(kit_of), keys, keys.not_made, settings.replaces)
         action = _recorded(kit, settings, keys, effect)
     else:
         title = keys.name or settings.title
@@ -66,7 +61,7 @@ def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
         if keys.on_lapse != "retry":
             kit.mistake("on_lapse", f"on_lapse: is for steps with an effect, and {choice.kind} has none")
         action = settings.build(kit_of)
-    return _conditional(kit, keys.when, _forgiving(kit, keys.on_error, title, action))
+    return _conditional(keys.when, _forgiving(kit, keys.on_error, title, action))
 
 
 def built_sink(kit: "Kit", choice: "SinkChoice") -> StepAction:
@@ -97,19 +92,18 @@ def built_sink(kit: "Kit", choice: "SinkChoice") -> StepAction:
             return message
 
         action = guarded
-    return _conditional(kit, keys.when, _forgiving(kit, keys.on_error, title, action))
+    return _conditional(keys.when, _forgiving(kit, keys.on_error, title, action))
 
 
 # --- conditions and errors --------------------------------------------------------------------------------------------
 
 
-def _conditional(kit: "Kit", when: str | None, action: StepAction) -> StepAction:
+def _conditional(when: PathFinder | None, action: StepAction) -> StepAction:
     if when is None:
         return action
-    holds: PathFinder = kit.expression("when", when)
 
     async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
-        return await action(message, call) if holds.holds(message) else message
+        return await action(message, call) if when.holds(message) else message
 
     return run
 
@@ -118,7 +112,7 @@ def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> Ste
     """Return the action with what its errors mean. Errors about the claim itself always go on."""
     if on_error == "fail":
         return action
-    if on_error == "dead_letter" and kit.built.dead_letters is None:
+    if on_error == "dead_letter" and kit.built.model.dead_letters is None:
         kit.mistake("on_error", "on_error: dead_letter needs the address dead_letters: at the top of the file")
     if kit.within:
         kit.mistake("on_error", f"errors within {kit.within!r} belong to it: say what they mean there")
@@ -132,14 +126,14 @@ def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> Ste
             if on_error == "park":
                 await call.claim.park_async(f"{title}: {describe(error)}")
                 raise
-            if on_error == "dead_letter" and kit.built.dead_letters is not None:
+            if on_error == "dead_letter" and kit.built.model.dead_letters is not None:
                 inner = call.within(("dead letter", _name(title, message)))
                 reason = _header(f"{title}: {describe(error)}")
                 headers = dict(zip(FAILED_HEADERS, ("failed", reason), strict=True))
                 if call.stand_in is not None:
                     call.stand_in.sink("dead_letters", message, inner)
                 else:
-                    inner.send(kit.built.dead_letters, message.data, headers=headers)
+                    inner.send(kit.built.model.dead_letters, message.data, headers=headers)
             return message if on_error == "continue" else None
 
     return run
@@ -227,15 +221,13 @@ class _Effect:
 
     def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
         """Return what asks the downstream whether an earlier attempt made it."""
-        ask = kit.chain(("on_lapse", "steps"), settings.steps, within=self.title)
-        made = kit.expression(("on_lapse", "made"), settings.made)
-        result = None if settings.result is None else kit.expression(("on_lapse", "result"), settings.result)
+        ask = kit.chain(settings.steps, within=self.title)
 
         async def on_lapse(_key: str, _: object, message: PipelineMessage, call: PipelineCall) -> object:
             answer = await ask(message, call) if call.stand_in is None else None
-            if answer is None or not made.holds(answer):
+            if answer is None or not settings.made.holds(answer):
                 return NOT_MADE
-            return Made(self._kept(None if result is None else result(answer)))
+            return Made(self._kept(None if settings.result is None else settings.result(answer)))
 
         return cast("OnLapse", on_lapse)
 

@@ -4,7 +4,6 @@ Effects are counted and not made; sinks collect. What a killed run has sent coun
 """
 
 import asyncio
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -179,8 +178,8 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
     faults = []
     if example.fails is not None:
         text = "" if outcome.error is None else describe(outcome.error)
-        if outcome.ok or not re.search(example.fails, text):
-            faults.append(f"it should fail with {example.fails!r}, and ended with {_why(outcome)}")
+        if outcome.ok or not example.fails.search(text):
+            faults.append(f"it should fail with {example.fails.pattern!r}, and ended with {_why(outcome)}")
     elif not outcome.ok:
         faults.append(f"it ended with {_why(outcome)}")
     if example.effects is not None:

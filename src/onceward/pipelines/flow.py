@@ -11,7 +11,6 @@ from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
-from onceward.core.arguments import seconds
 from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
@@ -62,8 +61,8 @@ class Flow:
         options: dict[str, Any] = {
             **self._options,
             "concurrency": model.concurrency,
-            "backoff": (seconds(model.backoff.first), seconds(model.backoff.longest)),
-            "grace": None if model.grace is None else seconds(model.grace),
+            "backoff": (model.backoff.first, model.backoff.longest),
+            "grace": model.grace,
         }
         return cast("WorkerOptions", options)
 
@@ -72,7 +71,7 @@ class Flow:
         hold = self.model.hold
         if hold is None:
             return
-        store, pause = self.once.store, max(0.01, seconds(hold.every))
+        store, pause = self.once.store, max(0.01, hold.every)
         while True:
             try:
                 reply = await drive_async(store.load(hold.key), store)

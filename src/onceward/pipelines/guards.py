@@ -23,25 +23,15 @@ class GuardRules:
     """The key, the fingerprint and the retention of a guard, compiled."""
 
     def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...] = ()) -> None:
-        self._key = None if settings.key is None else kit.key((*at, "key"), settings.key)
-        self._fingerprint = (
-            None if settings.fingerprint is None else kit.expression((*at, "fingerprint"), settings.fingerprint)
-        )
-        self._until, self._plus = None, 0.0
+        self._settings = settings
         self.options: Options = {
-            "lease": kit.seconds((*at, "lease"), settings.lease),
+            "lease": settings.lease,
             "max_attempts": settings.attempts,
             "on_lapse": settings.on_lapse,
         }
-        kit.leases(self.options["lease"])
-        retention = settings.retention
-        if isinstance(retention, FieldRetention):
-            self._until = kit.expression((*at, "retention", "until"), retention.until)
-            self._plus = kit.seconds((*at, "retention", "plus"), retention.plus)
-        elif retention == "forever":
-            self.options["retention"] = None
-        else:
-            self.options["retention"] = kit.seconds((*at, "retention"), retention)
+        kit.leases(settings.lease)
+        if not isinstance(settings.retention, FieldRetention):
+            self.options["retention"] = None if settings.retention == "forever" else settings.retention
         with kit.noting(at, ValueError, TypeError):
             kit.once.guards.for_keys("checked", self.options, no_skip=_NO_SKIP)  # also against the ledger's clock
             return
@@ -49,22 +39,25 @@ class GuardRules:
 
     def key(self, message: "PipelineMessage") -> object:
         """Return the key of a message; raises KeyMissing."""
-        return f"sha256-{fingerprint_of(message.data)}" if self._key is None else self._key(message)
+        key = self._settings.key
+        return f"sha256-{fingerprint_of(message.data)}" if key is None else key(message)
 
     def fingerprint(self, message: "PipelineMessage") -> str | None:
         """Return the fingerprint of a message, if the guard compares one; raises KeyMissing."""
-        if self._fingerprint is None:
+        fingerprint = self._settings.fingerprint
+        if fingerprint is None:
             return None
         try:
-            return fingerprint_of(self._fingerprint(message))
+            return fingerprint_of(fingerprint(message))
         except ValueError as error:
             raise KeyMissing(str(error)) from error
 
     def retain(self, claim: "HeldClaim", message: "PipelineMessage") -> None:
         """Let a claim's record stay until the time in the message; raises ValueError if there is none."""
-        if self._until is None:
+        retention = self._settings.retention
+        if not isinstance(retention, FieldRetention):
             return
-        until = _time(self._until(message), self._until.expression) + self._plus
+        until = _time(retention.until(message), retention.until.expression) + retention.plus
         left = until - claim.store_time()
         claim.policy = claim.policy._replace(retention=min(max(left, claim.policy.lease), _LONGEST))
 
@@ -76,17 +69,17 @@ class InnerGuard:
         self, kit: "Kit", settings: InnerGuardSettings, name: str, on_duplicate: OnDuplicate, at: tuple[str, ...] = ()
     ) -> None:
         self._rules = GuardRules(kit, settings, at)
-        waits = 0.0 if settings.on_busy == "fail" else kit.seconds((*at, "on_busy"), settings.on_busy)
+        waits = 0.0 if settings.on_busy == "fail" else settings.on_busy
         options: Options = {**self._rules.options, "on_busy": waits or "raise"}
         named = kit.guard_name((*at, "name"), name)
         with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
             self._guard = kit.once.guards.for_keys(named, options, no_skip=_NO_SKIP)
         self._drops = on_duplicate == "drop"
         keep = options.get("retention")
-        if keep is not None and keep < kit.built.longest_pause + options.get("lease", 0.0):
+        if keep is not None and keep < kit.built.model.backoff.longest + options.get("lease", 0.0):
             kit.warn(
                 (*at, "retention"),
-                f"a message that fails after this guard can come again {kit.built.longest_pause:g} s later. This "
+                f"a message that fails after this guard can come again {kit.built.model.backoff.longest:g} s later. This "
                 "record is then forgotten, and the guarded part runs again: raise retention:, or lower longest: of "
                 "backoff:",
             )

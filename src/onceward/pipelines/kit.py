@@ -1,27 +1,23 @@
 """What the parts of a pipeline are built with: it compiles and imports, and notes every mistake with its place."""
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from onceward.core.arguments import seconds
 from onceward.once import Once
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
 from onceward.pipelines.call import StepAction
 from onceward.pipelines.marks import Marked, Mistake, Position
-from onceward.pipelines.paths import KeyFinder, PathFinder
+from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.settings import SinkChoice, StepList
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
-F = TypeVar("F", bound=PathFinder | KeyFinder)
 Hook = Callable[[], object]
 Field = str | tuple[str | int, ...]
-_NOTHING: Final = PathFinder("message")  # stands for an expression with a mistake: the pipeline does not run
 
 
 class Built:
@@ -29,27 +25,38 @@ class Built:
 
     Attributes:
         ledger: the URL of the ledger, if it was opened by one.
-        concurrency: how many messages run at a time.
+        chain: builds a list of steps.
+        sink: builds a sink.
         mistakes: all mistakes and warnings.
         titles: the names of effects and sinks, each with its place.
         reserved: the name that no guard can have, because the source has keys there.
-        longest_pause: seconds until a message that failed comes again, at most.
         parking: the names of effects with ``on_lapse: park``.
         closing: called at the end, the last first.
     """
 
-    def __init__(self, once: "Once", name: str, folder: Path) -> None:
-        self.once, self.name, self.folder = once, name, folder
-        self.ledger: str | None = None
-        self.concurrency = 1
-        self.dead_letters: str | None = None
+    def __init__(
+        self,
+        once: Once,
+        model: PipelineFile,
+        folder: Path,
+        ledger: str | None,
+        chain: Callable[["Kit", StepList], StepAction],
+        sink: Callable[["Kit", SinkChoice], StepAction],
+    ) -> None:
+        self.once, self.model, self.folder, self.ledger, self.chain, self.sink = (
+            once,
+            model,
+            folder,
+            ledger,
+            chain,
+            sink,
+        )
         self.mistakes: list[Mistake] = []
         self.titles: dict[str, Position] = {}
         self.parking: set[str] = set()
         self.lease = 60.0  # seconds, the longest of all guards
         self.guards: dict[str, Position] = {}
         self.reserved: str | None = None
-        self.longest_pause = 0.0
         self.closing: list[Hook] = []
 
 
@@ -60,13 +67,11 @@ class Kit:
         self,
         built: Built,
         marked: Marked,
-        chains: Callable[["Kit", StepList, Marked], "StepAction"],
-        sinks: Callable[["Kit", SinkChoice], "StepAction"],
         *,
         guarded: bool,
         within: str = "",
     ) -> None:
-        self.built, self._marked, self._chains, self._sinks = built, marked, chains, sinks
+        self.built, self._marked = built, marked
         self.guarded = guarded  # whether a guard of the file stands around this part
         self.named: str | None = None  # the name: beside the type of a step
         self.within = within  # the title of the recorded step that this part is in, or ""
@@ -86,8 +91,6 @@ class Kit:
         return Kit(
             self.built,
             marked,
-            self._chains,
-            self._sinks,
             guarded=self.guarded if guarded is None else guarded,
             within=self.within if within is None else within,
         )
@@ -132,45 +135,10 @@ class Kit:
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
-    def expression(self, field: Field, text: str) -> PathFinder:
-        """Return a compiled expression."""
-        with self.noting(field):
-            return PathFinder(text)
-        return _NOTHING
-
-    def expressions(self, field: str, texts: Mapping[str, str]) -> dict[str, PathFinder]:
-        """Return the compiled expressions of a mapping."""
-        return {name: self.expression((field, name), text) for name, text in texts.items()}
-
-    def key(self, field: Field, text: str) -> KeyFinder | None:
-        """Return an expression for a key, all parts of which must be there."""
-        with self.noting(field):
-            return KeyFinder(text, field if isinstance(field, str) else str(field[-1]))
-        return None
-
-    def seconds(self, field: Field, value: float | str, *, least: float = 0.0) -> float:
-        """Return the seconds of a duration, which must be at least ``least``."""
-        with self.noting(field):
-            if (found := seconds(value)) >= least:
-                return found
-            self.mistake(field, f"{value!r} is too short: give at least {least:g} s")
-        return 60.0  # the pipeline does not run
-
     def place(self, field: Field, path: str) -> None:
         """Check a field of the message, such as ``payment.receipt``."""
         if not all(path.split(".")):
             self.mistake(field, f"{path!r}: a field has a name on each side of a dot, as in payment.receipt")
-
-    def pattern(self, field: Field, text: str) -> "re.Pattern[str] | None":
-        """Return a compiled regular expression."""
-        with self.noting(field, re.error, before="not a regular expression: "):
-            return re.compile(text)
-        return None
-
-    def patterns(self, field: str, texts: list[str]) -> "list[re.Pattern[str]]":
-        """Return the compiled regular expressions of a list."""
-        found = (self.pattern((field, number), text) for number, text in enumerate(texts))
-        return [one for one in found if one is not None]
 
     def imported(self, field: Field, target: str) -> Callable[..., object] | None:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
@@ -186,20 +154,13 @@ class Kit:
         with self.noting(field, Exception):  # a target's own check raises anything
             open_target(address).check(OutboxMessage("0" * 36, "{}", dict.fromkeys(FAILED_HEADERS, "x")))
 
-    def chain(
-        self, field: Field, steps: StepList, *, guarded: bool | None = None, within: str | None = None
-    ) -> "StepAction":
+    def chain(self, steps: StepList, *, guarded: bool | None = None, within: str | None = None) -> "StepAction":
         """Return what runs a list of steps."""
-        marked = self._marked
-        for name in (field,) if isinstance(field, str) else field:
-            value = marked.value
-            marked = value[name] if _has(value, name) else marked
-        return self._chains(self.of(self._marked, guarded=guarded, within=within), steps, marked)
+        return self.built.chain(self.of(self._marked, guarded=guarded, within=within), steps)
 
-    def sink(self, field: Field, choice: SinkChoice) -> "StepAction":
+    def sink(self, choice: SinkChoice) -> "StepAction":
         """Return what brings a message to a sink."""
-        del field  # the choice knows its place
-        return self._sinks(self.of(choice.marked), choice)
+        return self.built.sink(self.of(choice.marked), choice)
 
     # --- names and hooks ----------------------------------------------------------------------------------------------
 
@@ -227,7 +188,7 @@ class Kit:
             self.mistake(
                 field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
             )
-        return f"{self.built.name}.{name}"
+        return f"{self.built.model.name or 'pipeline'}.{name}"
 
     def closing(self, hook: Hook) -> None:
         """Have a function, or a coroutine function, called when the run ends."""
@@ -236,9 +197,3 @@ class Kit:
     def _place(self, field: Field) -> Position:
         path = ((field,) if field else ()) if isinstance(field, str) else field
         return self._marked.place_of(*path)
-
-
-def _has(value: object, name: str | int) -> bool:
-    if isinstance(value, list):
-        return isinstance(name, int) and name < len(value)
-    return isinstance(value, dict) and name in value

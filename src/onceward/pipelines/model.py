@@ -8,12 +8,15 @@ from msgspec import Meta
 from onceward.pipelines.settings import (
     Address,
     Expression,
+    KeyExpression,
+    Regex,
     Seconds,
     Settings,
     SinkChoice,
     SinkList,
     SourceChoice,
     StepList,
+    written,
 )
 
 OnStepError = Annotated[
@@ -78,7 +81,7 @@ class StepKeys(Settings, kw_only=True):
     when: Expression | None = None
     into: Annotated[str, Meta(min_length=1)] | None = None
     on_lapse: Literal["retry", "park"] | FindOut = "retry"
-    not_made: list[str] = []
+    not_made: list[Regex] = []
     on_error: OnStepError = "fail"
 
 
@@ -94,9 +97,9 @@ class GuardSettings(Settings, kw_only=True):
         on_lapse: What to do with a key whose worker vanished. With retry, each step decides for itself.
     """
 
-    key: Expression | None = None
+    key: KeyExpression | None = None
     fingerprint: Expression | None = None
-    retention: Seconds | FieldRetention | Literal["forever"] = "14d"
+    retention: Seconds | FieldRetention | Literal["forever"] = written("14d")
     attempts: Annotated[int, Meta(ge=1)] | None = None
     lease: Seconds = 60
     on_lapse: Literal["retry", "park"] = "retry"
@@ -112,7 +115,7 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     """
 
     name: Name | None = None
-    on_busy: Literal["fail"] | Seconds = "1m"
+    on_busy: Literal["fail"] | Seconds = written("1m")
 
 
 class SinkKeys(Settings, kw_only=True):
@@ -156,8 +159,8 @@ class Pauses(Settings, kw_only=True):
         longest: The longest pause.
     """
 
-    first: Seconds = "1s"
-    longest: Seconds = "15m"
+    first: Seconds = written("1s")
+    longest: Seconds = written("15m")
 
 
 class Example(Settings, kw_only=True):
@@ -179,7 +182,7 @@ class Example(Settings, kw_only=True):
     errors: dict[str, str] = {}
     output: dict[str, list[Any]] | None = None
     effects: dict[str, int] | None = None
-    fails: str | None = None
+    fails: Regex | None = None
 
 
 class PipelineFile(Settings, kw_only=True):

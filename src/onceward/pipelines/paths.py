@@ -38,6 +38,9 @@ class PathFinder:
         if wrong is not None:
             raise ValueError(wrong.replace("it=", ""))
 
+    def __str__(self) -> str:
+        return self.expression
+
     def __call__(self, message: PipelineMessage) -> Any:
         """Return what it finds in a message, or None.
 
@@ -102,3 +105,6 @@ def _short(error: Exception) -> str:
         expected = " or ".join(cast("list[str]", getattr(error, "expected_types", [])))
         return f"{kind}() was given {error.actual_type}, and takes {expected}"
     return " ".join(str(error).split())
+
+
+MESSAGE: Final = PathFinder("message")  # the whole of it

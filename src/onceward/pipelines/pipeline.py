@@ -50,24 +50,13 @@ class Pipeline:
         self.places = marked
         self.stand_in: StandIn | None = None
         self._least_retention = 0.0
-        self._built = built = Built(once, model.name or "pipeline", folder)
-        built.dead_letters, built.ledger = model.dead_letters, ledger
-        built.concurrency = model.concurrency
+        self._built = built = Built(once, model, folder, ledger, built_chain, built_sink)
         is_guarded = "guard" in marked.value  # also if it has mistakes
-        kit = Kit(built, marked, built_chain, built_sink, guarded=is_guarded)
-        built.longest_pause = kit.seconds(("backoff", "longest"), model.backoff.longest)
-        kit.seconds(("backoff", "first"), model.backoff.first)
-        if model.grace is not None:
-            kit.seconds("grace", model.grace)
-        if model.hold is not None:
-            kit.seconds(("hold", "every"), model.hold.every)
+        kit = Kit(built, marked, guarded=is_guarded)
         if "." in (model.name or ""):
             kit.mistake(
                 "name", "the name of a pipeline has no dot, which stands between its name and that of a guard in it"
             )
-        for number, example in enumerate(model.examples):
-            if example.fails is not None:
-                kit.pattern(("examples", number, "fails"), example.fails)
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
             kit.holds_messages("dead_letters")
@@ -80,8 +69,8 @@ class Pipeline:
                 kit.mistake("hold", NO_HOLD)
         # Without a name or a source, it only looks for mistakes.
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
-        self._steps = kit.chain("steps", model.steps) if model.steps else None
-        self._sinks = [kit.sink("sinks", choice) for choice in model.sinks]
+        self._steps = kit.chain(model.steps) if model.steps else None
+        self._sinks = [kit.sink(choice) for choice in model.sinks]
 
     def _check_ids(self, kit: Kit, source: SourceChoice, *, is_guarded: bool) -> None:
         if not is_guarded and not self.source.has_ids:

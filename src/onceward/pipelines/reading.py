@@ -2,8 +2,9 @@
 
 from difflib import get_close_matches
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
+from importlib import import_module
+from types import NoneType
+from typing import Any, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -11,7 +12,16 @@ from onceward.docstrings import describe
 from onceward.lazily import at
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import KEYS, PipelineFile
-from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
+from onceward.pipelines.settings import (
+    Chosen,
+    Settings,
+    SinkList,
+    StepList,
+    bare_of,
+    choices,
+    reading_of,
+    settings_in,
+)
 from onceward.pipelines.sinks import SINKS
 from onceward.pipelines.sources import SOURCES
 from onceward.pipelines.steps import STEPS
@@ -30,8 +40,8 @@ def schema() -> dict[str, Any]:
     del described  # references to the definitions
     for model in models:
         describe(definitions[model.__name__], model)
-    for table, choices in kinds.items():
-        definitions[_one(table).title()] = _choice(table, choices, definitions)
+    for table, by_name in kinds.items():
+        definitions[_one(table).title()] = _choice(table, by_name, definitions)
     for definition in definitions.values():
         _tidy(definition)
     whole = definitions.pop("PipelineFile")
@@ -43,11 +53,11 @@ def text() -> str:
     return msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode() + "\n"
 
 
-def _choice(table: str, choices: dict[str, type[Any]], definitions: dict[str, Any]) -> dict[str, Any]:
+def _choice(table: str, by_name: dict[str, type[Any]], definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a mapping with one kind, and what can stand beside it."""
     keys = definitions.pop(KEYS[table].__name__)
     properties = {**keys.get("properties", {})}
-    for name, settings in choices.items():
+    for name, settings in by_name.items():
         reference = {"$ref": f"#/$defs/{settings.__name__}"}
         needs = definitions[settings.__name__].get("required")
         properties[name] = reference if needs else {"anyOf": [reference, {"type": "null"}]}
@@ -56,7 +66,7 @@ def _choice(table: str, choices: dict[str, type[Any]], definitions: dict[str, An
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
-        "oneOf": [{"required": [name]} for name in choices],
+        "oneOf": [{"required": [name]} for name in by_name],
     }
 
 
@@ -122,11 +132,13 @@ class ModelReader:
         fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
         values: dict[str, object] = {}
         for name, part in marked.value.items():
+            at = marked.keys.get(name, part.place)
             if name not in fields:
-                self._mistake(marked.keys.get(name, part.place), _unknown(name, list(fields)))
-                continue
-            if (value := self._value(part, fields[name].type)) is not _WRONG:
+                self._mistake(at, _unknown(name, list(fields)))
+            elif (value := self._value(part, fields[name].type, at)) is not _WRONG:
                 values[fields[name].name] = value
+                if value == () and fields[name].required:
+                    self.mistakes.append(Mistake(part.place, "there are no steps here", is_warning=True))
         for name, field in fields.items():
             if field.required and field.name not in values:
                 if name not in marked.value:
@@ -139,12 +151,13 @@ class ModelReader:
         except (ValueError, TypeError) as error:  # its own check
             return self._mistake(marked.place, str(error))
 
-    def _value(self, marked: Marked, annotation: Any) -> object:
-        bare = _bare(annotation)
-        options = [_bare(one) for one in get_args(bare)] if get_origin(bare) in {Union, UnionType} else [bare]
+    def _value(self, marked: Marked, annotation: Any, at: Position) -> object:
+        """Return a value of a type. A mistake in what it means, and not in its form, is noted at ``at``, where its name stands."""
+        options = choices(annotation)
         if marked.value is None and NoneType in options:
             return None
-        for option in options:
+        for option in map(bare_of, options):
+            origin, inner = get_origin(option), get_args(option)
             if isinstance(option, type):
                 if issubclass(option, StepList | SinkList):
                     return self._list(marked, option)
@@ -152,30 +165,29 @@ class ModelReader:
                     return self._chosen(marked, option)
                 if issubclass(option, Settings) and (isinstance(marked.value, dict) or len(options) == 1):
                     return self._settings(marked, option)
-            origin, inner = get_origin(option), get_args(option)
-            if origin is list and isinstance(marked.value, list) and _has_settings(inner[0]):
-                found = [self._value(part, inner[0]) for part in marked.value]
-                return _WRONG if _WRONG in found else found
-            if origin is dict and isinstance(marked.value, dict) and _has_settings(inner[1]):
-                parts = {name: self._value(part, inner[1]) for name, part in marked.value.items()}
-                return _WRONG if _WRONG in parts.values() else parts
-        return self._plain(marked, annotation)
-
-    def _plain(self, marked: Marked, annotation: Any) -> object:
+            elif origin in {dict, list} and isinstance(marked.value, origin) and _has_parts(inner[-1]):
+                names = marked.value if origin is dict else range(len(marked.value))
+                parts = {n: self._value(marked.value[n], inner[-1], marked.place_of(n)) for n in names}
+                return _WRONG if _WRONG in parts.values() else parts if origin is dict else [*parts.values()]
         try:
-            return cast("object", msgspec.convert(marked.plain(), annotation))
+            value = msgspec.convert(marked.plain(), annotation)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
             return self._mistake(_at(marked, path), _plainly(text))
+        if (reading := reading_of(annotation, value)) is None:
+            return value
+        try:
+            return reading.make(value)
+        except ValueError as error:
+            self._mistake(at, str(error))
+            return reading.instead
 
     def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
-        if marked.value is None:
-            return kind_of_list()
-        if not isinstance(marked.value, list):
+        if not isinstance(marked.value, list | None):
             return self._mistake(
                 marked.place, f"a list is needed here, each of its parts with a dash, not {_shape(marked.value)}"
             )
-        found = [self._chosen(part, kind_of_list.of) for part in marked.value]
+        found = [self._chosen(part, kind_of_list.of) for part in marked.value or ()]
         return cast("type[tuple[object, ...]]", kind_of_list)(one for one in found if one is not _WRONG)
 
     def _chosen(self, marked: Marked, choice: type[Chosen]) -> object:
@@ -211,17 +223,12 @@ class ModelReader:
         return _WRONG
 
 
-def _bare(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def _has_settings(annotation: Any) -> bool:
-    bare = _bare(annotation)
-    if get_origin(bare) is not None:
-        return any(_has_settings(one) for one in get_args(bare))
-    return isinstance(bare, type) and issubclass(bare, (Settings, Chosen, StepList, SinkList))
+def _has_parts(annotation: Any) -> bool:
+    """Return whether values of a type are read, and not only converted."""
+    return any(
+        reading_of(option, "") is not None or (isinstance(bare := bare_of(option), type) and issubclass(bare, Settings))
+        for option in choices(annotation)
+    )
 
 
 def _at(marked: Marked, path: str) -> Position:

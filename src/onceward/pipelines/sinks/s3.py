@@ -14,8 +14,8 @@ from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.settings import Expression, Seconds
-from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
+from onceward.pipelines.settings import Expression, Seconds, written
+from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
@@ -220,10 +220,10 @@ class S3Sink(SinkSettings, kw_only=True):
 
     bucket: Annotated[str, Meta(min_length=1)]
     prefix: str = ""
-    message: Expression = "message"
+    message: Expression = written("message")
     gzip: bool = False
     count: Annotated[int, Meta(ge=1)] = 1000
-    age: Seconds = "1s"
+    age: Seconds = written("1s")
     region: str | None = None
 
     @property
@@ -233,7 +233,6 @@ class S3Sink(SinkSettings, kw_only=True):
     def build(self, kit: "Kit") -> SinkAction:
         if not self.bucket.replace("-", "").replace(".", "").isalnum() or not self.bucket.isascii():
             kit.mistake("bucket", f"{self.bucket!r} is not the name of a bucket")
-        find, age = kit.expression("message", self.message), kit.seconds("age", self.age)
         bucket = Bucket(self.bucket, self.region)
         end = ".ndjson.gz" if self.gzip else ".ndjson"
 
@@ -241,11 +240,11 @@ class S3Sink(SinkSettings, kw_only=True):
             packed = gzip.compress(content, mtime=0) if self.gzip else content
             await bucket.write(f"{self.prefix}{name}{end}", packed)
 
-        grouping = ObjectGrouping(write, min(self.count, kit.built.concurrency), _FULL, age)
+        grouping = ObjectGrouping(write, min(self.count, kit.built.model.concurrency), _FULL, self.age)
         kit.closing(bucket.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:
-            line = msgspec.json.encode(find(message)) + b"\n"
+            line = msgspec.json.encode(self.message(message)) + b"\n"
             member = _Member(grouping, f"{call.key()} {call.claim.fence}", line)
             for number in range(_MOST_LOOKS):
                 name = await _noted(member, call, number)

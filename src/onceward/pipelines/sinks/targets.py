@@ -10,7 +10,8 @@ from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.settings import Expression, Seconds
+from onceward.pipelines.paths import PathFinder
+from onceward.pipelines.settings import Expression, Seconds, written
 
 
 class OutboxSink(SinkSettings, kw_only=True):
@@ -22,7 +23,7 @@ class OutboxSink(SinkSettings, kw_only=True):
             header that is null is left out. The ledger keeps headers until they are sent, so put no secret here.
     """
 
-    message: Expression = "message"
+    message: Expression = written("message")
     headers: dict[str, Expression] = {}
 
     @property
@@ -36,20 +37,22 @@ class OutboxSink(SinkSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> SinkAction:
         # Not every kind of target has them.
-        group_text, delay = getattr(self, "group", None), getattr(self, "delay", None)
-        group = None if group_text is None else kit.expression("group", group_text)
-        waits = None if delay is None else kit.seconds("delay", delay)
-        find, finders = kit.expression("message", self.message), kit.expressions("headers", self.headers)
-        if not _is_fit(kit, self, waits, None if group is None else "g"):
+        group: PathFinder | None = getattr(self, "group", None)
+        delay: float | None = getattr(self, "delay", None)
+        if not _is_fit(kit, self, delay, None if group is None else "g"):
             return _nothing
         address = self.address
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
-            found = {name: one(message) for name, one in finders.items()}
+            found = {name: one(message) for name, one in self.headers.items()}
             headers = {name: text_of(value) for name, value in found.items() if value is not None}
             of = None if group is None else group(message)
             call.send(
-                address, find(message), delay=waits, group=None if of is None else text_of(of), headers=headers or None
+                address,
+                self.message(message),
+                delay=delay,
+                group=None if of is None else text_of(of),
+                headers=headers or None,
             )
 
         return send

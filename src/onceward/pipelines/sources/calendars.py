@@ -6,7 +6,6 @@ from typing import Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from onceward.batch.windows import Windows
-from onceward.core.arguments import seconds
 
 _ABOUT: Final = range(-2, 3)  # days around a moment; no clock is put on or back by more than one
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -28,9 +27,9 @@ class Calendar(Protocol):
 class EvenCalendar:
     """Windows of one length."""
 
-    def __init__(self, every: float | str) -> None:
-        self._length = seconds(every)
-        Windows(self._length)  # checks it
+    def __init__(self, every: float) -> None:
+        self._length = every
+        Windows(every)  # checks it
 
     def last(self, now: float) -> float:
         """See :class:`Calendar`."""

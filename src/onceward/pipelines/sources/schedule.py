@@ -11,7 +11,6 @@ from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery, time_away
 from onceward.consumers.reader import DeliveryReader
-from onceward.core.arguments import seconds
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive_async
@@ -56,11 +55,7 @@ class ScheduleSource(SourceSettings, kw_only=True):
         if (self.every is None) is (self.cron is None):
             kit.mistake("", "give every: as in 15m, or cron: as in 0 3 * * *")
             return
-        if self.late is not None:
-            kit.seconds("late", self.late)
-        if self.cron is None:
-            kit.seconds("every", self.every or 0)
-        elif not kit.needs("cron", "croniter", "pipelines"):
+        if self.cron is not None and not kit.needs("cron", "croniter", "pipelines"):
             return
         with kit.noting("every" if self.cron is None else "cron"):
             self.calendar()
@@ -83,7 +78,7 @@ class ScheduleRuns(FlowRuns):
     def __init__(self, settings: ScheduleSource, flow: Flow) -> None:
         super().__init__(flow)
         self._calendar, self._data = settings.calendar(), settings.data
-        self._late = math.inf if settings.late is None else seconds(settings.late)
+        self._late = math.inf if settings.late is None else settings.late
         self._tasks: dict[float, asyncio.Task[None]] = {}  # by the start of their windows
 
     @property

@@ -12,8 +12,8 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, StepList
+from onceward.pipelines.paths import MESSAGE, PathFinder
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, written
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -40,12 +40,10 @@ class CallStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         function: Any = kit.imported("function", self.function)
-        given = ["message"] if self.arguments is None else self.arguments
-        arguments = [kit.expression(("arguments", number), text) for number, text in enumerate(given)]
-        named = kit.expressions("named", self.named)
+        arguments = [MESSAGE] if self.arguments is None else self.arguments
         if function is not None:
             try:
-                inspect.signature(function).bind(*arguments, **named)
+                inspect.signature(function).bind(*arguments, **self.named)
             except TypeError as error:
                 kit.mistake("function", f"{self.function} does not take these arguments: {error}")
             except ValueError:
@@ -55,7 +53,7 @@ class CallStep(EffectSettings, kw_only=True):
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             # the function can change what it gets, and a later attempt would not see that
             args = [copy.deepcopy(find(message)) for find in arguments]
-            kwargs = {name: copy.deepcopy(find(message)) for name, find in named.items()}
+            kwargs = {name: copy.deepcopy(find(message)) for name, find in self.named.items()}
             if awaits:
                 return await function(*args, **kwargs)
             made = await call.thread(lambda: function(*args, **kwargs))
@@ -81,26 +79,23 @@ class RetryStep(EffectSettings, kw_only=True):
 
     steps: StepList
     tries: Annotated[int, Meta(ge=1, le=1000)] = 3
-    pause: Seconds = "1s"
+    pause: Seconds = written("1s")
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     until: Expression | None = None
-    errors: list[str] = []
+    errors: list[Regex] = []
 
     replaces = True
 
     def build(self, kit: "Kit") -> EffectAction:
-        steps = kit.chain("steps", self.steps, within=self.title)
-        until = None if self.until is None else kit.expression("until", self.until)
-        pause = kit.seconds("pause", self.pause)
-        patterns = kit.patterns("errors", self.errors)
+        steps = kit.chain(self.steps, within=self.title)
 
         def again(error: Exception) -> bool:
             if isinstance(error, OncewardError):
                 return False
-            return not patterns or any(one.search(describe(error)) for one in patterns)
+            return not self.errors or any(one.search(describe(error)) for one in self.errors)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            before, wait = len(call.printed), pause
+            before, wait = len(call.printed), self.pause
             for number in range(self.tries):
                 del call.printed[before:]  # a guard in these steps prints again what it printed in the last try
                 if number and call.stand_in is None:
@@ -114,9 +109,9 @@ class RetryStep(EffectSettings, kw_only=True):
                     if number + 1 == self.tries or not again(error):
                         raise
                     continue
-                if left is None or until is None or until.holds(left):
+                if left is None or self.until is None or self.until.holds(left):
                     return None if left is None else left.data
-            raise StepFailed(f"{self.until!r} does not hold after {self.tries} tries")
+            raise StepFailed(f"{str(self.until)!r} does not hold after {self.tries} tries")
 
         return make
 
@@ -143,11 +138,10 @@ class LookupStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         values = opened(kit, "at", self.at, self.space, writes=False)
-        key = kit.expression("key", self.key)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            return await call.thread(values.get, name_of(key, message))
+            return await call.thread(values.get, name_of(self.key, message))
 
         return make
 
@@ -180,9 +174,9 @@ class StoreStep(EffectSettings, kw_only=True):
 
     at: Annotated[str, Meta(min_length=1)]
     key: Expression
-    value: Expression = "message"
+    value: Expression = written("message")
     add: bool = False
-    ttl: Seconds | None = None
+    ttl: SomeSeconds | None = None
     space: Annotated[str, Meta(max_length=100)] = ""
 
     @property
@@ -191,11 +185,11 @@ class StoreStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         values = opened(kit, "at", self.at, self.space, writes=True)
-        key, find = kit.expression("key", self.key), kit.expression("value", self.value)
-        ttl = None if self.ttl is None else kit.seconds("ttl", self.ttl, least=0.001)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            await call.thread(values.add if self.add else values.set, name_of(key, message), find(message), ttl)
+            await call.thread(
+                values.add if self.add else values.set, name_of(self.key, message), self.value(message), self.ttl
+            )
 
         return make

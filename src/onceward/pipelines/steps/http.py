@@ -9,8 +9,8 @@ from msgspec import Meta
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds
+from onceward.pipelines.paths import MESSAGE, PathFinder
+from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, written
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -48,8 +48,8 @@ class HttpStep(EffectSettings, kw_only=True):
     key_header: str | None = _HEADER
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
-    within: Seconds = "30s"
-    timeout: Seconds = "30s"
+    within: Seconds = written("30s")
+    timeout: SomeSeconds = written("30s")
 
     @property
     def title(self) -> str:
@@ -58,21 +58,17 @@ class HttpStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         fits = kit.needs("", "httpx", "pipelines")
         self._check(kit)
-        path = kit.expressions("path", self.path)
-        query = kit.expressions("query", self.query)
-        has_body = self.method in {"POST", "PUT", "PATCH"}
-        body = kit.expression("body", self.body or "message") if self.body or has_body else None
-        within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout, least=0.001)
+        body = self.body or (MESSAGE if self.method in {"POST", "PUT", "PATCH"} else None)
         if fits:
             from onceward.pipelines.steps.requests import Requester
 
             with kit.noting("key_header"):
-                requester = Requester(self.key_header, self.tries, within, timeout, frozenset(self.expect))
+                requester = Requester(self.key_header, self.tries, self.within, self.timeout, frozenset(self.expect))
                 kit.closing(requester.close)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            url = _PLACE.sub(lambda match: _part(path[match[1]], message), self.url)
-            asked = {name: text_of(value) for name, find in query.items() if (value := find(message)) is not None}
+            url = _PLACE.sub(lambda match: _part(self.path[match[1]], message), self.url)
+            asked = {name: text_of(value) for name, find in self.query.items() if (value := find(message)) is not None}
             content, kind = (None, None) if body is None else content_of(body(message))
             headers = dict(self.headers)
             if kind is not None and "content-type" not in {name.lower() for name in headers}:

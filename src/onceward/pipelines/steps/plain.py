@@ -26,18 +26,16 @@ class MapStep(StepSettings):
     remove: list[str] = []
 
     def build(self, kit: "Kit") -> StepAction:
-        whole = None if self.to is None else kit.expression("to", self.to)
-        fields = kit.expressions("set", self.set)
-        for path in fields:
+        for path in self.set:
             kit.place(("set", path), path)
         for number, path in enumerate(self.remove):
             kit.place(("remove", number), path)
-        if whole is None and not fields and not self.remove:
+        if self.to is None and not self.set and not self.remove:
             kit.mistake("", "map changes nothing: give to:, set: or remove:")
 
         async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage:
-            found = message if whole is None else message.with_data(whole(message))
-            values = {path: find(message) for path, find in fields.items()}
+            found = message if self.to is None else message.with_data(self.to(message))
+            values = {path: find(message) for path, find in self.set.items()}
             for path, value in values.items():
                 found = found.with_field(path, value)
             for path in self.remove:
@@ -57,10 +55,8 @@ class FilterStep(StepSettings):
     where: Expression
 
     def build(self, kit: "Kit") -> StepAction:
-        where = kit.expression("where", self.where)
-
         async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage | None:
-            return message if where.holds(message) else None
+            return message if self.where.holds(message) else None
 
         return run
 
@@ -89,11 +85,8 @@ class SwitchStep(StepSettings, kw_only=True):
     otherwise: StepList = StepList()
 
     def build(self, kit: "Kit") -> StepAction:
-        cases = [
-            (kit.expression(("cases", number, "when"), case.when), kit.chain(("cases", number, "steps"), case.steps))
-            for number, case in enumerate(self.cases)
-        ]
-        otherwise = kit.chain("otherwise", self.otherwise) if self.otherwise else None
+        cases = [(case.when, kit.chain(case.steps)) for case in self.cases]
+        otherwise = kit.chain(self.otherwise) if self.otherwise else None
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
             for when, steps in cases:
@@ -125,12 +118,12 @@ class EachStep(StepSettings, kw_only=True):
     def build(self, kit: "Kit") -> StepAction:
         if self.to is not None:
             kit.place("to", self.to)
-        items, steps = kit.expression("items", self.items), kit.chain("steps", self.steps)
+        steps = kit.chain(self.steps)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage:
-            found, left = items(message), []
+            found, left = self.items(message), []
             if not isinstance(found, list):
-                raise ValueError(f"{self.items!r} finds no list in this message")
+                raise ValueError(f"{self.items.expression!r} finds no list in this message")
             for number, item in enumerate(found):
                 meta = {**message.meta, "index": number, "outer": message.data}
                 one = await steps(PipelineMessage(item, meta, (*message.at, number)), call)
@@ -160,7 +153,7 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
         if self.to is not None:
             kit.place("to", self.to)
-        steps = kit.chain("steps", self.steps, guarded=True, within="")
+        steps = kit.chain(self.steps, guarded=True, within="")
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
             left = await guard.run(message, call, steps)
@@ -179,4 +172,4 @@ class SendStep(StepSettings):
     to: SinkChoice
 
     def build(self, kit: "Kit") -> StepAction:
-        return kit.sink("to", self.to)
+        return kit.sink(self.to)

@@ -11,8 +11,8 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.settings import Expression
-from onceward.wire.calls import PASSING, code_of, message_of
+from onceward.pipelines.settings import Expression, written
+from onceward.wire.codes import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 
@@ -35,7 +35,7 @@ class PutStep(EffectSettings, kw_only=True):
     records = False
 
     table: Annotated[str, Meta(min_length=1)]
-    item: Expression = "message"
+    item: Expression = written("message")
     condition: str | None = None
     names: dict[str, str] = {}
     values: dict[str, Expression] = {}
@@ -46,8 +46,6 @@ class PutStep(EffectSettings, kw_only=True):
         return f"put {self.table}"
 
     def build(self, kit: "Kit") -> EffectAction:
-        find = kit.expression("item", self.item)
-        finders = kit.expressions("values", self.values)
         together = "transact" in kit.once.store.capabilities
         if together and self.region is not None:
             kit.mistake(
@@ -62,13 +60,13 @@ class PutStep(EffectSettings, kw_only=True):
         client = None if together else AwsClient(DYNAMODB, self.region, from_environment("dynamodb"))
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            body: dict[str, object] = {"TableName": self.table, "Item": item(find(message))}
+            body: dict[str, object] = {"TableName": self.table, "Item": item(self.item(message))}
             if self.condition is not None:
                 body["ConditionExpression"] = self.condition
             if self.names:
                 body["ExpressionAttributeNames"] = self.names
-            if finders:
-                body["ExpressionAttributeValues"] = {name: typed(one(message)) for name, one in finders.items()}
+            if self.values:
+                body["ExpressionAttributeValues"] = {name: typed(one(message)) for name, one in self.values.items()}
             if client is None:
                 call.writes.append({"Put": body})
             elif kit.within:

@@ -15,7 +15,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Settings
+from onceward.pipelines.settings import Expression, Settings, written
 
 
 class Argument(Settings, kw_only=True):
@@ -42,7 +42,7 @@ class RunStep(EffectSettings, kw_only=True):
     """
 
     command: Annotated[list[str | Argument], Meta(min_length=1)]
-    input: Expression = "message"
+    input: Expression = written("message")
     output: Literal["text", "json"] = "text"
 
     @property
@@ -51,7 +51,6 @@ class RunStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         program, arguments = self._checked(kit)
-        given = kit.expression("input", self.input)
         commands = Commands(program)
         kit.closing(commands.close)
 
@@ -63,7 +62,7 @@ class RunStep(EffectSettings, kw_only=True):
                 **variables_of(call.claim),
                 b"ONCEWARD_DERIVED_KEY": call.key().encode(),
             }
-            text = await call.thread(commands.run, argv, variables, content_of(given(message))[0] + b"\n")
+            text = await call.thread(commands.run, argv, variables, content_of(self.input(message))[0] + b"\n")
             if self.output == "json":
                 try:
                     return msgspec.json.decode(text)
@@ -95,10 +94,7 @@ class RunStep(EffectSettings, kw_only=True):
                     f"this argument is code for {interpreter}, and a message filled in there would run as code. Give it as an "
                     "argument of the code, or let it read the standard input",
                 )
-        return program, [
-            one if isinstance(one, str) else kit.expression(("command", at, "value"), one.value)
-            for at, one in enumerate(self.command)
-        ]
+        return program, [one if isinstance(one, str) else one.value for one in self.command]
 
 
 class Commands:

@@ -43,7 +43,6 @@ class SqlStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         database = self._opened(kit)
-        finders = kit.expressions("parameters", self.parameters)
         statement = None if database is None else self._checked(kit, database)
         is_own = self.database is None or self.database == kit.built.ledger
         if kit.within and is_own:
@@ -54,7 +53,7 @@ class SqlStep(EffectSettings, kw_only=True):
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert database is not None
             assert statement is not None
-            values = {name: find(message) for name, find in finders.items()}
+            values = {name: find(message) for name, find in self.parameters.items()}
             values |= {_KEY: call.key(), _FENCE: call.claim.fence}
             if is_own:
                 return await call.thread(_transact, database, statement, values, call)
