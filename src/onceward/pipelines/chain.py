@@ -9,217 +9,167 @@ from onceward.claim.claim import OnLapse
 from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
-from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepAction, StepNotMade
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepNotMade
 from onceward.pipelines.contract import EffectSettings, SinkSettings, StepSettings
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import FAILED_HEADERS, Kit
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
-from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 from onceward.results.outcomes import describe
 
 _TOLD: Final = ("made", "failed")  # what is recorded of an effect whose errors let the message go on
-_FAILED: Final = object()  # an effect failed, and the message goes on without it
 
 
-def built_chain(kit: "Kit", steps: "StepList") -> StepAction:
+def built_chain(kit: Kit, steps: StepList) -> StepAction:
     """Return what runs a list of steps."""
     actions = [_step(kit.of(choice.marked), choice) for choice in steps]
 
     async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        left: PipelineMessage | None = message
         for action in actions:
-            left = await action(message, call)
-            if left is None:
-                return None
-            message = left
-        return message
+            if left is not None:
+                left = await action(left, call)
+        return left
 
     return run
 
 
-def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
-    """Return what runs one step, with its condition, and with what its errors mean."""
+def _step(kit: Kit, choice: StepChoice) -> StepAction:
+    """Return what runs one step."""
     settings, keys = cast("StepSettings", choice.settings), cast("StepKeys", choice.keys)
-    kit_of = kit.of(choice.marked.value[choice.kind])
-    kit_of.named = keys.name
+    inner = kit.of(choice.marked.value[choice.kind])
+    inner.named = keys.name
     if isinstance(settings, EffectSettings):
-        title = kit.title("name" if keys.name else choice.kind, keys.name or settings.title, "effects")
-        _check_effect(kit, keys, title)
-        if keys.on_lapse == "park":
-            kit.built.parking.add(title)
-        if settings.replaces and keys.into is not None:
-            kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
-        if keys.into is not None:
-            kit.place("into", keys.into)
-        effect = _Effect(title, settings.build(kit_of), keys, keys.not_made, settings.replaces)
-        action = _recorded(kit, settings, keys, effect)
-    else:
-        title = keys.name or settings.title
-        for name in ("into", "not_made"):
-            if getattr(keys, name):
-                kit.mistake(name, f"{name}: is for steps with an effect, and {choice.kind} has none")
-        if keys.on_lapse != "retry":
-            kit.mistake("on_lapse", f"on_lapse: is for steps with an effect, and {choice.kind} has none")
-        action = settings.build(kit_of)
-    return _conditional(keys.when, _forgiving(kit, keys.on_error, title, action))
+        effect = _Effect(kit, inner, choice)
+        return _governed(kit, keys, effect.title, effect.run)
+    for name in ("into", "not_made", "on_lapse"):
+        if getattr(keys, name) not in (None, [], "retry"):
+            kit.mistake(name, f"{name}: is for steps with an effect, and {choice.kind} has none")
+    return _governed(kit, keys, keys.name or settings.title, settings.build(inner))
 
 
-def built_sink(kit: "Kit", choice: "SinkChoice") -> StepAction:
+def built_sink(kit: Kit, choice: SinkChoice) -> StepAction:
     """Return what brings a message to one sink."""
     settings, keys = cast("SinkSettings", choice.settings), cast("SinkKeys", choice.keys)
-    title = kit.title("name" if keys.name else choice.kind, keys.name or settings.title, "sinks")
+    title = kit.title(choice, keys.name or settings.title, "sinks")
     take = settings.build(kit.of(choice.marked.value[choice.kind]))
     if kit.within:
         kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
+    guard = None
+    if keys.guard is not None:
+        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
 
-    async def send(message: PipelineMessage, call: PipelineCall) -> PipelineMessage:
+    async def send(message: PipelineMessage, call: PipelineCall) -> None:  # not the message: a guard would record it
         inner = call.within(_name(title, message))
         if call.stand_in is not None:
             call.stand_in.sink(title, message, inner)
         else:
             await take(message, inner)
+
+    async def action(message: PipelineMessage, call: PipelineCall) -> PipelineMessage:
+        await (send(message, call) if guard is None else guard.run(message, call, send))
         return message
 
-    action: StepAction = send
-    if keys.guard is not None:
-        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
-
-        async def inside(message: PipelineMessage, call: PipelineCall) -> None:
-            await send(message, call)  # the message is not recorded: it may be too large, and nobody needs it
-
-        async def guarded(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
-            await guard.run(message, call, inside)
-            return message
-
-        action = guarded
-    return _conditional(keys.when, _forgiving(kit, keys.on_error, title, action))
+    return _governed(kit, keys, title, action)
 
 
-# --- conditions and errors --------------------------------------------------------------------------------------------
-
-
-def _conditional(when: PathFinder | None, action: StepAction) -> StepAction:
-    if when is None:
-        return action
-
-    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
-        return await action(message, call) if when.holds(message) else message
-
-    return run
-
-
-def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> StepAction:
-    """Return the action with what its errors mean. Errors about the claim itself always go on."""
-    if on_error == "fail":
-        return action
-    if on_error == "dead_letter" and kit.built.model.dead_letters is None:
+def _governed(kit: Kit, keys: StepKeys | SinkKeys, title: str, action: StepAction) -> StepAction:
+    """Return the action with its condition, and with what its errors mean. Errors about the claim itself always go on."""
+    when, on_error, dead_letters = keys.when, keys.on_error, kit.built.model.dead_letters
+    if on_error == "dead_letter" and dead_letters is None:
         kit.mistake("on_error", "on_error: dead_letter needs the address dead_letters: at the top of the file")
-    if kit.within:
+    if on_error != "fail" and kit.within:
         kit.mistake("on_error", f"errors within {kit.within!r} belong to it: say what they mean there")
 
     async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        if when is not None and not when.holds(message):
+            return message
         try:
             return await action(message, call)
         except Exception as error:
-            if isinstance(error, OncewardError) and not isinstance(error, KeyMissing):
+            if on_error == "fail" or (isinstance(error, OncewardError) and not isinstance(error, KeyMissing)):
                 raise
+            reason = f"{title}: {describe(error)}"
             if on_error == "park":
-                await call.claim.park_async(f"{title}: {describe(error)}")
+                await call.claim.park_async(reason)
                 raise
-            if on_error == "dead_letter" and kit.built.model.dead_letters is not None:
+            if on_error == "dead_letter" and dead_letters is not None:
                 inner = call.within(("dead letter", _name(title, message)))
-                reason = _header(f"{title}: {describe(error)}")
-                headers = dict(zip(FAILED_HEADERS, ("failed", reason), strict=True))
                 if call.stand_in is not None:
                     call.stand_in.sink("dead_letters", message, inner)
                 else:
-                    inner.send(kit.built.model.dead_letters, message.data, headers=headers)
+                    text = "".join(c if " " <= c <= "~" else "?" for c in reason)[:500]
+                    inner.send(
+                        dead_letters, message.data, headers=dict(zip(FAILED_HEADERS, ("failed", text), strict=True))
+                    )
             return message if on_error == "continue" else None
 
-    return run
-
-
-def _header(text: str) -> str:
-    return "".join(c if " " <= c <= "~" else "?" for c in text)[:500]
-
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
-    if keys.not_made and keys.on_lapse != "park":
-        kit.mistake("not_made", "not_made: is for on_lapse: park")
-    if not kit.guarded and not kit.within:
-        kit.warn(
-            "name" if keys.name else "",
-            f"{title!r} has an effect, but no guard: onceward recognises the same message, not the same operation in "
-            "another message",
-        )
-
-
-def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, effect: "_Effect") -> StepAction:
-    title = effect.title
-    on_lapse: OnLapse = effect.finding_out(kit, keys.on_lapse) if isinstance(keys.on_lapse, FindOut) else keys.on_lapse
-    not_made = (StepNotMade,) if on_lapse == "park" else ()
-    alone = bool(kit.within)  # the step around it is the one that is recorded
-
-    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
-        inner = call.within(_name(title, message), on_lapse, not_made)
-        if alone:
-            inner.step = (call.step, inner.step)  # and the unit is that of the step around it
-            value = effect.opened(await effect.made(message, inner))
-        elif settings.records or call.stand_in is not None:
-            inner.unit = title
-            value = effect.opened(await inner.record(_made, effect, message, inner))
-        else:
-            value = _recordable(title, await effect.make(message, inner))
-        if value is _FAILED:
-            return message
-        if settings.replaces:
-            return None if value is None else message.with_data(value)
-        return message if keys.into is None else message.with_field(keys.into, value)
-
-    return run
+    return action if when is None and on_error == "fail" else run
 
 
 class _Effect:
-    """One effect: its action, and what its errors say of whether it was made."""
+    """One effect: how it is recorded, and what its errors say of whether it was made."""
 
-    def __init__(
-        self, title: str, make: EffectAction, keys: StepKeys, not_made: "list[re.Pattern[str]]", replaces: bool
-    ) -> None:
-        self._replaces = replaces  # then the effects are in its own steps
-        self.title, self.make, self._not_made = title, make, not_made
-        self._continues = keys.on_error == "continue"
+    def __init__(self, kit: Kit, inner: Kit, choice: StepChoice) -> None:
+        settings, keys = cast("EffectSettings", choice.settings), cast("StepKeys", choice.keys)
+        self.settings, self.keys = settings, keys
+        self.title = title = kit.title(choice, keys.name or settings.title, "effects")
+        self._alone = bool(kit.within)  # the step around it is the one that is recorded
+        if keys.not_made and keys.on_lapse != "park":
+            kit.mistake("not_made", "not_made: is for on_lapse: park")
+        if not kit.guarded and not kit.within:
+            kit.warn(
+                "name" if keys.name else "",
+                f"{title!r} has an effect, but no guard: onceward recognises the same message, not the same operation in "
+                "another message",
+            )
+        if keys.on_lapse == "park":
+            kit.built.parking.add(title)
+        if keys.into is not None:
+            if settings.replaces:
+                kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
+            kit.place("into", keys.into)
+        self.make = settings.build(inner)
+        self._on_lapse: OnLapse = (
+            self._finding_out(kit, keys.on_lapse) if isinstance(keys.on_lapse, FindOut) else keys.on_lapse
+        )
 
-    async def made(self, message: PipelineMessage, call: PipelineCall) -> Any:
-        """Make it, and return its result as JSON has it, so that a later attempt gets the same."""
+    async def run(self, message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        """Make the effect, or take its recorded result, and return the message after it."""
+        keys, replaces = self.keys, self.settings.replaces
+        inner = call.within(
+            _name(self.title, message), self._on_lapse, (StepNotMade,) if keys.on_lapse == "park" else ()
+        )
+        if self._alone:
+            inner.step = (call.step, inner.step)  # and the unit is that of the step around it
+            value = await _made(self, message, inner)
+        elif self.settings.records or call.stand_in is not None:
+            inner.unit = self.title
+            value = await inner.record(_made, self, message, inner)
+        else:
+            value = self.kept(await self.make(message, inner))
+        if _is_told(value):  # the file may have had another on_error then
+            if "failed" in value:
+                return message
+            value = value["made"]
+        if replaces:
+            return None if value is None else message.with_data(value)
+        return message if keys.into is None else message.with_field(keys.into, value)
+
+    def kept(self, value: object) -> Any:
+        """Return a result as the record has it, so that nothing in it can be taken for a failure.
+
+        The effect is made, so a result that JSON cannot hold is no error.
+        """
         try:
-            if call.stand_in is not None and not self._replaces:
-                result = await call.stand_in.effect(self.title, message, call)
-            else:
-                result = await self.make(message, call)
-            return self._kept(_recordable(self.title, result))
+            result = msgspec.json.decode(msgspec.json.encode(value))
         except Exception as error:
-            if isinstance(error, OncewardError | StepNotMade):
-                raise
-            if self._continues:
-                return {"failed": describe(error)}
-            if any(one.search(describe(error)) for one in self._not_made):
-                raise StepNotMade(describe(error)) from error
-            raise
+            text = "%s was made, and its result cannot be recorded, so it is null: %s"
+            logger().warning(text, self.title, describe(error))
+            result = None
+        return {"made": result} if self.keys.on_error == "continue" or _is_told(result) else result
 
-    def opened(self, recorded: Any) -> Any:
-        """Return the result in what is recorded, or _FAILED. The file may have had another ``on_error`` then."""
-        if not _is_told(recorded):
-            return recorded
-        return _FAILED if "failed" in recorded else recorded["made"]
-
-    def _kept(self, result: Any) -> Any:
-        """Return a result so that nothing in it can be taken for a failure."""
-        return {"made": result} if self._continues or _is_told(result) else result
-
-    def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
+    def _finding_out(self, kit: Kit, settings: FindOut) -> OnLapse:
         """Return what asks the downstream whether an earlier attempt made it."""
         ask = kit.chain(settings.steps, within=self.title)
 
@@ -227,7 +177,7 @@ class _Effect:
             answer = await ask(message, call) if call.stand_in is None else None
             if answer is None or not settings.made.holds(answer):
                 return NOT_MADE
-            return Made(self._kept(None if settings.result is None else settings.result(answer)))
+            return Made(self.kept(None if settings.result is None else settings.result(answer)))
 
         return cast("OnLapse", on_lapse)
 
@@ -238,16 +188,19 @@ def _is_told(recorded: Any) -> bool:
 
 
 async def _made(effect: _Effect, message: PipelineMessage, call: PipelineCall) -> Any:
-    return await effect.made(message, call)
-
-
-def _recordable(title: str, value: object) -> Any:
-    """Return a result as the record has it. The effect is made, so a result that JSON cannot hold is no error."""
+    """Make an effect, and return what the record keeps of it."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        if call.stand_in is not None and not effect.settings.replaces:  # else the effects are in its own steps
+            return effect.kept(await call.stand_in.effect(effect.title, message, call))
+        return effect.kept(await effect.make(message, call))
     except Exception as error:
-        logger().warning("%s was made, and its result cannot be recorded, so it is null: %s", title, describe(error))
-        return None
+        if isinstance(error, OncewardError | StepNotMade):
+            raise
+        if effect.keys.on_error == "continue":
+            return {"failed": describe(error)}
+        if any(one.search(describe(error)) for one in effect.keys.not_made):
+            raise StepNotMade(describe(error)) from error
+        raise
 
 
 def _name(title: str, message: PipelineMessage) -> object:

@@ -13,7 +13,7 @@ from onceward.pipe.functions import imported
 from onceward.pipelines.call import StepAction
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import PipelineFile
-from onceward.pipelines.settings import SinkChoice, StepList
+from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 Hook = Callable[[], object]
@@ -164,8 +164,9 @@ class Kit:
 
     # --- names and hooks ----------------------------------------------------------------------------------------------
 
-    def title(self, field: Field, title: str, what: str) -> str:
+    def title(self, choice: StepChoice | SinkChoice, title: str, what: str) -> str:
         """Take the name of an effect or a sink. No two may have the same."""
+        field = "name" if getattr(choice.keys, "name", None) else choice.kind
         first = self.built.titles.setdefault(title, place := self._place(field))
         if first is not place:
             self.mistake(
