@@ -1,6 +1,5 @@
 """The sinks ``file`` and ``stdout``."""
 
-import asyncio
 import os
 import threading
 import uuid
@@ -45,20 +44,23 @@ class Appender:
     The journal beside the file says what is in it. A batch writes its entries to the journal, then its lines to the
     file, and then the word that they are there. What stands behind the last such word was left by a writer that died:
     its lines are cut off.
-
-    Attributes:
-        waiting: lines that the next batch takes, each with the future of who waits for it.
-        busy: whether a batch is being written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._journal = path, path.parent / f"{path.name}.onceward"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._fences: dict[bytes, int] = {}  # by key, of the claim that brought its last line
         self._read = 0  # bytes of the journal that are in _fences
         self._beginning = b""  # of that journal
-        self.waiting: list[tuple[KeyedLine, asyncio.Future[None]]] = []
-        self.busy = False
+        self._waiting: list[KeyedLine] = []
+
+    def add(self, line: KeyedLine) -> None:
+        """Append a line, with all others that wait, so that they share one write to the disk. Its errors are those of :meth:`append`."""
+        self._waiting.append(line)
+        with self._lock:
+            if self._fences.get(uuid.UUID(line.key).bytes) != line.fence:  # else another thread has just written it
+                waiting, self._waiting = self._waiting, []
+                self.append([line, *waiting])
 
     def append(self, lines: list[KeyedLine]) -> None:
         """Append the lines whose keys are not in the file yet; return when they are on the disk.
@@ -148,7 +150,8 @@ class FileSink(SinkSettings, kw_only=True):
         appender = Appender(path)
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
-            await call.record(_append, appender, call, line_of(message.data))
+            line = KeyedLine(call.key(), line_of(message.data), call.claim.fence, call.follows)
+            await call.record_in_thread(appender.add, line)
 
         return write
 
@@ -157,36 +160,6 @@ def line_of(value: object) -> bytes:
     """Return a value as one line: a text as it is, all else as JSON. A text with a line break is JSON, too."""
     is_line = isinstance(value, str) and "\n" not in value and "\r" not in value
     return (text_of(value).encode() if is_line else msgspec.json.encode(value)) + b"\n"
-
-
-async def _append(appender: Appender, call: "PipelineCall", line: bytes) -> None:
-    """Append a line with all others that wait, so that they share one write to the disk."""
-    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    appender.waiting.append((KeyedLine(call.key(), line, call.claim.fence, call.follows), ready))
-    if not appender.busy:
-        appender.busy = True
-        try:
-            while appender.waiting:
-                batch, appender.waiting = appender.waiting, []
-                try:
-                    await call.thread(appender.append, [one for one, _ in batch])
-                except Exception as error:
-                    for _, other in batch:
-                        if not other.done():
-                            other.set_exception(error)
-                except BaseException:  # this message is cancelled, and the others must not wait for ever
-                    for _, other in (*batch, *appender.waiting):
-                        if other is not ready and not other.done():
-                            other.set_exception(InterruptedError("the write of this line was stopped; send it again"))
-                    appender.waiting = []
-                    raise
-                else:
-                    for _, other in batch:
-                        if not other.done():
-                            other.set_result(None)
-        finally:
-            appender.busy = False
-    await ready
 
 
 class StdoutSink(SinkSettings):

@@ -11,7 +11,7 @@ from msgspec import Meta
 from onceward.consumers.delivery import MalformedRecord
 from onceward.pipe.lines import LONGEST, Line, Lines, Rejects, Spill
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.sources.lines import LineRecord, LineSource, delivery_of, recorded
+from onceward.pipelines.sources.lines import LineDelivery, LineSource
 
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
@@ -80,7 +80,7 @@ class CsvSource(LineSource, kw_only=True):
         if self.separator in '"\r\n':
             kit.mistake("separator", "give another character than a quote or the end of a line")
 
-    def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
+    def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
         names: list[str] = []
         file = None
         for row in Rows(lines, self.separator, rejects.add):
@@ -89,7 +89,7 @@ class CsvSource(LineSource, kw_only=True):
                 continue
             if row.data is not None and not row.data.strip():
                 continue
-            delivery = delivery_of("csv", row)
+            delivery = LineDelivery("csv", row)
             try:
                 values = self._values(row)
                 if len(values) != len(names):
@@ -102,7 +102,7 @@ class CsvSource(LineSource, kw_only=True):
                     rejects.add(row.data.removesuffix(b"\n") + b"\n")
             else:
                 delivery.data = dict(zip(names, values, strict=True))
-            yield recorded(delivery, row)
+            yield delivery
 
     def _names(self, row: Line) -> list[str]:
         try:

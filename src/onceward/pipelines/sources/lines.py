@@ -4,8 +4,9 @@ import asyncio
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Annotated, Final, cast
 
 from msgspec import Meta
 
@@ -26,53 +27,52 @@ _AHEAD: Final = 1000  # lines in memory that no worker has taken
 _LOOK_AGAIN: Final = 1.0  # seconds until a busy key is tried again, at most
 
 
-class LineRecord:
+class LineDelivery(Delivery):
     """One line, or one row.
 
     Attributes:
-        size: bytes that it takes in memory.
         receives: how often it was tried in this run.
+        waits: whether it is tried again in this run; None before its outcome is told.
+        give_up: until when to wait for another worker that has its key.
     """
 
-    __slots__ = ("delivery", "receives", "size")
+    __slots__ = ("give_up", "receives", "waits")
 
-    def __init__(self, delivery: Delivery, size: int) -> None:
-        self.delivery, self.size = delivery, size
-        self.receives = 0
+    def __init__(self, source: str, line: Line) -> None:
+        super().__init__(source, {"file": line.file, "line": line.number})
+        self.id = f"{line.file}:{line.number}"
+        self.body = line.data
+        if line.data is None:
+            self.fault = MalformedRecord(f"longer than {LONGEST} bytes")
+        self.receives, self.give_up = 0, 0.0
+        self.waits: bool | None = None
 
 
-class LinesBroker(Broker[LineRecord]):
+class LinesBroker(Broker[LineDelivery]):
     """Lines as messages. Each is tried once in a run; a line whose key another worker has is tried until that lease is over."""
 
     most = 100
     dead_letters = "broker"  # lines that failed stay in their file
+    lease = 60.0
 
-    def __init__(self, name: str, records: Iterable[LineRecord], stop: Stop) -> None:
-        self.name = name
-        self._records: Iterator[LineRecord] = iter(records)
-        self._stop = stop
-        self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._fresh: deque[LineRecord] = deque()
+    def __init__(self, name: str, lines: Iterator[LineDelivery], stop: Stop) -> None:
+        self.name, self._lines, self._stop = name, lines, stop
+        self._fresh: deque[LineDelivery] = deque()
         self._bytes = 0
-        self._again: list[tuple[float, LineRecord]] = []
+        self._room = threading.Condition()  # of these two
+        self._again: list[tuple[float, LineDelivery]] = []
         self._out = 0  # lines that the worker holds
         self._ended = False
         self._error: Exception | None = None
         self._changed = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._busy: set[object] = set()  # ids of lines that were not begun just now
-        self._over: set[object] = set()  # ids of lines whose outcome was told, and which the worker still holds
-        self._give_up: dict[object, float] = {}  # id of a line → until when to wait for another worker that has its key
-        self.lease = 60.0
 
     async def open(self, policy: Policy) -> Policy:
         self.lease = policy.lease
-        self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, name="onceward-lines", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="onceward-lines", daemon=True).start()
         return policy
 
-    async def receive(self, count: int) -> Sequence[LineRecord]:
+    async def receive(self, count: int) -> Sequence[LineDelivery]:
         while True:
             self._changed.clear()
             taken = self._take(count)
@@ -84,107 +84,93 @@ class LinesBroker(Broker[LineRecord]):
                     raise BrokerError(f"{self.name}: {self._error}", gone=True) from self._error
                 return ()
             next_due = min((due for due, _ in self._again), default=None)
-            try:
+            with suppress(TimeoutError):  # one is due
                 async with asyncio.timeout(None if next_due is None else max(0.0, next_due - boottime())):
                     await self._changed.wait()
-            except TimeoutError:
-                pass  # one is due
 
-    def delivery(self, message: LineRecord) -> Delivery:
-        return message.delivery
+    def delivery(self, message: LineDelivery) -> Delivery:
+        return message
 
-    def receives(self, message: LineRecord) -> int:
+    def receives(self, message: LineDelivery) -> int:
         return message.receives
 
-    def acknowledge(self, message: LineRecord) -> None:
-        self._over.discard(message.delivery.id)
-        self._give_up.pop(message.delivery.id, None)
+    def acknowledge(self, message: LineDelivery) -> None:
         self._out -= 1
         self._changed.set()
 
-    def give_back(self, message: LineRecord, seconds: float = 0.0) -> None:
-        line = message.delivery.id
-        if line in self._busy and not self._stop.asked:
-            self._busy.discard(line)
+    def give_back(self, message: LineDelivery, seconds: float = 0.0) -> None:
+        if message.waits and not self._stop.asked:
+            message.waits = None
             self._again.append((boottime() + min(max(seconds, 0.05), _LOOK_AGAIN), message))
-        elif line not in self._over and not self._stop.asked:
-            self._error = self._error or RuntimeError(f"line {line} has no outcome, as the log tells: run this again")
-        self._over.discard(line)
-        self._out -= 1
-        self._changed.set()
-
-    def leave(self, message: LineRecord) -> None:
+        elif message.waits is None and not self._stop.asked:
+            text = f"line {message.id} has no outcome, as the log tells: run this again"
+            self._error = self._error or RuntimeError(text)
         self.acknowledge(message)
 
-    def waits(self, outcome: BatchOutcome, message_id: object) -> bool:
+    def leave(self, message: LineDelivery) -> None:
+        self.acknowledge(message)
+
+    def waits(self, outcome: BatchOutcome) -> bool:
         """Return whether a line that was not begun will be tried again in this run."""
-        now = boottime()
-        waits = outcome.status in {"busy", "deferred"} and not self._stop.asked
-        waits = waits and now < self._give_up.setdefault(message_id, now + self.lease + WAIT_BEYOND)
-        (self._busy if waits else self._over).add(message_id)
-        return waits
+        line, now = cast("LineDelivery", outcome.record), boottime()
+        line.give_up = line.give_up or now + self.lease + WAIT_BEYOND
+        line.waits = outcome.status in {"busy", "deferred"} and now < line.give_up and not self._stop.asked
+        return line.waits
 
     def stop(self) -> None:
         self._stop.ask()
-        with self._lock:
-            self._room.notify_all()
-        self._wake()
+        self._changed.set()
 
     async def close(self) -> None:
-        self.stop()
+        self._stop.ask()
 
-    def _take(self, count: int) -> list[LineRecord]:
+    def _take(self, count: int) -> list[LineDelivery]:
         now, taken = boottime(), []
         for one in [one for one in self._again if one[0] <= now][:count]:
             self._again.remove(one)
             taken.append(one[1])
-        with self._lock:
+        with self._room:
             while self._fresh and len(taken) < count:
-                record = self._fresh.popleft()
-                self._bytes -= record.size
-                taken.append(record)
-            self._room.notify_all()
-        for record in taken:
-            record.receives += 1
+                line = self._fresh.popleft()
+                self._bytes -= len(line.body or b"")
+                taken.append(line)
+            self._room.notify()
+        for line in taken:
+            line.receives += 1
         return taken
 
-    def _read(self) -> None:
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        def wake() -> None:
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._changed.set)
+
         try:
-            for record in self._records:
-                with self._lock:
+            for line in self._lines:
+                with self._room:
                     while not self._stop.asked and (len(self._fresh) >= _AHEAD or self._bytes > 2 * LONGEST):
                         self._room.wait(0.1)
                     if self._stop.asked:
                         return
-                    self._fresh.append(record)
-                    self._bytes += record.size
-                    wake = len(self._fresh) == 1
-                if wake:
-                    self._wake()
+                    self._fresh.append(line)
+                    self._bytes += len(line.body or b"")
+                    is_first = len(self._fresh) == 1
+                if is_first:
+                    wake()
         except Exception as error:  # raised in receive()
             self._error = error
         finally:
             self._ended = True
-            self._wake()
-
-    def _wake(self) -> None:
-        try:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._changed.set)
-        except RuntimeError:
-            pass  # the event loop is closed
+            wake()
 
 
-class LinesWorker(FlowWorker[LineRecord]):
+class LinesWorker(FlowWorker[LineDelivery]):
     """Handles the lines of files."""
 
     lines: LinesBroker
 
     def told(self, outcome: BatchOutcome) -> None:
         """Tell of a line, unless it is tried again in this run."""
-        delivery = outcome.record
-        assert isinstance(delivery, Delivery)
-        if self.lines.waits(outcome, delivery.id):
+        if self.lines.waits(outcome):
             super(FlowWorker, self).told(outcome)
         else:
             super().told(outcome)
@@ -227,8 +213,8 @@ class LineSource(SourceSettings, kw_only=True):
             seen.add(same)
 
     @abstractmethod
-    def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
-        """Yield the record of each line."""
+    def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
+        """Yield each line."""
 
     def open(self, flow: "Flow") -> "Runs":
         folder = flow.folder
@@ -247,30 +233,15 @@ class NdjsonSource(LineSource):
     Several lines run at a time. With `concurrency: 1` they run in their order.
     """
 
-    def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
+    def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
         for line in lines:
             if line.data is not None and not line.data.strip():
                 continue
-            delivery = delivery_of("ndjson", line)
+            delivery = LineDelivery("ndjson", line)
             if line.data is not None:
                 try:
                     delivery.data = read_line(line.data)
                 except NotJson as error:
                     delivery.fault = MalformedRecord(f"the payload is {error}")
                     rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
-            yield recorded(delivery, line)
-
-
-def delivery_of(source: str, line: Line) -> Delivery:
-    """Return the delivery of a line, without its data."""
-    delivery = Delivery(source, {"file": line.file, "line": line.number})
-    delivery.id = f"{line.file}:{line.number}"
-    delivery.body = line.data
-    if line.data is None:
-        delivery.fault = MalformedRecord(f"longer than {LONGEST} bytes")
-    return delivery
-
-
-def recorded(delivery: Delivery, line: Line) -> "LineRecord":
-    """Return a line as the broker has it."""
-    return LineRecord(delivery, len(line.data or b""))
+            yield delivery
