@@ -3,15 +3,14 @@
 import asyncio
 import contextvars
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from onceward.claim.claim import Claim, OnLapse
-from onceward.claim.held import HeldClaim
 from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
 
@@ -104,7 +103,7 @@ class StandIn(Protocol):
         """Take a message in the place of a sink."""
 
 
-class PipelineCall:
+class PipelineCall(msgspec.Struct, eq=False):
     """One attempt at one delivery.
 
     Attributes:
@@ -118,31 +117,24 @@ class PipelineCall:
         writes: what is committed together with the claim's completion, for a ledger in DynamoDB (:meth:`Claim.transact`).
     """
 
-    __slots__ = ("claim", "delivery", "lapse", "printed", "stand_in", "step", "unit", "writes")
+    claim: Claim
+    delivery: Delivery
+    stand_in: StandIn | None = None
+    step: object = ""
+    unit: str = ""
+    lapse: tuple[OnLapse, tuple[type[Exception], ...]] = ("retry", ())
+    printed: list[object] = []
+    writes: list[object] = []
 
-    def __init__(self, claim: "Claim", delivery: Delivery, stand_in: StandIn | None = None) -> None:
-        self.claim = claim
-        self.delivery = delivery
-        self.stand_in = stand_in
-        self.step: object = ""
-        self.unit = ""
-        self.printed: list[object] = []
-        self.writes: list[object] = []
-        self.lapse: tuple[OnLapse, tuple[type[Exception], ...]] = ("retry", ())
-
-    def under(self, claim: "Claim") -> "PipelineCall":
+    def under(self, claim: Claim) -> "PipelineCall":
         """Return this call for what runs under an inner claim."""
-        inner = PipelineCall(claim, self.delivery, self.stand_in)
-        inner.printed, inner.unit = self.printed, self.unit
-        return inner
+        return PipelineCall(claim, self.delivery, self.stand_in, unit=self.unit, printed=self.printed)
 
     def within(
-        self, step: object, on_lapse: "OnLapse" = "retry", not_made: tuple[type[Exception], ...] = ()
+        self, step: object, on_lapse: OnLapse = "retry", not_made: tuple[type[Exception], ...] = ()
     ) -> "PipelineCall":
         """Return this call for one effect or sink."""
-        inner = self.under(self.claim)
-        inner.step, inner.lapse, inner.writes = step, (on_lapse, not_made), self.writes
-        return inner
+        return msgspec.structs.replace(self, step=step, lapse=(on_lapse, not_made))
 
     async def ended(self, result: Any) -> Any:
         """Return the result of the claim's handler. If there are :attr:`writes`, it is recorded together with them."""
@@ -156,11 +148,6 @@ class PipelineCall:
         """
         return self.claim.key(self.step, *parts)
 
-    @property
-    def follows(self) -> bool:
-        """Whether an earlier attempt may have begun this step."""
-        return cast("HeldClaim", self.claim).follows
-
     async def record(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Make a recorded step (:meth:`Claim.step_async`) under the step's name. ``on_lapse`` is what the file says.
 
@@ -173,18 +160,6 @@ class PipelineCall:
     async def record_in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Make a recorded step, as :meth:`record`, of a function that blocks."""
         return await self.record(_in_thread, self, function, *arguments)
-
-    def send(
-        self,
-        address: str,
-        data: object,
-        *,
-        delay: float | None = None,
-        group: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
-        """Send a message through the outbox (:meth:`Claim.send`): it leaves exactly when the claim completes."""
-        return self.claim.send(address, data, key=self.step, delay=delay, group=group, headers=headers)
 
     async def thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that blocks in a thread. It sees the claim by ``onceward.current()``."""

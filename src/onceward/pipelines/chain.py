@@ -99,9 +99,8 @@ def _governed(kit: Kit, keys: StepKeys | SinkKeys, title: str, action: StepActio
                     call.stand_in.sink("dead_letters", message, inner)
                 else:
                     text = "".join(c if " " <= c <= "~" else "?" for c in reason)[:500]
-                    inner.send(
-                        dead_letters, message.data, headers=dict(zip(FAILED_HEADERS, ("failed", text), strict=True))
-                    )
+                    headers = dict(zip(FAILED_HEADERS, ("failed", text), strict=True))
+                    call.claim.send(dead_letters, message.data, key=inner.step, headers=headers)
             return message if on_error == "continue" else None
 
     return action if when is None and on_error == "fail" else run

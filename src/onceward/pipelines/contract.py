@@ -46,7 +46,7 @@ SinkAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[None]]
 class SinkSettings(Settings):
     """Where messages go.
 
-    Most sinks stand on the outbox: their action is ``call.send(address, message.data)``, and the message leaves exactly when the
+    Most sinks stand on the outbox: their action is ``call.claim.send(address, message.data, key=call.step)``, and the message leaves exactly when the
     claim completes. Others return when what they wrote is durable.
     """
 

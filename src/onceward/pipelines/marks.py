@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from onceward.errors import OncewardError
@@ -88,36 +89,44 @@ def parse(text: str, environ: Mapping[str, str] = os.environ) -> tuple[Marked | 
 
     ``${NAME}`` and ``${NAME:-default}`` in a text become variables of ``environ``.
     """
-    if len(text) > LONGEST:
-        return None, [Mistake(Position(1, 1), f"the file has more than {LONGEST} characters")]
+    reader = _Reader(environ)
+    try:
+        tree = reader.read(_composed(text), 0)
+        if not isinstance(tree.value, dict):
+            raise _Unreadable(tree.place, "a pipeline is a mapping, as in name: orders")
+    except _Unreadable as error:
+        return None, [*reader.mistakes, Mistake(*error.args)]
+    return tree, reader.mistakes
+
+
+class _Unreadable(Exception):
+    """Nothing else can be checked. Its arguments are those of the mistake."""
+
+
+def _composed(text: str) -> Any:
+    """Return PyYAML's tree of a text."""
     import yaml
 
+    place = Position(1, 1)
+    if len(text) > LONGEST:
+        raise _Unreadable(place, f"the file has more than {LONGEST} characters")
     try:
         node = yaml.compose(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Position(1, 1) if mark is None else _place(mark)
-        return None, [Mistake(place, f"not YAML: {error.problem or error.context}")]
+        raise _Unreadable(
+            place if mark is None else _place(mark), f"not YAML: {error.problem or error.context}"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
-        return None, [Mistake(_place_in(text, getattr(error, "position", 0)), f"not YAML: {_first_line(error)}")]
+        before = text[: getattr(error, "position", 0)]
+        place = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        said = str(error).splitlines() or [type(error).__name__]
+        raise _Unreadable(place, f"not YAML: {said[0]}") from error
     except RecursionError:
-        return None, [Mistake(Position(1, 1), "not YAML that can be read: it is nested too deeply")]
+        raise _Unreadable(place, "not YAML that can be read: it is nested too deeply") from None
     if node is None:
-        return None, [Mistake(Position(1, 1), "the file is empty")]
-    reader = _Reader(environ)
-    try:
-        tree = reader.read(node, 0)
-    except _TooMuch as error:
-        return None, [*reader.mistakes, Mistake(error.place, str(error))]
-    if not isinstance(tree.value, dict):
-        return None, [*reader.mistakes, Mistake(tree.place, "a pipeline is a mapping, as in name: orders")]
-    return tree, reader.mistakes
-
-
-class _TooMuch(Exception):
-    def __init__(self, place: Position, text: str) -> None:
-        super().__init__(text)
-        self.place = place
+        raise _Unreadable(place, "the file is empty")
+    return node
 
 
 class _Reader:
@@ -132,9 +141,9 @@ class _Reader:
         place = _place(node.start_mark)
         self._count += 1
         if self._count > _MOST:
-            raise _TooMuch(place, f"the file has more than {_MOST} parts, counting those that aliases repeat")
+            raise _Unreadable(place, f"the file has more than {_MOST} parts, counting those that aliases repeat")
         if depth > _DEEPEST:
-            raise _TooMuch(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
+            raise _Unreadable(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
         if node.id == "mapping":
             return self._mapping(node, place, depth)
         if node.id == "sequence":
@@ -156,20 +165,12 @@ class _Reader:
         return Marked(parts, place, keys)
 
     def _scalar(self, node: Any, place: Position) -> object:
-        kind, text = node.tag.rpartition(":")[2], node.value
-        try:
-            if kind == "str":
-                return self._filled(text, place)
-            if kind == "null":
-                return None
-            if kind == "bool":
-                return text.lower() == "true"
-            if kind == "int":
-                return int(text.replace("_", ""), 0) if text[1:2] in {"x", "o"} else int(text)
-            if kind == "float":
-                return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf"))
-        except ValueError:
-            pass
+        kind = node.tag.rpartition(":")[2]
+        if kind == "str":
+            return self._filled(node.value, place)
+        if kind in _CORE:
+            with suppress(ValueError):
+                return _CORE[kind][2](node.value)
         self.mistakes.append(Mistake(place, f"{node.tag} is not supported: give text, a number, true, false or null"))
         return None
 
@@ -185,39 +186,35 @@ class _Reader:
         return _VARIABLE.sub(value, text) if "${" in text else text
 
 
+# The scalars of YAML 1.2's core schema: their form, the characters that they begin with, and how they are read.
+_CORE: Final[dict[str, tuple[str, str, Callable[[str], object]]]] = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
+    "int": (
+        r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+        "-+0123456789",
+        lambda text: int(text.replace("_", ""), 0 if text[1:2] in {"x", "o"} else 10),
+    ),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf)|\.nan",
+        "-+.0123456789",
+        lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+    ),
+    "null": (r"~|null|Null|NULL|", "~nN\0", lambda _: None),
+}
+
+
 def _loader() -> Any:
-    """Return a loader whose scalars are those of YAML 1.2's core schema: ``on`` and ``yes`` are text, and so are dates."""
+    """Return a loader of these scalars: ``on`` and ``yes`` are text, and so are dates."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers: dict[str, list[Any]] = {}
 
-    core: Iterator[tuple[str, str, str]] = iter(
-        [
-            ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-            ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-            (
-                "float",
-                r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf)|\.nan",
-                "-+.0123456789",
-            ),
-            ("null", r"~|null|Null|NULL|", "~nN\0"),
-        ]
-    )
-    for name, form, first in core:
-        starts = [c if c != "\0" else "" for c in first]
+    for name, (form, first, _) in _CORE.items():
+        starts = [c.strip("\0") for c in first]
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(rf"(?:{form})\Z"), starts)
     return Loader
 
 
 def _place(mark: Any) -> Position:
     return Position(mark.line + 1, mark.column + 1)
-
-
-def _place_in(text: str, position: int) -> Position:
-    before = text[:position]
-    return Position(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -22,6 +22,21 @@ from onceward.pipelines.sources.brokers import LambdaSource
 VARIABLE: Final = "ONCEWARD_PIPELINE"
 _DEFAULT: Final = "pipeline.yaml"
 Handler = LambdaHandler[Any]
+# What makes the handler of each kind of event, and the settings that it takes.
+_KINDS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
+    "sqs": (on_sqs, ("concurrency", "unwrap", "partial")),
+    "sqs-fifo": (on_sqs_fifo, ("concurrency", "unwrap", "partial")),
+    "kinesis": (on_kinesis, ("partial",)),
+    "dynamodb": (on_dynamodb_stream, ("partial",)),
+    "kafka": (on_kafka, ("concurrency", "partial")),
+    "rabbitmq": (on_rabbitmq, ("concurrency",)),
+    "activemq": (on_activemq, ("concurrency",)),
+    "sns": (on_sns, ()),
+    "s3": (on_s3, ()),
+    "eventbridge": (on_eventbridge, ()),
+    "firehose": (on_firehose, ("concurrency",)),
+    "invoke": (on_invoke, ()),
+}
 
 
 class LambdaPipeline:
@@ -45,27 +60,17 @@ class LambdaPipeline:
         pipeline = self._pipeline
         once, options, concurrency = pipeline.once, pipeline.options, pipeline.model.concurrency
         source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
-        reports: dict[str, Any] = {**options, "partial": source.partial}
         if kind == "invoke" and not source.direct:
             raise MalformedEvent(
                 f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
                 "source: {lambda: {direct: true}}"
             )
-        makers: dict[str, Callable[[], Callable[[Callable[..., object]], Handler]]] = {
-            "sqs": lambda: on_sqs(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
-            "sqs-fifo": lambda: on_sqs_fifo(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
-            "kinesis": lambda: on_kinesis(once, **reports),
-            "dynamodb": lambda: on_dynamodb_stream(once, **reports),
-            "kafka": lambda: on_kafka(once, concurrency=concurrency, **reports),
-            "rabbitmq": lambda: on_rabbitmq(once, concurrency=concurrency, **options),
-            "activemq": lambda: on_activemq(once, concurrency=concurrency, **options),
-            "sns": lambda: on_sns(once, **options),
-            "s3": lambda: on_s3(once, **options),
-            "eventbridge": lambda: on_eventbridge(once, **options),
-            "firehose": lambda: on_firehose(once, concurrency=concurrency, **options),
-            "invoke": lambda: on_invoke(once, **options),
-        }
-        return makers[kind]()(transformation(pipeline) if kind == "firehose" else pipeline.handler)
+        given: dict[str, Any] = {"concurrency": concurrency, "unwrap": source.unwrap, "partial": source.partial}
+        make, names = _KINDS[kind]
+        handler: Handler = make(once, **{name: given[name] for name in names}, **options)(
+            transformation(pipeline) if kind == "firehose" else pipeline.handler
+        )
+        return handler
 
 
 def kind_of(event: object) -> str:
@@ -73,16 +78,16 @@ def kind_of(event: object) -> str:
     records = at(event, "Records")
     if isinstance(records, list) and records:
         first = records[0]
-        found = text_at(first, "eventSource") or text_at(first, "EventSource") or ""
-        if found == "aws:sqs":
-            return "sqs-fifo" if (text_at(first, "eventSourceARN") or "").endswith(".fifo") else "sqs"
-        if (kind := found.removeprefix("aws:")) in {"kinesis", "dynamodb", "sns", "s3"}:
+        kind = (text_at(first, "eventSource") or text_at(first, "EventSource") or "").removeprefix("aws:")
+        if kind == "sqs" and (text_at(first, "eventSourceARN") or "").endswith(".fifo"):
+            return "sqs-fifo"
+        if kind in {"sqs", "kinesis", "dynamodb", "sns", "s3"}:
             return kind
-    found = text_at(event, "eventSource") or ""
-    if found in KAFKA and at(event, "records") is not None:
-        return "kafka"
+    found = text_at(event, "eventSource")
     if found in {"aws:rmq", "aws:mq"}:
         return "rabbitmq" if found == "aws:rmq" else "activemq"
+    if found in KAFKA and at(event, "records") is not None:
+        return "kafka"
     if at(event, "deliveryStreamArn") is not None and isinstance(at(event, "records"), list):
         return "firehose"
     if text_at(event, "detail-type") is not None and isinstance(event, dict) and "detail" in event:

@@ -4,11 +4,12 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta
 
+from onceward.claim.held import HeldClaim
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.kit import Kit
@@ -150,7 +151,7 @@ class FileSink(SinkSettings, kw_only=True):
         appender = Appender(path)
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
-            line = KeyedLine(call.key(), line_of(message.data), call.claim.fence, call.follows)
+            line = KeyedLine(call.key(), line_of(message.data), call.claim.fence, cast("HeldClaim", call.claim).follows)
             await call.record_in_thread(appender.add, line)
 
         return write

@@ -47,9 +47,10 @@ class OutboxSink(SinkSettings, kw_only=True):
             found = {name: one(message) for name, one in self.headers.items()}
             headers = {name: text_of(value) for name, value in found.items() if value is not None}
             of = None if group is None else group(message)
-            call.send(
+            call.claim.send(
                 address,
                 self.message(message),
+                key=call.step,
                 delay=delay,
                 group=None if of is None else text_of(of),
                 headers=headers or None,
