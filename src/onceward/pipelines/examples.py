@@ -80,7 +80,7 @@ class ExampleStage:
 
     def later(self) -> None:
         """Let all leases lapse."""
-        self._now += self.pipeline.lease + 60
+        self._now += self.pipeline.built.lease + 60
 
     async def effect(self, title: str, _message: "PipelineMessage", call: "PipelineCall") -> Any:
         """Count an effect."""
@@ -130,7 +130,7 @@ def run_examples(file: Path, pipeline: "Pipeline") -> list[ExampleResult]:
 def _run(file: Path, example: "Example") -> ExampleResult:
     faults: list[str] = []
     first = ExampleStage(file, example)
-    faults += _unknown(first.pipeline.titles, example)
+    faults += _unknown(set(first.pipeline.built.titles), example)
     outcome = first.run(0)
     assert outcome is not None
     points = list(first.points)
@@ -160,7 +160,7 @@ def _killed(
     made = Counter(stage.effects)
     stage.later()
     outcome = stage.run(0)
-    if unit is not None and unit in stage.pipeline.parking:
+    if unit is not None and unit in stage.pipeline.built.parking:
         parked = outcome is not None and outcome.status in {"parked", "failed"} and stage.effects == made
         return None if parked else f"{where}: it is not parked: {_why(outcome)}"
     if outcome is None or not outcome.ok:

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
+
+import msgspec
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions
@@ -15,51 +16,36 @@ from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.once import Once
-from onceward.pipelines.model import PipelineFile
+from onceward.pipelines.kit import Built
 
 M = TypeVar("M")
 
 
-class Flow:
+class Flow(msgspec.Struct, eq=False):
     """What a source needs to bring deliveries to a pipeline.
 
-    Args:
-        once: the ledger.
-        model: what the file says.
-        folder: where the file is; relative paths begin here.
-        handler: takes a message.
-        options: the pipeline's own keywords of a worker.
-        keep: takes the seconds that a record must stay at least.
-        report: is called with each recorded outcome.
-
     Attributes:
-        progress: returns the bytes that are read, and of how many, if the source sets it.
+        built: the pipeline's ledger, file and folder.
+        handler: takes a message.
+        guard_options: the pipeline's own keywords of a worker.
+        report: is called with each recorded outcome.
+        progress: returns the bytes that are read, and of how many; 0 and None if the source has no end.
     """
 
-    def __init__(
-        self,
-        once: "Once",
-        model: "PipelineFile",
-        folder: "Path",
-        handler: Callable[..., Awaitable[object]],
-        options: "DeliveryOptions",
-        keep: Callable[[float], None],
-        report: Callable[[BatchOutcome], None] | None = None,
-    ) -> None:
-        self.once, self.model, self.folder, self.handler = once, model, folder, handler
-        self.keep, self.report = keep, report
-        self.progress: Callable[[], tuple[int, int | None]] | None = None
-        self._options = options
-        self._batch: StoppableBatch | None = None
-        self._said = False
+    built: Built
+    handler: Callable[..., Awaitable[object]]
+    guard_options: DeliveryOptions
+    report: Callable[[BatchOutcome], object] = lambda _: None
+    progress: Callable[[], tuple[int, int | None]] = lambda: (0, None)
+    batch: StoppableBatch | None = None
+    is_held: bool = False
 
     @property
     def options(self) -> WorkerOptions:
         """The keywords of a worker."""
-        model = self.model
+        model = self.built.model
         options: dict[str, Any] = {
-            **self._options,
+            **self.guard_options,
             "concurrency": model.concurrency,
             "backoff": (model.backoff.first, model.backoff.longest),
             "grace": model.grace,
@@ -68,10 +54,10 @@ class Flow:
 
     async def ready(self) -> None:
         """Wait while the key of ``hold`` is held: the source takes nothing meanwhile."""
-        hold = self.model.hold
+        hold = self.built.model.hold
         if hold is None:
             return
-        store, pause = self.once.store, max(0.01, hold.every)
+        store, pause = self.built.once.store, max(0.01, hold.every)
         while True:
             try:
                 reply = await drive_async(store.load(hold.key), store)
@@ -85,26 +71,18 @@ class Flow:
             await asyncio.sleep(pause)
 
     def _say(self, text: str, *, held: bool) -> None:
-        if held is not self._said:
-            logger().warning("pipeline %s %s", self.model.name, text)
-        self._said = held
-
-    def told(self, outcome: BatchOutcome) -> None:
-        """Pass on a recorded outcome."""
-        if self.report is not None:
-            self.report(outcome)
+        if held is not self.is_held:
+            logger().warning("pipeline %s %s", self.built.model.name, text)
+        self.is_held = held
 
     async def handle(self, delivery: Delivery) -> BatchOutcome:
         """Handle one delivery of a source that is no queue. It raises nothing about the message: see the outcome."""
-        if self._batch is None:
-            options: dict[str, Any] = {**self._options}
-            key, fingerprint = options.pop("key", None), options.pop("fingerprint", None)
-            reader = DeliveryReader(self.handler, key, fingerprint)
-            concurrency = self.model.concurrency
-            self._batch = StoppableBatch(
-                self.once.guards, self.handler, reader.read, concurrency=concurrency, heard=self.told, **options
-            )
-        (outcome,) = await self._batch.run_async([delivery])
+        if self.batch is None:
+            options: dict[str, Any] = {**self.guard_options}
+            reader = DeliveryReader(self.handler, options.pop("key", None), options.pop("fingerprint", None))
+            options |= {"concurrency": self.built.model.concurrency, "heard": self.report}
+            self.batch = StoppableBatch(self.built.once.guards, self.handler, reader.read, **options)
+        (outcome,) = await self.batch.run_async([delivery])
         return outcome
 
 
@@ -121,14 +99,14 @@ class FlowWorker(Worker[M], Generic[M]):
     def told(self, outcome: BatchOutcome) -> None:
         """Tell the flow, too."""
         super().told(outcome)
-        self.flow.told(outcome)
+        self.flow.report(outcome)
 
 
 class FlowRuns:
     """A source that is no queue: its stop, and the pauses that the file asks for."""
 
     def __init__(self, flow: Flow) -> None:
-        self.flow, self.name = flow, flow.model.name
+        self.flow, self.name = flow, flow.built.model.name
         self.backoff = Backoff(*flow.options["backoff"])
         self.grace = flow.options["grace"]
         self.stopping = asyncio.Event()

@@ -29,7 +29,7 @@ class GuardRules:
             "max_attempts": settings.attempts,
             "on_lapse": settings.on_lapse,
         }
-        kit.leases(settings.lease)
+        kit.built.lease = max(kit.built.lease, settings.lease)
         if not isinstance(settings.retention, FieldRetention):
             self.options["retention"] = None if settings.retention == "forever" else settings.retention
         with kit.noting(at, ValueError, TypeError):

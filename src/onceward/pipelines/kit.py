@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from onceward.once import Once
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
@@ -58,23 +60,29 @@ class Built:
         self.guards: dict[str, Position] = {}
         self.reserved: str | None = None
         self.closing: list[Hook] = []
+        self.least_retention = 0.0  # seconds
+
+    def keep(self, seconds: float) -> None:
+        """Let records stay at least so long."""
+        self.least_retention = max(self.least_retention, seconds)
 
 
-class Kit:
-    """What one part is built with. Its ``field`` arguments name a field of this part's settings."""
+class Kit(msgspec.Struct, eq=False):
+    """What one part is built with. The ``field`` arguments of its methods name a field of this part's settings.
 
-    def __init__(
-        self,
-        built: Built,
-        marked: Marked,
-        *,
-        guarded: bool,
-        within: str = "",
-    ) -> None:
-        self.built, self._marked = built, marked
-        self.guarded = guarded  # whether a guard of the file stands around this part
-        self.named: str | None = None  # the name: beside the type of a step
-        self.within = within  # the title of the recorded step that this part is in, or ""
+    Attributes:
+        built: what is noted.
+        marked: the part in the file.
+        guarded: whether a guard of the file stands around this part.
+        within: the title of the recorded step that this part is in, or "".
+        named: the ``name:`` beside the type of a step.
+    """
+
+    built: Built
+    marked: Marked
+    guarded: bool
+    within: str = ""
+    named: str | None = None
 
     @property
     def once(self) -> "Once":
@@ -86,14 +94,9 @@ class Kit:
         """Where the file is. Relative paths in it begin here."""
         return self.built.folder
 
-    def of(self, marked: Marked, *, guarded: bool | None = None, within: str | None = None) -> "Kit":
-        """Return the kit of another part of the file. ``within`` is the recorded step that it is in, "" for none."""
-        return Kit(
-            self.built,
-            marked,
-            guarded=self.guarded if guarded is None else guarded,
-            within=self.within if within is None else within,
-        )
+    def of(self, marked: Marked) -> "Kit":
+        """Return the kit of another part of the file."""
+        return msgspec.structs.replace(self, marked=marked)
 
     # --- mistakes -----------------------------------------------------------------------------------------------------
 
@@ -116,10 +119,7 @@ class Kit:
 
     def needs(self, field: Field, module: str, extra: str) -> bool:
         """Return whether a library is installed; if not, note the extra that brings it."""
-        try:
-            found = module in sys.modules or find_spec(module) is not None
-        except (ImportError, ValueError):
-            found = False
+        found = module in sys.modules or find_spec(module) is not None
         if not found:
             self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
         return found
@@ -154,9 +154,9 @@ class Kit:
         with self.noting(field, Exception):  # a target's own check raises anything
             open_target(address).check(OutboxMessage("0" * 36, "{}", dict.fromkeys(FAILED_HEADERS, "x")))
 
-    def chain(self, steps: StepList, *, guarded: bool | None = None, within: str | None = None) -> "StepAction":
-        """Return what runs a list of steps."""
-        return self.built.chain(self.of(self._marked, guarded=guarded, within=within), steps)
+    def chain(self, steps: StepList, **changes: bool | str) -> "StepAction":
+        """Return what runs a list of steps. ``changes`` are what differs for them: ``guarded`` or ``within``."""
+        return self.built.chain(msgspec.structs.replace(self, **changes), steps)
 
     def sink(self, choice: SinkChoice) -> "StepAction":
         """Return what brings a message to a sink."""
@@ -176,10 +176,6 @@ class Kit:
             )
         return title
 
-    def leases(self, lease: float) -> None:
-        """Note the lease of a guard."""
-        self.built.lease = max(self.built.lease, lease)
-
     def guard_name(self, field: Field, name: str) -> str:
         """Take the name of a guard, and return the namespace of its keys."""
         if name == self.built.reserved:
@@ -197,4 +193,4 @@ class Kit:
 
     def _place(self, field: Field) -> Position:
         path = ((field,) if field else ()) if isinstance(field, str) else field
-        return self._marked.place_of(*path)
+        return self.marked.place_of(*path)

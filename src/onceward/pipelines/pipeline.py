@@ -39,6 +39,7 @@ class Pipeline:
         model: what the file says.
         folder: where the file is; relative paths begin here.
         places: the file with its lines and columns.
+        built: what was noted of its parts.
         mistakes: the warnings.
         stand_in: replaces effects and sinks in a dry run or a test; else None.
     """
@@ -49,8 +50,7 @@ class Pipeline:
         self.once, self.model, self.folder = once, model, folder
         self.places = marked
         self.stand_in: StandIn | None = None
-        self._least_retention = 0.0
-        self._built = built = Built(once, model, folder, ledger, built_chain, built_sink)
+        self.built = built = Built(once, model, folder, ledger, built_chain, built_sink)
         is_guarded = "guard" in marked.value  # also if it has mistakes
         kit = Kit(built, marked, guarded=is_guarded)
         if "." in (model.name or ""):
@@ -83,26 +83,11 @@ class Pipeline:
     @property
     def mistakes(self) -> list[Mistake]:
         """All mistakes and warnings, in the order of the file."""
-        return sorted(self._built.mistakes)
-
-    @property
-    def titles(self) -> set[str]:
-        """The names of effects and sinks."""
-        return set(self._built.titles)
-
-    @property
-    def lease(self) -> float:
-        """The longest lease of its guards, in seconds."""
-        return self._built.lease
-
-    @property
-    def parking(self) -> set[str]:
-        """The names of effects with ``on_lapse: park``."""
-        return self._built.parking
+        return sorted(self.built.mistakes)
 
     async def close(self) -> None:
         """Close what its steps and sinks have opened."""
-        for hook in reversed(self._built.closing):
+        for hook in reversed(self.built.closing):
             if isawaitable(ending := hook()):
                 await ending
 
@@ -114,18 +99,17 @@ class Pipeline:
         options: DeliveryOptions = {"name": self.model.name}
         if self._rules is None:
             return options
-        rules = self._rules
 
-        def key(delivery: Delivery) -> object:
-            return rules.key(_message(delivery.data, delivery))
+        def read(of: Callable[[PipelineMessage], object]) -> Callable[[Delivery], object]:
+            def of_delivery(delivery: Delivery) -> object:
+                return of(_message(delivery.data, delivery))
 
-        def fingerprint(delivery: Delivery) -> object:
-            return rules.fingerprint(_message(delivery.data, delivery))
+            return of_delivery
 
-        options.update(rules.options)  # type: ignore[typeddict-item]  # they are options of a policy
-        options["key"] = key
+        options.update(self._rules.options)  # type: ignore[typeddict-item]  # they are options of a policy
+        options["key"] = read(self._rules.key)
         if self.model.guard is not None and self.model.guard.fingerprint is not None:
-            options["fingerprint"] = fingerprint
+            options["fingerprint"] = read(self._rules.fingerprint)
         return options
 
     @property
@@ -137,12 +121,9 @@ class Pipeline:
 
         return pipeline
 
-    def flow(self, report: Callable[[BatchOutcome], None] | None = None) -> Flow:
+    def flow(self, report: Callable[[BatchOutcome], object] = lambda _: None) -> Flow:
         """Return the flow that handles a source's deliveries. It calls ``report`` with each recorded outcome."""
-        return Flow(self.once, self.model, self.folder, self.handler, self.options, self._keep, report)
-
-    def _keep(self, seconds: float) -> None:
-        self._least_retention = max(self._least_retention, seconds)
+        return Flow(self.built, self.handler, self.options, report)
 
     async def handle(self, data: object, delivery: Delivery) -> object:
         """Run the pipeline for one message, under the current claim. Return the result to record."""
@@ -151,8 +132,8 @@ class Pipeline:
         assert message is not None
         if self._rules is not None:
             self._rules.retain(claim, message)
-        if claim.policy.retention is not None and claim.policy.retention < self._least_retention:
-            claim.policy = claim.policy._replace(retention=self._least_retention)
+        if claim.policy.retention is not None and claim.policy.retention < self.built.least_retention:
+            claim.policy = claim.policy._replace(retention=self.built.least_retention)
         call = PipelineCall(claim, delivery, self.stand_in)
         if self._steps is not None:
             message = await self._steps(message, call)
@@ -234,7 +215,7 @@ class PipelineRun:
         report: is called with each recorded outcome.
     """
 
-    def __init__(self, pipeline: Pipeline, report: Callable[[BatchOutcome], None] | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, report: Callable[[BatchOutcome], object] = lambda _: None) -> None:
         self._pipeline = pipeline
         self._flow = pipeline.flow(report)
         self._runs = pipeline.source.open(self._flow)
@@ -248,7 +229,7 @@ class PipelineRun:
     @property
     def progress(self) -> tuple[int, int | None]:
         """The bytes that are read, and of how many; 0 and None for a source without an end."""
-        return (0, None) if self._flow.progress is None else self._flow.progress()
+        return self._flow.progress()
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`, or until the source ends. With ``until_empty`` a queue ends when it has no more messages.
@@ -257,7 +238,7 @@ class PipelineRun:
             StoreError, BrokerError, ValueError: the ledger or the source failed at the start.
         """
         # A worker has its own relay.
-        relay = None if isinstance(self._runs, Worker) else relay_beside(self._flow.once)
+        relay = None if isinstance(self._runs, Worker) else relay_beside(self._pipeline.once)
         try:
             await self._runs.run_async(until_empty=until_empty or self._pipeline.source.ends)
         finally:

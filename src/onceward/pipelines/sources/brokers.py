@@ -37,7 +37,7 @@ class WorkerSource(SourceSettings):
     def open(self, flow: "Flow") -> "Runs":
         place, *options = self.given()
         flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
-        made = flowing(flow.once, place[1], flow.handler, **dict(options), **flow.options)
+        made = flowing(flow.built.once, place[1], flow.handler, **dict(options), **flow.options)
         made.flow = flow
         return cast("Runs", made)
 
@@ -186,6 +186,6 @@ class LambdaSource(SourceSettings, kw_only=True):
 
     def open(self, flow: "Flow") -> "Runs":
         raise OncewardError(
-            f"{flow.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
+            f"{flow.built.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
             "docs/how-to/pipelines.md"
         )

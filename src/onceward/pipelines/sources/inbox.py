@@ -72,7 +72,7 @@ class WebhookRuns(FlowRuns):
             options["fingerprint"] = _data_of
         policy = cast("Options", options)  # the fingerprint goes to the decorator, too
         self._receiver = WebhookReceiver(
-            flow.once, verifier, self._handle, name=f"{self.name}.{SOURCE}", accept=True, **policy
+            flow.built.once, verifier, self._handle, name=f"{self.name}.{SOURCE}", accept=True, **policy
         )
         self._server: _QuietServer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -214,7 +214,7 @@ class WebhookRuns(FlowRuns):
         """Handle the events that killed processes have left, and those that were given back."""
         await self.flow.ready()
         _SWEEPING.set(True)
-        kept = keeping(self.flow.once.guards, self._receiver)
+        kept = keeping(self.flow.built.once.guards, self._receiver)
         await Completer([kept], released, self.stopping.is_set).run_async()
 
 

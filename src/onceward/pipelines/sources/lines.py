@@ -217,11 +217,11 @@ class LineSource(SourceSettings, kw_only=True):
         """Yield each line."""
 
     def open(self, flow: "Flow") -> "Runs":
-        folder = flow.folder
+        folder = flow.built.folder
         stop, rejects = Stop(), Rejects(None if self.rejects is None else str(folder / self.rejects))
         lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop, rejects.add)
         broker = LinesBroker(", ".join(self.files), self.records(lines, rejects), stop)
-        worker = LinesWorker(flow.once, broker, flow.handler, **flow.options)
+        worker = LinesWorker(flow.built.once, broker, flow.handler, **flow.options)
         worker.flow, worker.lines = flow, broker
         flow.progress = lambda: (lines.read, lines.total)
         return worker

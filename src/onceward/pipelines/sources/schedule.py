@@ -116,7 +116,7 @@ class ScheduleRuns(FlowRuns):
 
     async def _now(self) -> float:
         """Return the ledger's time. It waits for a ledger that is away."""
-        store = self.flow.once.store
+        store = self.flow.built.once.store
         while True:
             try:
                 return (await drive_async(looking(store, self.name, boottime), store)).now
@@ -128,7 +128,7 @@ class ScheduleRuns(FlowRuns):
 
     async def _resume(self, start: float) -> None:
         """Begin the windows before this one that an earlier run has left half done. They can have failed for hours."""
-        store, before, keys = self.flow.once.store, start, {self._key(start)}
+        store, before, keys = self.flow.built.once.store, start, {self._key(start)}
         for _ in range(_BEFORE):
             before = self._calendar.last(before - 1e-3)
             if before < 0 or (key := self._key(before)) in keys:
@@ -154,7 +154,7 @@ class ScheduleRuns(FlowRuns):
         """Let the record of a window stay until the next one is over: a start of the program looks for both."""
         after = self._calendar.next(start)
         if self._key(start) != self._key(after):  # else windows share a key, and its retention is meant to end
-            self.flow.keep(self._calendar.next(after) - start)
+            self.flow.built.keep(self._calendar.next(after) - start)
 
     async def _handle(self, start: float) -> None:
         """Run a window, and try again until it is done, here or elsewhere, or parked."""
