@@ -13,7 +13,7 @@ the key, or find out. A guard around a part is a claim of its own (``guards.py``
 exactly when the claim completes.
 
 **How it is made.** ``marks`` reads the YAML with places, ``reading`` makes the model of it (``model``), and ``pipeline`` builds
-what runs. Steps, sinks and sources are one class each, with a line in a table: see ``contract.py``. They are built with a ``kit``, which notes each mistake with its place.
+what runs. Steps, sinks and sources are one class each, with a line in a table: see ``kit.py`` and ``flow.py``. They are built with a ``kit``, which notes each mistake with its place.
 """
 
 from typing import TYPE_CHECKING

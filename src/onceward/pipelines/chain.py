@@ -10,9 +10,8 @@ from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepNotMade
-from onceward.pipelines.contract import EffectSettings, SinkSettings, StepSettings
 from onceward.pipelines.guards import InnerGuard
-from onceward.pipelines.kit import FAILED_HEADERS, Kit
+from onceward.pipelines.kit import FAILED_HEADERS, EffectSettings, Kit, SinkSettings, StepSettings
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
 from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 from onceward.results.outcomes import describe

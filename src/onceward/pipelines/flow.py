@@ -1,14 +1,20 @@
-"""What sources bring deliveries to: the handler of a pipeline with its options, and who hears the outcomes."""
+"""What a source is, and what it brings deliveries to: the handler of a pipeline, and who hears the outcomes.
+
+A new source is a class, and a line in ``SOURCES``.
+"""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions
+from onceward.consumers.callers import Tasks, unless_set
+from onceward.consumers.dead_letters import is_unhandled
+from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions, time_away
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
@@ -16,7 +22,8 @@ from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.pipelines.kit import Built
+from onceward.pipelines.kit import Built, Kit
+from onceward.pipelines.settings import Settings
 
 M = TypeVar("M")
 
@@ -86,6 +93,36 @@ class Flow(msgspec.Struct, eq=False):
         return outcome
 
 
+class Runs(Protocol):
+    """What brings deliveries until it is stopped. Every :class:`onceward.consumers.worker.Worker` is one."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are held."""
+
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Run until :meth:`stop`, or with ``until_empty`` until nothing is left."""
+
+    def stop(self) -> None:
+        """Take nothing more, and end when what runs ends; from any thread."""
+
+
+class SourceSettings(Settings):
+    """Where messages come from."""
+
+    has_ids: ClassVar[bool] = True  # False: deliveries have no key of their own, so the file needs a guard
+    keeps: ClassVar[str | None] = None  # what names keys of its own, behind the pipeline's name: no guard can have it
+    holds: ClassVar[bool] = True  # whether it can wait while the key of hold: is held
+    ends: ClassVar[bool] = False  # whether it has an end, as a file has
+
+    def check(self, kit: "Kit") -> None:
+        """Note mistakes and missing extras. It makes no request."""
+
+    @abstractmethod
+    def open(self, flow: "Flow") -> Runs:
+        """Return what brings the deliveries to ``flow``."""
+
+
 class FlowWorker(Worker[M], Generic[M]):
     """A worker of a flow. Derive from this first, and then from the worker, and set ``flow``."""
 
@@ -110,7 +147,25 @@ class FlowRuns:
         self.backoff = Backoff(*flow.options["backoff"])
         self.grace = flow.options["grace"]
         self.stopping = asyncio.Event()
+        self.tasks = Tasks()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are held."""
+        return len(self.tasks)
+
+    async def handled(self, make: Callable[[], Delivery], *, again: bool = True) -> BatchOutcome:
+        """Handle a delivery, and try again until it is done, here or elsewhere, or parked, or until a stop."""
+        receives = 0
+        while True:
+            receives += 1
+            outcome = await self.flow.handle(make())
+            if outcome.ok or is_unhandled(outcome) or not again:
+                return outcome
+            await unless_set(self.stopping, asyncio.sleep(time_away(outcome, receives, self.backoff, goes=False)))
+            if self.stopping.is_set():
+                return outcome
 
     def begin(self) -> None:
         """Note the event loop that :meth:`stop` wakes."""

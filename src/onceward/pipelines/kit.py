@@ -1,21 +1,25 @@
-"""What the parts of a pipeline are built with: it compiles and imports, and notes every mistake with its place."""
+"""What steps and sinks are, and the kit that they are built with: it imports, and notes every mistake with its place.
+
+A new step or sink is a class, and a line in ``STEPS`` or ``SINKS``. What a source is, ``flow.py`` says.
+"""
 
 import sys
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from onceward.once import Once
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
-from onceward.pipelines.call import StepAction
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepAction
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import PipelineFile
-from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
+from onceward.pipelines.settings import Settings, SinkChoice, StepChoice, StepList
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 Hook = Callable[[], object]
@@ -194,3 +198,47 @@ class Kit(msgspec.Struct, eq=False):
     def _place(self, field: Field) -> Position:
         path = ((field,) if field else ()) if isinstance(field, str) else field
         return self.marked.place_of(*path)
+
+
+SinkAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[None]]
+
+
+class SinkSettings(Settings):
+    """Where messages go.
+
+    Most sinks stand on the outbox: their action is ``call.claim.send(address, message.data, key=call.step)``, and the message leaves exactly when the
+    claim completes. Others return when what they wrote is durable.
+    """
+
+    @property
+    def title(self) -> str:
+        """Return what names it by default."""
+        return type(self).__name__.removesuffix("Sink").lower()
+
+    @abstractmethod
+    def build(self, kit: "Kit") -> SinkAction:
+        """Check the settings, and return what takes a message. No request is made, and ``kit`` notes mistakes."""
+
+
+class StepSettings(Settings):
+    """A step without an effect outside. It is not recorded, so it must give the same result for the same message."""
+
+    @property
+    def title(self) -> str:
+        """Return what names it in errors, and an effect in the record."""
+        return type(self).__name__.removesuffix("Step").lower()
+
+    @abstractmethod
+    def build(self, kit: "Kit") -> StepAction:
+        """Check the settings, and return what does it. No request is made, and nothing is raised: ``kit`` notes mistakes."""
+
+
+class EffectSettings(StepSettings):
+    """A step with an effect outside. The engine records its result, so a later attempt does not make it again."""
+
+    replaces: ClassVar[bool] = False  # whether its result is the new message; null then drops it
+    records: ClassVar[bool] = True  # False: the action records itself, with call.claim under the name call.step
+
+    @abstractmethod
+    def build(self, kit: "Kit") -> EffectAction:
+        """Check the settings, and return what makes the effect. It makes no request itself."""

@@ -18,8 +18,7 @@ from onceward.once import Once
 from onceward.outbox.relay import relay_beside
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StandIn
 from onceward.pipelines.chain import built_chain, built_sink
-from onceward.pipelines.contract import SourceSettings
-from onceward.pipelines.flow import Flow
+from onceward.pipelines.flow import Flow, SourceSettings
 from onceward.pipelines.guards import GuardRules
 from onceward.pipelines.kit import Built, Kit
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse

@@ -14,7 +14,7 @@ from onceward.pipelines.marks import Marked
 from onceward.pipelines.paths import MESSAGE, KeyFinder, PathFinder
 
 
-class Reading(NamedTuple):
+class ValueReading(NamedTuple):
     """How a plain value of the file becomes what the parts of a pipeline use.
 
     Attributes:
@@ -56,11 +56,11 @@ else:
         description="Seconds, or a number with ms, s, m, h or d, as in 90s or 14d.",
         extra_json_schema={"pattern": f"^{DURATION}$", "minimum": 0},
     )
-    Expression = Annotated[str, _PATH, Reading(PathFinder, MESSAGE)]
-    KeyExpression = Annotated[str, _PATH, Reading(partial(KeyFinder, option="key"), None)]
-    Seconds = Annotated[int | float | str, _SECONDS, Reading(_duration, 60.0)]
-    SomeSeconds = Annotated[int | float | str, _SECONDS, Reading(partial(_duration, least=0.001), 60.0)]
-    Regex = Annotated[str, Reading(_regex, re.compile(""))]
+    Expression = Annotated[str, _PATH, ValueReading(PathFinder, MESSAGE)]
+    KeyExpression = Annotated[str, _PATH, ValueReading(partial(KeyFinder, option="key"), None)]
+    Seconds = Annotated[int | float | str, _SECONDS, ValueReading(_duration, 60.0)]
+    SomeSeconds = Annotated[int | float | str, _SECONDS, ValueReading(partial(_duration, least=0.001), 60.0)]
+    Regex = Annotated[str, ValueReading(_regex, re.compile(""))]
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
 
 
@@ -80,7 +80,7 @@ def bare_of(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def reading_of(annotation: Any, value: object) -> Reading | None:
+def reading_of(annotation: Any, value: object) -> ValueReading | None:
     """Return how a plain value of a type is read; None if it stays as it is."""
     options = choices(annotation)
     if not isinstance(value, str | int | float) or any(
@@ -88,7 +88,7 @@ def reading_of(annotation: Any, value: object) -> Reading | None:
     ):
         return None
     marks = (mark for option in options for mark in getattr(option, "__metadata__", ()))
-    return next((mark for mark in marks if isinstance(mark, Reading)), None)
+    return next((mark for mark in marks if isinstance(mark, ValueReading)), None)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -120,26 +120,28 @@ class DynamoValues(Values):
         """Set a value."""
         item = {**self._name(key), "value": typed(value)}
         if ttl is not None:
-            item["expires_at"] = self._end(key, ttl)
+            item["expires_at"] = {"N": str(math.ceil(self._now(key) + ttl))}
         self._asked("PutItem", {"Item": item})
 
     def add(self, key: str, member: Any, ttl: float | None) -> None:
-        """Add to a set. One that has expired begins anew."""
-        self._asked_to_forget(key)
+        """Add to a set. One that has expired is deleted first, which the table's TTL does within days, and begins anew."""
+        now = self._now(key)
+        has_expired = {
+            "ConditionExpression": "expires_at <= :now",
+            "ExpressionAttributeValues": {":now": {"N": str(int(now))}},
+        }
+        self._asked("DeleteItem", {"Key": self._name(key), **has_expired}, passes="ConditionalCheckFailed")
         names, values = {"#m": "members"}, {":m": {"SS": [_ENCODER.encode(member).decode()]}}
         update = "ADD #m :m"
         if ttl is not None:
-            names["#e"], values[":e"] = "expires_at", cast("Any", self._end(key, ttl))
+            names["#e"], values[":e"] = "expires_at", cast("Any", {"N": str(math.ceil(now + ttl))})
             update += " SET #e = :e"
-        self._asked(
-            "UpdateItem",
-            {
-                "Key": self._name(key),
-                "UpdateExpression": update,
-                "ExpressionAttributeNames": names,
-                "ExpressionAttributeValues": values,
-            },
-        )
+        expressions = {
+            "UpdateExpression": update,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        self._asked("UpdateItem", {"Key": self._name(key), **expressions})
 
     def close(self) -> None:
         """Close the connections."""
@@ -150,21 +152,6 @@ class DynamoValues(Values):
 
     def _now(self, key: str) -> float:
         return _date(self._asked("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
-
-    def _end(self, key: str, ttl: float) -> dict[str, str]:
-        return {"N": str(math.ceil(self._now(key) + ttl))}
-
-    def _asked_to_forget(self, key: str) -> None:
-        """Delete an item that has expired, which the table's TTL does within days."""
-        self._asked(
-            "DeleteItem",
-            {
-                "Key": self._name(key),
-                "ConditionExpression": "expires_at <= :now",
-                "ExpressionAttributeValues": {":now": {"N": str(int(self._now(key)))}},
-            },
-            passes="ConditionalCheckFailed",
-        )
 
     def _asked(self, action: str, body: dict[str, Any], passes: str = "") -> ServiceAnswer:
         answer = self._client.ask(action, {"TableName": self._table, **body})

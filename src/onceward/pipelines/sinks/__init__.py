@@ -1,4 +1,4 @@
-"""The sinks of a pipeline, a class each. ``pipelines/contract.py`` says what a sink is."""
+"""The sinks of a pipeline, a class each. ``pipelines/kit.py`` says what a sink is."""
 
 from typing import Final
 

@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from onceward.claim.held import HeldClaim
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
-from onceward.pipelines.contract import SinkAction, SinkSettings
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.terminal import write_all
 
 try:

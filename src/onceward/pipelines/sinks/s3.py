@@ -12,8 +12,7 @@ from msgspec import Meta
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
-from onceward.pipelines.contract import SinkAction, SinkSettings
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.settings import Expression, Seconds, written
 from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
@@ -37,7 +36,6 @@ class ObjectGroup:
         loop = asyncio.get_running_loop()
         self.name: asyncio.Future[str] = loop.create_future()
         self.written: asyncio.Future[None] = loop.create_future()
-        self.written.add_done_callback(_heard)
         self.size = 0
         self._write = write
         self._members: list[tuple[str, bytes]] = []
@@ -68,16 +66,18 @@ class ObjectGroup:
 
     def fail(self, error: BaseException) -> None:
         """Write nothing: nobody can tell whether a member's record has the name."""
+        self._end(StepFailed(f"another message of this file could not be recorded: {error!r}"))
+
+    def _end(self, error: Exception) -> None:
         if not self.written.done():
-            failed = StepFailed(f"another message of this file could not be recorded: {error!r}")
-            self.written.set_exception(failed)
+            self.written.set_exception(error)
+            self.written.exception()  # asyncio would complain if no member waits any more
 
     async def _run(self) -> None:
         try:
             await self._write(self.name.result(), b"".join(line for _, line in self._members))
         except BaseException as error:
-            if not self.written.done():
-                self.written.set_exception(error if isinstance(error, Exception) else StepFailed("it was stopped"))
+            self._end(error if isinstance(error, Exception) else StepFailed("it was stopped"))
             if not isinstance(error, Exception):
                 raise
         else:
@@ -112,12 +112,6 @@ class ObjectGrouping:
         if group.count >= self._count or group.size >= self._size:
             group.close()
         return group
-
-
-def _heard(written: asyncio.Future[None]) -> None:
-    """Take the error, of which asyncio would otherwise complain if no member waits any more."""
-    if not written.cancelled():
-        written.exception()
 
 
 _TIMEOUT: Final = 60.0  # seconds for one request
@@ -258,15 +252,16 @@ class S3Sink(SinkSettings, kw_only=True):
         return take
 
 
-class _Member:
+class _Member(msgspec.Struct, eq=False):
     """A message that joins a group when its step runs. If the step is recorded, it never does."""
 
-    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes) -> None:
-        self._grouping, self._token, self._line = grouping, token, line
-        self.group: ObjectGroup | None = None
+    grouping: ObjectGrouping
+    token: str
+    line: bytes
+    group: ObjectGroup | None = None
 
     async def joined(self) -> str:
-        self.group = self._grouping.join(self._token, self._line)
+        self.group = self.grouping.join(self.token, self.line)
         return await asyncio.shield(self.group.name)  # a message that is cancelled cancels no other
 
 

@@ -8,8 +8,7 @@ from msgspec import Meta
 
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
-from onceward.pipelines.contract import SinkAction, SinkSettings
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, written
 

@@ -1,4 +1,4 @@
-"""The sources of a pipeline. ``pipelines/contract.py`` says what a source is."""
+"""The sources of a pipeline. ``pipelines/flow.py`` says what a source is."""
 
 from typing import Final
 

@@ -7,7 +7,7 @@ was killed lapses there. Every process looks for such events.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, cast
@@ -25,7 +25,7 @@ from onceward.claim.inputs import LONGEST
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
-from onceward.consumers.delivery import Delivery, time_away
+from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
 from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger
@@ -75,13 +75,7 @@ class WebhookRuns(FlowRuns):
             flow.built.once, verifier, self._handle, name=f"{self.name}.{SOURCE}", accept=True, **policy
         )
         self._server: _QuietServer | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
         self.port = 0
-
-    @property
-    def in_flight(self) -> int:
-        """How many events are held."""
-        return len(self._tasks)
 
     def end(self) -> None:
         """Take no event more."""
@@ -116,14 +110,12 @@ class WebhookRuns(FlowRuns):
             try:
                 await self._server.serve(sockets=[listener])
                 self.stopping.set()
-                if self._tasks:
-                    await asyncio.wait(set(self._tasks), timeout=self.grace)
+                await self.tasks.end(self.grace)
             finally:
                 self.stopping.set()
                 looks.cancel()
-                for task in self._tasks:
-                    task.cancel()  # their keys stay claimed, and lapse
-                await asyncio.gather(looks, *self._tasks, return_exceptions=True)
+                await self.tasks.end(0.0)  # their keys stay claimed, and lapse
+                await asyncio.gather(looks, return_exceptions=True)
 
     def _listening(self) -> socket.socket:
         host, port = self._host, self._port
@@ -138,7 +130,7 @@ class WebhookRuns(FlowRuns):
 
     def _application(self) -> Starlette:
         async def receive(request: Request) -> Response:
-            if len(self._tasks) >= _MOST:
+            if len(self.tasks) >= _MOST:
                 return PlainTextResponse("too many events wait", 503, {"Retry-After": "5"})
             body = bytearray()
             try:
@@ -171,30 +163,20 @@ class WebhookRuns(FlowRuns):
         """Handle an event under the inbox's claim, and try again until the pipeline is done with it."""
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        self.tasks.add(task)
         try:
-            receives = 0
-            while True:
-                await self._unless_stopping(self.flow.ready())
-                receives += 1
-                outcome = await self.flow.handle(self._delivery(event))
+            await unless_set(self.stopping, self.flow.ready())
+            if not self.stopping.is_set():
+                outcome = await self.handled(lambda: self._delivery(event), again=not _SWEEPING.get())
                 if outcome.ok:
                     return
                 if is_unhandled(outcome):
                     await claim.park_async(_reason(outcome))
+                if is_unhandled(outcome) or _SWEEPING.get():
                     raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
-                if _SWEEPING.get():
-                    raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
-                away = time_away(outcome, receives, self.backoff, goes=False)
-                await self._unless_stopping(asyncio.sleep(away))
+            raise asyncio.CancelledError  # so that the event lapses, and comes to another process
         finally:
-            self._tasks.discard(task)
-
-    async def _unless_stopping(self, work: Awaitable[object]) -> None:
-        """Wait for work. A stop cancels this task, so that its event lapses and comes to another process."""
-        await unless_set(self.stopping, work)
-        if self.stopping.is_set():
-            raise asyncio.CancelledError
+            self.tasks.discard(task)
 
     def _delivery(self, event: WebhookEvent) -> Delivery:
         delivery = Delivery(SOURCE, {"kind": event.kind, "source": event.source, "path": self._path})

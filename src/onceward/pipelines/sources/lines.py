@@ -19,8 +19,7 @@ from onceward.core.policy import Policy
 from onceward.keys.json_reading import NotJson
 from onceward.pipe.engine import WAIT_BEYOND
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
-from onceward.pipelines.contract import Runs, SourceSettings
-from onceward.pipelines.flow import Flow, FlowWorker
+from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 
 _AHEAD: Final = 1000  # lines in memory that no worker has taken

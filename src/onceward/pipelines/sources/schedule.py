@@ -9,7 +9,7 @@ from typing import Any, Final
 from onceward.batch.windows import looking
 from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
-from onceward.consumers.delivery import Delivery, time_away
+from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DeliveryReader
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
@@ -19,8 +19,7 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
-from onceward.pipelines.contract import Runs, SourceSettings
-from onceward.pipelines.flow import Flow, FlowRuns
+from onceward.pipelines.flow import Flow, FlowRuns, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Seconds
 from onceward.pipelines.sources.calendars import Calendar
@@ -79,12 +78,7 @@ class ScheduleRuns(FlowRuns):
         super().__init__(flow)
         self._calendar, self._data = settings.calendar(), settings.data
         self._late = math.inf if settings.late is None else settings.late
-        self._tasks: dict[float, asyncio.Task[None]] = {}  # by the start of their windows
-
-    @property
-    def in_flight(self) -> int:
-        """How many windows are run."""
-        return len(self._tasks)
+        self._running: set[float] = set()  # the starts of windows
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`; with ``until_empty`` only the window of now."""
@@ -102,17 +96,13 @@ class ScheduleRuns(FlowRuns):
                     if now - start <= self._late:
                         self._begin(start)
                 if until_empty:
-                    if self._tasks:  # else the window is too old to begin
-                        await asyncio.wait(set(self._tasks.values()))
+                    await self.tasks.end()  # none, if the window is too old to begin
                     return
                 pause = min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST)
                 await unless_set(self.stopping, asyncio.sleep(pause))
-            if self._tasks:
-                await asyncio.wait(set(self._tasks.values()), timeout=self.grace)
+            await self.tasks.end(self.grace)
         finally:
-            for task in self._tasks.values():
-                task.cancel()  # their keys stay claimed, and lapse
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self.tasks.end(0.0)  # their keys stay claimed, and lapse
 
     async def _now(self) -> float:
         """Return the ledger's time. It waits for a ledger that is away."""
@@ -144,11 +134,10 @@ class ScheduleRuns(FlowRuns):
         return reading.read(self._delivery(start)).key
 
     def _begin(self, start: float) -> None:
-        if start in self._tasks:
-            return  # the ledger's clock was set back
-        self._keep(start)
-        task = self._tasks[start] = asyncio.create_task(self._handle(start))
-        task.add_done_callback(lambda _: self._tasks.pop(start, None))
+        if start not in self._running:  # else the ledger's clock was set back
+            self._keep(start)
+            self._running.add(start)
+            self.tasks.begin(self._handle(start))
 
     def _keep(self, start: float) -> None:
         """Let the record of a window stay until the next one is over: a start of the program looks for both."""
@@ -157,19 +146,13 @@ class ScheduleRuns(FlowRuns):
             self.flow.built.keep(self._calendar.next(after) - start)
 
     async def _handle(self, start: float) -> None:
-        """Run a window, and try again until it is done, here or elsewhere, or parked."""
-        receives = 0
-        while True:
-            receives += 1
-            outcome = await self.flow.handle(self._delivery(start))
-            if outcome.ok:
-                return
+        """Run a window. After a stop its key is given back, and the next start finds it."""
+        try:
+            outcome = await self.handled(partial(self._delivery, start))
             if is_unhandled(outcome):
                 logger().error("pipeline %s: the window of %s is %s", self.name, _text(start), outcome.status)
-                return
-            await unless_set(self.stopping, asyncio.sleep(time_away(outcome, receives, self.backoff, goes=False)))
-            if self.stopping.is_set():
-                return  # its key is given back, and the next start finds it
+        finally:
+            self._running.discard(start)
 
     def _delivery(self, start: float) -> Delivery:
         window = _text(start)

@@ -8,8 +8,7 @@ from msgspec import Meta
 
 from onceward.http.request import read_key
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.pipelines.contract import Runs, SourceSettings
-from onceward.pipelines.flow import Flow
+from onceward.pipelines.flow import Flow, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 from onceward.web.webhooks.events import WebhookEvent, WebhookVerifier
 from onceward.web.webhooks.signatures import check_bearer

@@ -1,4 +1,4 @@
-"""The steps of a pipeline, a class each. ``pipelines/contract.py`` says what a step is."""
+"""The steps of a pipeline, a class each. ``pipelines/kit.py`` says what a step is."""
 
 from typing import Final
 

@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, text_of
-from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue import opened
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
 from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, written
 from onceward.results.outcomes import describe

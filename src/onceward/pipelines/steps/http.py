@@ -7,8 +7,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Meta
 
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
-from onceward.pipelines.contract import EffectSettings
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
 from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, written
 

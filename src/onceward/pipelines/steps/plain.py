@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
-from onceward.pipelines.contract import StepSettings
 from onceward.pipelines.guards import InnerGuard
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import Kit, StepSettings
 from onceward.pipelines.model import InnerGuardSettings
 from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
 

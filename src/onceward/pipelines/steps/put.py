@@ -8,9 +8,8 @@ from msgspec import Meta
 from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepNotMade
-from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.settings import Expression, written
 from onceward.wire.codes import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment

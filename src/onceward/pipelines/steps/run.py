@@ -12,8 +12,7 @@ from onceward.pipe.commands import described_status, executable, run_between, ta
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
-from onceward.pipelines.contract import EffectSettings
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Settings, written
 

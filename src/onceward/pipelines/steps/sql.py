@@ -7,9 +7,8 @@ from msgspec import Meta
 
 from onceward.errors import StepMade
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
-from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.databases import Database, Statement, opened
-from onceward.pipelines.kit import Kit
+from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.settings import Expression
 
 _KEY: Final = "onceward_key"
