@@ -2,7 +2,6 @@
 
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from types import NoneType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin
 
@@ -132,10 +131,10 @@ class ModelReader:
         fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
         values: dict[str, object] = {}
         for name, part in marked.value.items():
-            at = marked.keys.get(name, part.place)
+            place = marked.keys.get(name, part.place)
             if name not in fields:
-                self._mistake(at, _unknown(name, list(fields)))
-            elif (value := self._value(part, fields[name].type, at)) is not _WRONG:
+                self._mistake(place, _unknown(name, list(fields)))
+            elif (value := self._value(part, fields[name].type, place)) is not _WRONG:
                 values[fields[name].name] = value
                 if value == () and fields[name].required:
                     self.mistakes.append(Mistake(part.place, "there are no steps here", is_warning=True))
@@ -151,8 +150,8 @@ class ModelReader:
         except (ValueError, TypeError) as error:  # its own check
             return self._mistake(marked.place, str(error))
 
-    def _value(self, marked: Marked, annotation: Any, at: Position) -> object:
-        """Return a value of a type. A mistake in what it means, and not in its form, is noted at ``at``, where its name stands."""
+    def _value(self, marked: Marked, annotation: Any, place: Position) -> object:
+        """Return a value of a type. A mistake in what it means, and not in its form, is noted at ``place``, where its name stands."""
         options = choices(annotation)
         if marked.value is None and NoneType in options:
             return None
@@ -179,7 +178,7 @@ class ModelReader:
         try:
             return reading.make(value)
         except ValueError as error:
-            self._mistake(at, str(error))
+            self._mistake(place, str(error))
             return reading.instead
 
     def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:

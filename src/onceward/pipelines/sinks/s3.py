@@ -14,7 +14,7 @@ from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.settings import Expression, Seconds, written
-from onceward.wire.calls import ObjectCall, ServiceAnswer
+from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened

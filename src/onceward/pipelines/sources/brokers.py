@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import Meta
 
 from onceward.errors import OncewardError
+from onceward.lazily import at
 from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import fields_of

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.broker import Broker, BrokerError
+from onceward.consumers.callers import comes
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.core.clock import boottime
@@ -73,7 +74,6 @@ class LinesBroker(Broker[LineDelivery]):
 
     async def receive(self, count: int) -> Sequence[LineDelivery]:
         while True:
-            self._changed.clear()
             taken = self._take(count)
             if taken or self._stop.asked:
                 self._out += len(taken)
@@ -83,9 +83,7 @@ class LinesBroker(Broker[LineDelivery]):
                     raise BrokerError(f"{self.name}: {self._error}", gone=True) from self._error
                 return ()
             next_due = min((due for due, _ in self._again), default=None)
-            with suppress(TimeoutError):  # one is due
-                async with asyncio.timeout(None if next_due is None else max(0.0, next_due - boottime())):
-                    await self._changed.wait()
+            await comes(self._changed, None if next_due is None else max(0.0, next_due - boottime()))
 
     def delivery(self, message: LineDelivery) -> Delivery:
         return message

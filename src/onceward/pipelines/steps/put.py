@@ -11,7 +11,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.settings import Expression, written
-from onceward.wire.codes import PASSING, code_of, message_of
+from onceward.wire.calls import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 
