@@ -1,10 +1,12 @@
 """Where the application is, and connections to it, which h11 reads and writes."""
 
+import asyncio
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h11
 
@@ -15,8 +17,8 @@ from onceward.http.answer import HOP_BY_HOP
 from onceward.http.route import HEADER
 from onceward.web.asgi_messages import Message, Scope
 from onceward.wire import tls
+from onceward.wire.connections import IdleConnections
 from onceward.wire.endpoints import split_url
-from onceward.wire.streams import OpenStream, Streams
 
 Lines = list[tuple[bytes, bytes]]
 _HOPS: Final = frozenset(name.encode() for name in HOP_BY_HOP)
@@ -94,32 +96,108 @@ _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at o
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
 
 
+_CONNECT_WITHIN: Final = 10.0  # seconds
+# Seconds that an idle connection is used again. Servers keep them longer, so they close no connection just as a request goes out:
+# nobody could tell then whether the request was carried out.
+_IDLE: Final = 1.0
+
+
+class TailReader(asyncio.StreamReader):
+    """Gives what came before the connection broke off, and then its end. asyncio's own drops it.
+
+    Attributes:
+        unread: bytes that have come and were not read.
+        broken: why the connection broke off; None if it did not.
+    """
+
+    unread = 0
+    broken: Exception | None = None
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # a protocol is given bytes
+        """As asyncio says."""
+        self.unread += len(data)
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        """As asyncio says."""
+        data = await super().read(n)
+        self.unread -= len(data)
+        return data
+
+    def set_exception(self, exc: Exception) -> None:
+        """As asyncio says."""
+        self.broken = exc
+        self.feed_eof()
+
+
+class OpenStream(NamedTuple):
+    """A connection."""
+
+    reader: TailReader
+    writer: asyncio.StreamWriter
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is open, and nothing has come unasked, which would be read as the answer to the next request."""
+        return not (self.reader.unread or self.reader.at_eof() or self.writer.is_closing())
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it broke off. Over TLS its end is real only after the sender's closure alert (RFC 9112, section 9.8)."""
+        secure = self.writer.get_extra_info("ssl_object")
+        if self.reader.broken is not None or secure is None:
+            return self.reader.broken is not None
+        try:
+            secure.read(1)
+        except ssl.SSLZeroReturnError:  # both sides have closed it
+            return False
+        except OSError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close it at once: what is still to be sent is dropped."""
+        self.writer.transport.abort()
+
+
 class Upstream:
     """The application at an address. ``base`` stands before the path of each request; ``authority`` is its ``Host``."""
 
     def __init__(self, address: str) -> None:
         check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
         self.address = address
-        socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
-        origin, parts = split_url("http://localhost" if socket else address)
-        origin.host.encode("idna")  # raises UnicodeError, a ValueError, for a name that none can have
+        self._socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
+        self._origin, parts = split_url("http://localhost" if self._socket else address)
+        self._origin.host.encode("idna")  # raises UnicodeError, a ValueError, for a name that none can have
         if "?" in address:
             raise ValueError(f"upstream={shown_url(address)!r}: give a URL without a query")
-        context = tls.context(tls.SSL_BUNDLE) if parts.scheme == "https" else None
-        self._streams = Streams(socket or origin, context)
-        self.base, self.authority = parts.path.rstrip("/").encode(), origin.authority.encode()
-        self.close = self._streams.close
+        self._context = tls.context(tls.SSL_BUNDLE) if parts.scheme == "https" else None
+        self._idle = IdleConnections[OpenStream](lambda stream: stream.is_quiet, idle=_IDLE)
+        self.base, self.authority = parts.path.rstrip("/").encode(), self._origin.authority.encode()
+        self.close = self._idle.close
 
     async def connected(self) -> "Link":
         """Return a connection. Raises OSError if the upstream takes none: nothing was sent."""
-        return Link(await self._streams.take(), self._streams)
+        return Link(self._idle.take() or await self._opened(), self._idle)
+
+    async def _opened(self) -> OpenStream:
+        loop, reader = asyncio.get_running_loop(), TailReader()
+        made = asyncio.StreamReaderProtocol(reader)
+        transport: asyncio.Transport
+        async with asyncio.timeout(_CONNECT_WITHIN):
+            if self._socket:
+                transport, _ = await loop.create_unix_connection(lambda: made, self._socket)
+            else:
+                host, port = self._origin.host, self._origin.port
+                transport, _ = await loop.create_connection(lambda: made, host, port, ssl=self._context)
+        return OpenStream(reader, asyncio.StreamWriter(transport, made, reader, loop))
 
 
 class Link:
     """A connection for one request. The answer can come before the request is sent; RemoteProtocolError says that it broke off."""
 
-    def __init__(self, stream: OpenStream, streams: Streams) -> None:
-        self._stream, self._streams, self.close = stream, streams, stream.close
+    def __init__(self, stream: OpenStream, idle: IdleConnections[OpenStream]) -> None:
+        self._stream, self._idle, self.close = stream, idle, stream.close
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PART)
 
     async def send(self, *events: h11.Event) -> None:
@@ -158,4 +236,4 @@ class Link:
     def end(self) -> None:
         """Keep the connection for another request, if this one and its answer have ended, and nothing has come unasked."""
         is_done = self._http.our_state is self._http.their_state is h11.DONE and not self._http.trailing_data[0]
-        (self._streams.give if is_done and self._is_sure else OpenStream.close)(self._stream)
+        (self._idle.give if is_done and self._is_sure else OpenStream.close)(self._stream)
