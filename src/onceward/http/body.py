@@ -2,13 +2,13 @@
 
 JSON is compared by content: member order, white space, escapes and number notation (1, 1.0, 1e0) do not matter. No number is
 rounded, so two amounts are never taken for one. A multipart body is compared without its boundary, because many clients
-change it for each try. Every other body is compared byte by byte. A body in gzip or deflate is decoded first (``coding.py``).
+change it for each try. Every other body is compared byte by byte. A body in gzip or deflate is decoded first (``answer.py``).
 """
 
 import re
 from collections.abc import Callable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Inexact, InvalidOperation
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, cast
 
@@ -87,9 +87,8 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
 def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
     if body and any(map(_is_json, request.lines("content-type"))):
-        decode, encode = _json()
         try:
-            return "json", encode(read_json(body, decode))
+            return "json", _ENCODE(read_json(body, _DECODE))
         except NotJson:
             return "bytes", body  # not JSON, or not exactly readable: compare the bytes
     for line in request.lines("content-type"):
@@ -97,13 +96,6 @@ def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
             boundary = (found[1] or found[2]).encode("latin-1", "replace")
             return "multipart", body.replace(b"--" + boundary, b"--")
     return "bytes", body
-
-
-@cache
-def _json() -> tuple[Callable[[str | bytes], object], Callable[[object], bytes]]:
-    """Return a JSON decoder that never rounds, and an encoder that writes equal documents alike (similar to RFC 8785)."""
-    decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=_number)
-    return decoder.decode, msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 
 def _number(text: str) -> object:
@@ -116,3 +108,8 @@ def _number(text: str) -> object:
     if 0 <= number.adjusted() < _MOST_DIGITS and (whole := int(number)) == number:
         return whole
     return number
+
+
+# The decoder never rounds, and the encoder writes equal documents alike (similar to RFC 8785).
+_DECODE: Final[Callable[[str | bytes], object]] = msgspec.json.Decoder(object, float_hook=_number).decode
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode

@@ -51,30 +51,6 @@ from onceward.terminal import line
 _MOST: Final = 65_536
 
 
-class ClaimIds:
-    """The last ids that won a claim here, and the keys that they won."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, bytes] = {}
-
-    def check(self, claim_id: str, key: str) -> None:
-        """Raise RequestRefused if the id won a claim on another key."""
-        won = self._seen.get(claim_id)
-        if won is not None and won != _short(key):
-            why = "this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
-            raise RequestRefused(ID_USED, f"{key}: {why}")
-
-    def note(self, claim_id: str, key: str) -> None:
-        """Note that the id has won the key."""
-        self._seen[claim_id] = _short(key)
-        if len(self._seen) > _MOST:
-            del self._seen[next(iter(self._seen))]
-
-
-def _short(key: str) -> bytes:
-    return sha256(key.encode()).digest()[:8]
-
-
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
 
 
@@ -93,7 +69,7 @@ class Claims:
         self.clock = once.guards.clock
         self._longest_lease = longest_lease
         self._longest_wait = longest_wait
-        self._ids = ClaimIds()
+        self._won: dict[str, bytes] = {}  # by the last ids that won a claim here: a short hash of the key
         self._guards: dict[str, Guard] = {}
 
     async def claim(self, name: str, body: ClaimBody, since: float, client: str) -> Claimed | Replayed:
@@ -105,7 +81,10 @@ class Claims:
         """
         self._check_lease(body.lease)
         key = self._key(name, body.key)
-        self._ids.check(body.id, key)
+        short = sha256(key.encode()).digest()[:8]
+        if self._won.get(body.id, short) != short:
+            why = "this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
+            raise RequestRefused(ID_USED, f"{key}: {why}")
         keep = body.retention
         options: Options = {
             "lease": body.lease,
@@ -114,7 +93,7 @@ class Claims:
             "on_lapse": body.on_lapse,
             "on_busy": min(body.wait, self._longest_wait) or "raise",
         }
-        guard = self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
+        guard = self._made(name, options)
         mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
         token = worker.NAMED.set(f"{client}/{_plain(body.worker)}" if body.worker else client)
         try:
@@ -124,7 +103,9 @@ class Claims:
         if isinstance(entry, CallOutcome):
             assert isinstance(entry.value, Raw)
             return Replayed(result=entry.value, attempt=entry.attempt)
-        self._ids.note(body.id, key)
+        self._won[body.id] = short
+        if len(self._won) > _MOST:
+            del self._won[next(iter(self._won))]
         return Claimed(
             fence=entry.fence,
             attempt=entry.attempt,
@@ -272,10 +253,13 @@ class Claims:
     def _guard(self, name: str) -> Guard:
         guard = self._guards.get(name)
         if guard is None:
-            guard = self._once.guards.for_keys(name, {}, no_skip="", heartbeat=False, codec=JSON_TEXT)
+            guard = self._made(name, {})
             if len(self._guards) < 1000:
                 self._guards[name] = guard
         return guard
+
+    def _made(self, name: str, options: Options) -> Guard:
+        return self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
 
     def _key(self, name: str, key: Key) -> str:
         return ledger_key(name, tuple(key) if isinstance(key, list) else key)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar
 
 from fastapi.requests import HTTPConnection, Request
@@ -21,7 +22,6 @@ from onceward.web.asgi import AsgiIdempotency, read
 from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import (
     DISCONNECT,
-    Application,
     Message,
     Receive,
     Scope,
@@ -41,10 +41,8 @@ class Idempotent:
 
     def __init__(self, once: Once, rules: Rules | None, name: str | None, wait: float | None, options: Options) -> None:
         self._rules = endpoint_rules(rules)
-        self.guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
-            app, once, own, name=name, wait=wait, **options
-        )
-        self.guard(_nothing, self._rules)  # to raise for a wrong option now
+        self.guard = partial(AsgiIdempotency, once=once, name=name, wait=wait, **options)
+        self.guard(_nothing, rules=self._rules)  # to raise for a wrong option now
 
     async def __call__(self, connection: HTTPConnection) -> Claim | None:
         """Return the claim of the request; None if it passed unguarded.
@@ -87,7 +85,7 @@ class IdempotentRoute(APIRoute):
         own = chosen.rules(self.path_format)
         for route in own.routes:
             if not route.methods.isdisjoint(self.methods or ()):
-                self._guarded = chosen.guard(self._carry_out, own)
+                self._guarded = chosen.guard(self._carry_out, rules=own)
                 self._caller = Caller.of(own)
                 self.openapi_extra = _described(self, own, route)
                 warn_of_late_ends(self)

@@ -94,6 +94,14 @@ def parsed(body: bytes) -> dict[str, object]:
     return data
 
 
+def unverified(body: bytes) -> dict[str, object]:
+    """Return the JSON object in a body that is not verified yet; raises SignatureRefused, because anybody can have sent it."""
+    try:
+        return parsed(body)
+    except ValueError as error:
+        raise SignatureRefused(str(error)) from error
+
+
 def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
     """Return a list of objects in a body; raises ValueError if there is none."""
     found = data.get(name)
