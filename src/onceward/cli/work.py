@@ -235,12 +235,10 @@ def work(
     def made() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
 
-        queue, *given = source.given()
-        worker: ReportedWorker[Any] = reported(
+        worker: ReportedWorker[Any] = source.made(
+            reported,
             once,
-            queue[1],
             imported(call),
-            **dict(given),
             key=key,
             fingerprint=fingerprint,
             name=name,

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from onceward.pipe import watchdog
@@ -61,7 +61,7 @@ class Watchdog:
                 self._send(watchdog.HEADER.pack(len(body), len(variables)), body, [*standard, its])
             finally:
                 os.close(its)
-            return _status(AnswerLines(answer), started)
+            return _status(_lines(answer), started)
         finally:
             os.close(answer)
 
@@ -86,37 +86,30 @@ class Watchdog:
             raise WatchdogGone from error
 
 
-class AnswerLines:
-    """The lines that come from a pipe.
+def _lines(fd: int) -> Iterator[bytes]:
+    """Yield the lines that come from a pipe.
 
     It looks up now and then. Python runs a signal's handler between two calls only, and the kernel can give the signal to another
     thread. A call that waits without end would then keep the handler waiting, too.
     """
-
-    def __init__(self, fd: int) -> None:
-        self._fd, self._data = fd, b""
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
-
-    def readline(self) -> bytes:
-        """Return the next line; what is left at the end."""
-        while b"\n" not in self._data:
-            if self._poll.poll(_LOOK):
-                if not (part := os.read(self._fd, 4096)):
-                    break
-                self._data += part
-        line, end, self._data = self._data.partition(b"\n")
-        return line + end
+    poll, data = select.poll(), b""
+    poll.register(fd, select.POLLIN)
+    while True:
+        if poll.poll(_LOOK):
+            if not (part := os.read(fd, 4096)):
+                return
+            *lines, data = (data + part).split(b"\n")
+            yield from lines
 
 
-def _status(answers: AnswerLines, started: Callable[[int], None]) -> int:
-    first = answers.readline()
+def _status(answers: Iterator[bytes], started: Callable[[int], None]) -> int:
+    first = next(answers, b"")
     if first.startswith(b"!"):
         number = int(first[1:])
         raise OSError(number, os.strerror(number))
     if first:
         started(int(first[1:]))
-    last = answers.readline()
+    last = next(answers, b"")
     if last:
         return int(last)
     if first:  # nobody else is left to kill it

@@ -5,11 +5,11 @@ Effects are counted and not made; sinks collect. What a killed run has sent coun
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from onceward.batch.outcomes import BatchOutcome
+from onceward.claim.claim import Claim
 from onceward.consumers.delivery import Delivery
 from onceward.errors import OncewardError
 from onceward.observe.events import Event, StoreRequest
@@ -44,7 +44,6 @@ class ExampleStage:
 
     Attributes:
         effects: how often each effect was made.
-        outputs: what each sink got for good.
         units: the recorded step that each effect is in: itself, or a retry.
         points: where a run can be killed: the recorded step that it is in, or None between two.
     """
@@ -57,13 +56,25 @@ class ExampleStage:
         self.pipeline.stand_in = self
         self._example = example
         self._flow = self.pipeline.flow()
-        self._flow.handler = self._killable(self._flow.handler)
+        handler = self._flow.handler
+
+        async def killable(message: Any, delivery: Delivery, claim: Claim) -> object:
+            value = await handler(message, delivery, claim)
+            self._point(None)
+            return value
+
+        self._flow.handler = killable
         self.effects: Counter[str] = Counter()
-        self.outputs: dict[str, list[Any]] = defaultdict(list)
+        self._outputs: dict[str, list[Any]] = defaultdict(list)
         self.units: dict[str, str] = {}
         self._staged: dict[str, list[tuple[str, Any]]] = defaultdict(list)  # by the claim's key
         self.points: list[str | None] = []
         self._kill_at: int | None = None
+
+    @property
+    def outputs(self) -> dict[str, list[Any]]:
+        """What each sink got for good."""
+        return {title: [*data] for title, data in self._outputs.items()}  # as it is now
 
     def run(self, number: int, kill_at: int | None = None) -> "BatchOutcome | None":
         """Bring the example's message; return the outcome, or None if the run was killed."""
@@ -104,22 +115,12 @@ class ExampleStage:
             self._staged.pop(event.key, None)
         elif event.kind == "completed":
             for title, data in self._staged.pop(event.key, ()):
-                self.outputs[title].append(data)
+                self._outputs[title].append(data)
 
     def _point(self, unit: str | None) -> None:
         self.points.append(unit)
         if self._kill_at == len(self.points) - 1:
             raise Interrupted
-
-    def _killable(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        from onceward.claim.claim import Claim
-
-        async def pipeline(message: Any, delivery: Delivery, _claim: Claim) -> object:
-            value = await handler(message, delivery, _claim)
-            self._point(None)
-            return value
-
-        return pipeline
 
 
 def run_examples(file: Path, pipeline: "Pipeline") -> list[ExampleResult]:
@@ -137,9 +138,9 @@ def _run(file: Path, example: "Example") -> ExampleResult:
     faults += _compared(first, example, outcome)
     if faults or example.fails is not None or not outcome.ok:
         return ExampleResult(example.name, faults, 0)
-    effects, outputs = Counter(first.effects), _outputs(first)
+    effects, outputs = Counter(first.effects), first.outputs
     again = first.run(1)
-    if first.effects != effects or _outputs(first) != outputs:
+    if first.effects != effects or first.outputs != outputs:
         faults.append(f"a duplicate is not harmless: {_difference(first, effects, outputs)}")
     elif again is None or not again.ok:
         faults.append(f"a duplicate fails: {_why(again)}")
@@ -168,7 +169,7 @@ def _killed(
     more = [title for title in stage.effects - effects if stage.units[title] != unit]
     if more:
         return f"{where}: made again although it was recorded: {', '.join(more)}"
-    if effects - stage.effects or _outputs(stage) != outputs:
+    if effects - stage.effects or stage.outputs != outputs:
         return f"{where}: {_difference(stage, effects, outputs)}"
     return None
 
@@ -188,8 +189,8 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
             faults.append(f"effects: expected {json(wanted)}, and there were {json(dict(stage.effects))}")
     if example.output is not None:
         wanted_outputs = {title: [*data] for title, data in example.output.items() if data}
-        if _outputs(stage) != wanted_outputs:
-            faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(_outputs(stage))}")
+        if stage.outputs != wanted_outputs:
+            faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(stage.outputs)}")
     return faults
 
 
@@ -203,13 +204,9 @@ def _unknown(titles: set[str], example: "Example") -> list[str]:
     ]
 
 
-def _outputs(stage: ExampleStage) -> dict[str, list[Any]]:
-    return {title: [*data] for title, data in stage.outputs.items()}  # as it is now
-
-
 def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:
     told = f"effects {json(dict(stage.effects))}, before {json(dict(effects))}"
-    return f"{told}; output {json(_outputs(stage))}, before {json(outputs)}"
+    return f"{told}; output {json(stage.outputs)}, before {json(outputs)}"
 
 
 def _why(outcome: "BatchOutcome | None") -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from onceward.errors import OncewardError
 
 LONGEST: Final = 1_000_000  # characters of a file
@@ -29,7 +31,7 @@ class Mistake(NamedTuple):
     is_warning: bool = False
 
 
-class Marked:
+class Marked(msgspec.Struct, eq=False):
     """A part of the file: a mapping, a list or a scalar.
 
     Attributes:
@@ -38,12 +40,9 @@ class Marked:
         keys: of a mapping, where each key stands.
     """
 
-    __slots__ = ("keys", "place", "value")
-
-    def __init__(self, value: Any, place: Position, keys: dict[str, Position] | None = None) -> None:
-        self.value = value
-        self.place = place
-        self.keys = keys or {}
+    value: Any
+    place: Position
+    keys: dict[str, Position] = {}
 
     def plain(self) -> Any:
         """Return it as dicts, lists and scalars."""

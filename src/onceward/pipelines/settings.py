@@ -172,9 +172,3 @@ def _settings_of(annotation: Any) -> list[type[Settings]]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return [annotation]
     return [found for one in get_args(annotation) for found in _settings_of(one)]
-
-
-def fields_of(kind: type[Settings]) -> Iterator[tuple[str, Any]]:
-    """Yield the name in the file of each field, and msgspec's description of it."""
-    for field in msgspec.structs.fields(kind):
-        yield field.encode_name, field

@@ -3,6 +3,7 @@
 import inspect
 import json
 
+import msgspec
 import pytest
 
 from onceward.aws.sqs.broker import SqsWorker
@@ -10,7 +11,6 @@ from onceward.consumers.worker import Worker
 from onceward.kafka.broker import KafkaWorker
 from onceward.nats.broker import NatsWorker
 from onceward.pipelines import PipelineInvalid, load
-from onceward.pipelines.settings import fields_of
 from onceward.pipelines.sources.brokers import KafkaSource, NatsSource, RabbitmqSource, RedisStreamsSource, SqsSource
 from onceward.rabbitmq.broker import RabbitWorker
 from onceward.redis_streams.broker import RedisStreamsWorker
@@ -44,11 +44,12 @@ def test_a_queues_settings_are_its_workers_arguments(source, worker):
     assert issubclass(worker, Worker)
     _, _, place, _, *options = inspect.signature(worker.__init__).parameters.values()
     own = [place.name, *(one.name for one in options if one.kind is one.KEYWORD_ONLY)]
-    names = [name for name, _ in fields_of(source)]
+    fields = {field.name: field.default for field in msgspec.structs.fields(source)}
+    names = [*fields]
     assert names[0] == own[0]
     assert sorted(names) == sorted(own)
     defaults = {one.name: one.default for one in options if one.kind is one.KEYWORD_ONLY}
-    assert {name: field.default for name, field in fields_of(source) if name in defaults} == defaults
+    assert {name: default for name, default in fields.items() if name in defaults} == defaults
 
 
 @each(

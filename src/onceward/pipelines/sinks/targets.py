@@ -38,9 +38,15 @@ class OutboxSink(SinkSettings, kw_only=True):
         # Not every kind of target has them.
         group: PathFinder | None = getattr(self, "group", None)
         delay: float | None = getattr(self, "delay", None)
-        if not _is_fit(kit, self, delay, None if group is None else "g"):
-            return _nothing
-        address = self.address
+        address, first = "", next(iter(type(self).__annotations__))  # the field that names the target
+        with kit.noting(first, ValueError, TypeError, ImportError):
+            address = self.address
+            target = open_target(address)
+            with kit.noting("", ValueError, TypeError):
+                # An empty object with the settings of this sink: a target refuses what it never takes.
+                headers, of_group = dict.fromkeys(self.headers, "x"), None if group is None else "g"
+                target.check(OutboxMessage("0" * 36, "{}", headers, delay, of_group))
+                kit.holds_messages("")
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
             found = {name: one(message) for name, one in self.headers.items()}
@@ -56,22 +62,6 @@ class OutboxSink(SinkSettings, kw_only=True):
             )
 
         return send
-
-
-async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> None:
-    pass
-
-
-def _is_fit(kit: "Kit", sink: OutboxSink, waits: float | None, group: str | None) -> bool:
-    """Note what is wrong with the target: its library, its address, or what it never takes."""
-    first = next(iter(type(sink).__annotations__))  # the field that names it
-    with kit.noting(first, ValueError, TypeError, ImportError):
-        target = open_target(sink.address)
-        with kit.noting("", ValueError, TypeError):
-            # An empty object with the settings of this sink: a target refuses what it never takes.
-            target.check(OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, group))
-            return kit.holds_messages("")
-    return False
 
 
 Region = Annotated[str | None, Meta(description="Its region, if it is not that of the environment.")]

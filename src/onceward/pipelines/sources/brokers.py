@@ -4,15 +4,17 @@ A field of the settings is the worker's argument of that name. The first one nam
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+import msgspec
 from msgspec import Meta
 
 from onceward.errors import OncewardError
 from onceward.lazily import at
+from onceward.once import Once
 from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.settings import fields_of
 
 
 class WorkerSource(SourceSettings):
@@ -24,25 +26,23 @@ class WorkerSource(SourceSettings):
     def check(self, kit: "Kit") -> None:
         if self.library is not None and not kit.needs("", *self.library):
             return
-        place, *options = self.given()
         try:
-            self.worker_class()(kit.once, place[1], _nothing, **dict(options))
+            self.made(self.worker_class(), kit.once, _nothing)
         except (ValueError, TypeError) as error:
             # Most errors begin with the argument that they are about.
             named = re.match(r"(\w+)=", str(error))
-            fields = {name for name, _ in fields_of(type(self))}
-            kit.mistake(named[1] if named is not None and named[1] in fields else "", str(error))
+            kit.mistake(named[1] if named is not None and named[1] in self.__struct_fields__ else "", str(error))
 
     def open(self, flow: "Flow") -> "Runs":
-        place, *options = self.given()
         flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
-        made = flowing(flow.built.once, place[1], flow.handler, **dict(options), **flow.options)
-        made.flow = flow
-        return cast("Runs", made)
+        worker = self.made(flowing, flow.built.once, flow.handler, **flow.options)
+        worker.flow = flow
+        return cast("Runs", worker)
 
-    def given(self) -> list[tuple[str, object]]:
-        """Return the worker's arguments by name, that which names the queue first."""
-        return [(name, getattr(self, name)) for name, _ in fields_of(type(self))]
+    def made(self, worker: Any, once: Once, handler: Callable[..., object], **options: Any) -> Any:
+        """Return a worker of a class for this queue."""
+        given = msgspec.structs.asdict(self)
+        return worker(once, given.pop(next(iter(given))), handler, **given, **options)
 
     def worker_class(self) -> Any:
         """Return the class of the worker."""

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from typing import Final, Protocol
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from onceward.batch.windows import Windows
@@ -12,31 +12,19 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DAY: Final = 86400.0  # seconds
 
 
-class Calendar(Protocol):
-    """When windows begin: the window of any moment before the next start is that of the last one."""
-
-    def last(self, now: float) -> float:
-        """Return when the window of ``now`` began."""
-        ...
-
-    def next(self, now: float) -> float:
-        """Return when the next window begins."""
-        ...
-
-
 class EvenCalendar:
-    """Windows of one length."""
+    """Windows of one length. The window of any moment before the next start is that of the last one."""
 
     def __init__(self, every: float) -> None:
         self._length = every
         Windows(every)  # checks it
 
     def last(self, now: float) -> float:
-        """See :class:`Calendar`."""
+        """Return when the window of ``now`` began."""
         return math.floor(now / self._length) * self._length
 
     def next(self, now: float) -> float:
-        """See :class:`Calendar`."""
+        """Return when the next window begins."""
         return self.last(now) + self._length
 
 
@@ -68,7 +56,7 @@ class CronCalendar:
         self._any_hour = fields[1].startswith("*") or self._cron.expanded[1] == ["*"]
 
     def last(self, now: float) -> float:
-        """See :class:`Calendar`."""
+        """Return when the window of ``now`` began."""
         spread = self._spread(now)
         self._cron.set_current(float(math.floor(self._wall(now) + spread) + 1))
         found = wall = -math.inf
@@ -78,7 +66,7 @@ class CronCalendar:
         return found
 
     def next(self, now: float) -> float:
-        """See :class:`Calendar`."""
+        """Return when the next window begins."""
         spread = self._spread(now)
         self._cron.set_current(float(math.floor(self._wall(now) - spread)))
         found = wall = math.inf

@@ -22,7 +22,7 @@ from onceward.observe.logs import logger
 from onceward.pipelines.flow import Flow, FlowRuns, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Seconds
-from onceward.pipelines.sources.calendars import Calendar
+from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
@@ -59,10 +59,8 @@ class ScheduleSource(SourceSettings, kw_only=True):
         with kit.noting("every" if self.cron is None else "cron"):
             self.calendar()
 
-    def calendar(self) -> "Calendar":
+    def calendar(self) -> EvenCalendar | CronCalendar:
         """Return when windows begin; raises ValueError if that is not valid."""
-        from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
-
         if self.cron is not None:
             return CronCalendar(self.cron, self.timezone)
         return EvenCalendar(self.every or 0)
