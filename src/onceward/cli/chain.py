@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import typer
 
 from onceward import terminal
-from onceward.cli.ledgers import looking_at
+from onceward.cli.ledgers import looking_at, say
 from onceward.core.origin import read_origin
 from onceward.core.protocol import is_lapsed
 from onceward.core.views import last_change, relative
@@ -31,12 +31,12 @@ def show_chain(key: str, urls: Iterable[str], *, scan: bool, json: bool) -> None
         told = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
         typer.echo("\n".join(told))
         for ledger in chain.unread:
-            _say(
+            say(
                 f"{ledger.store.url} has no index by origin: what messages led to there is not shown. --scan reads it as a whole; "
                 "`onceward migrate` adds the index to PostgreSQL and SQLite"
             )
         if chain.cut:
-            _say(f"there are more than {LONGEST} keys, and the others are not shown")
+            say(f"there are more than {LONGEST} keys, and the others are not shown")
 
 
 def _nodes(chain: KeyChain) -> Iterator[tuple[ChainNode, int, str]]:
@@ -80,7 +80,13 @@ def _as_tree(chain: KeyChain, key: str, *, several: bool) -> Iterator[str]:
         if not node.links:
             rows.append((name, _UNKNOWN))
         for number, link in enumerate(node.links):
-            rows.append((name if number == 0 else " " * len(lead), *_cells(link), _place(link) if several else ""))
+            rows.append(
+                (
+                    name if number == 0 else " " * len(lead),
+                    *_cells(link),
+                    line(link.ledger.store.url) if several else "",
+                )
+            )
     widths = [max(len(row[place]) for row in rows if len(row) > 2) for place in range(len(rows[0]))]
     widths[0] = max(len(row[0]) for row in rows)
     for row in rows:
@@ -96,11 +102,3 @@ def _cells(link: ChainLink) -> tuple[str, str, str, str]:
         status += " (unsent messages)"
     claimed = relative(min(record.created_at, now), now)
     return status, claimed, relative(last_change(record, now), now), line(record.worker or "")
-
-
-def _place(link: ChainLink) -> str:
-    return line(link.ledger.store.url)
-
-
-def _say(text: str) -> None:
-    typer.echo(f"onceward: {line(text)}", err=True)

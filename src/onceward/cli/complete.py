@@ -7,7 +7,7 @@ import typer
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, seconds, usage
+from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, say, seconds, usage
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
@@ -51,7 +51,11 @@ def complete(
         refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
     stop = threading.Event()
     with usage():
-        completers = _Completers(handlers, age, stop)
+        completers = [
+            (Completer(chosen, age, stop.is_set), is_async)
+            for is_async in (False, True)
+            if (chosen := [one for one in handlers if one.is_async is is_async])
+        ]
     status = DONE
     try:
         with signals(stop.set, _interrupt), asyncio.Runner() as runner:
@@ -65,29 +69,14 @@ def complete(
     raise typer.Exit(status if look_once else DONE)
 
 
-class _Completers:
-    """What completes plain functions, and what completes coroutine functions."""
-
-    def __init__(self, handlers: list[KeepingHandler], age: float | None, stop: threading.Event) -> None:
-        plain = [one for one in handlers if not one.is_async]
-        awaited = [one for one in handlers if one.is_async]
-        self._plain = Completer(plain, age, stop.is_set) if plain else None
-        self._awaited = Completer(awaited, age, stop.is_set) if awaited else None
-
-    def run(self, runner: asyncio.Runner) -> Sweep:
-        sweeps = [] if self._plain is None else [self._plain.run()]
-        if self._awaited is not None:
-            sweeps.append(runner.run(self._awaited.run_async()))
-        return Sweep(*map(sum, zip(*sweeps, strict=True)))
-
-
-def _look(completers: _Completers, runner: asyncio.Runner, *, json: bool) -> int:
+def _look(completers: list[tuple[Completer, bool]], runner: asyncio.Runner, *, json: bool) -> int:
     """Look once; return the exit status."""
     try:
-        sweep = completers.run(runner)
+        sweeps = [runner.run(one.run_async()) if is_async else one.run() for one, is_async in completers]
     except OncewardError as error:
-        typer.echo(f"onceward: {terminal.line(said(error))}", err=True)
+        say(said(error))
         return FAILED if isinstance(error, StoreError) else LEFT
+    sweep = Sweep(*map(sum, zip(*sweeps, strict=True)))
     counts = sweep._asdict()
     if json:
         typer.echo(terminal.json(counts))

@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
@@ -12,7 +12,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said, usage
+from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said, say, usage
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
@@ -67,15 +67,14 @@ def doctor(
             if queue is not None and queue.startswith("kafka:"):
                 more += _kafka(queue.removeprefix("kafka:"), policy)
             elif queue is not None and queue.startswith(("amqp:", "amqps:")):
-                more += _rabbitmq(queue, policy)
+                from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
+
+                more += rabbitmq_findings(queue, policy)
             elif queue is not None:
                 looks.queue(queue)
         if store is not None:
-            once = opened(store)
-            try:
+            with closing(opened(store)) as once:
                 looks.ledger(once.store)
-            finally:
-                once.close()
         found = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
         return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
@@ -99,7 +98,7 @@ def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> No
             try:
                 findings = look()
             except OncewardError as error:
-                typer.echo(f"onceward: {terminal.line(said(error))}", err=True)
+                say(said(error))
             else:
                 for finding in findings:
                     if finding not in before:
@@ -107,13 +106,6 @@ def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> No
                 before = findings
             sys.stdout.flush()
             time.sleep(pause)
-
-
-def _rabbitmq(address: str, policy: Policy) -> list[Finding]:
-    """Return what is unsafe about a queue of RabbitMQ."""
-    with usage():
-        from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
-    return rabbitmq_findings(address, policy)
 
 
 def _celery(app: str) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 import math
 import signal
 import sys
-from types import FrameType
 from typing import Annotated, Literal
 
 import typer
@@ -18,20 +17,16 @@ from onceward.cli.ledgers import (
     opened,
     refuse,
     said,
+    say,
     usage,
 )
 from onceward.core.policy import Options
 from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.pipe.commands import CommandFailed, Interrupted
 from onceward.pipe.execution import Execution, ExecutionEnd, NotStarted, OnFailure, replay
-from onceward.terminal import line
 
-CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = (
-    126,
-    69,
-    75,
-    76,
-)  # 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
+# 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
+CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = 126, 69, 75, 76
 
 
 NewOption = Annotated[
@@ -119,14 +114,11 @@ def _busy(error: Busy) -> str:
 
 
 def _run(execution: Execution, *, new_only: bool) -> int:
-    def hear(number: int, _frame: FrameType | None) -> None:
-        execution.hear(number)
-
     signal.signal(signal.SIGTSTP, lambda *_: None)  # a stopped process renews no lease, and its command would go on
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, hear)
+                signal.signal(number, lambda heard, _: execution.hear(heard))
         ended = execution.run()
     except NotStarted:
         return _said("a signal came before the command was started, so it did not run", 128 + (execution.heard or 0))
@@ -162,5 +154,5 @@ def _told(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
 
 
 def _said(text: str, status: int) -> int:
-    typer.echo(f"onceward: {line(text)}", err=True)
+    say(text)
     return status

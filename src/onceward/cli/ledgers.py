@@ -68,9 +68,14 @@ NewOption = Annotated[bool, Option("--new-only", help="Print nothing for message
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 
+def say(text: str, *more: str) -> None:
+    """Write a line, or more, to the standard error."""
+    typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
+
+
 def refuse(text: str, status: int, *more: str) -> NoReturn:
     """End the command with a line, or more, on the standard error and an exit status."""
-    typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
+    say(text, *more)
     raise typer.Exit(status)
 
 

@@ -4,7 +4,7 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument
@@ -230,11 +230,7 @@ def _examined(file: str, store: str | None) -> "tuple[Pipeline | None, list[Mist
     try:
         return examine(file, ledger=store)
     except OSError as error:
-        _unread(file, error)
-
-
-def _unread(file: str, error: OSError) -> NoReturn:
-    refuse(f"{file}: {error.strerror or error}", USAGE)
+        refuse(f"{file}: {error.strerror or error}", USAGE)
 
 
 def _told(file: str, one: Mistake) -> str:

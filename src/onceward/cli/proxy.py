@@ -90,9 +90,7 @@ def proxy(
     """
     from onceward.proxy import Proxy  # only this command pays for it
 
-    policy: Options = {"on_lapse": on_lapse, "lease": seconds("--lease", lease) or 0.0}
-    if max_attempts is not None:
-        policy["max_attempts"] = max_attempts
+    policy: Options = {"on_lapse": on_lapse, "lease": seconds("--lease", lease) or 0.0, "max_attempts": max_attempts}
     if (kept := seconds("--retention", retention)) is not None:
         policy["retention"] = kept
     with ledger_at(store) as once:

@@ -9,7 +9,7 @@ from contextlib import closing
 import typer
 
 from onceward import terminal
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse, say, seconds
 from onceward.errors import KeyMissing
 from onceward.stores.reconciling import Mismatched, Naming, mismatches
 from onceward.terminal import quoted
@@ -53,7 +53,7 @@ def reconcile(
     except (ValueError, TypeError) as error:
         refuse(f"--against {error}", USAGE)
     said = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
-    typer.echo(f"onceward: {said}", err=True)
+    say(said)
     raise typer.Exit(DIFFERENT if counts else 0)
 
 

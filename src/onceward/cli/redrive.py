@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -19,10 +19,10 @@ from onceward.cli.ledgers import (
     confirm,
     looking_at,
     refuse,
+    say,
     usage,
 )
 from onceward.cli.progress import shown
-from onceward.consumers.redriving import InDoubt, OnCompleted
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
@@ -83,6 +83,7 @@ def redrive(
         visibility (S): Seconds that messages stay hidden if this command is killed.
         yes: Do not ask before completed messages are dropped or rerun.
     """
+    options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
     if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":
             refuse(
@@ -90,7 +91,7 @@ def redrive(
                 USAGE,
             )
         with looking_at(store) as ledger:
-            letters = _letters(dlq, Once(ledger.store), name, completed, in_doubt, limit, dry_run=dry_run)
+            letters = _letters(dlq, Once(ledger.store), name, options)
             told = _Told(dry_run=dry_run, json=json)
             raise typer.Exit(told.all(letters.run, None, {}))
     if to is None:
@@ -108,11 +109,8 @@ def redrive(
                 where=where,
                 unwrap=unwrap,
                 fingerprint=fingerprint,
-                completed=completed,
-                in_doubt=in_doubt,
                 visibility=visibility,
-                limit=limit,
-                dry_run=dry_run,
+                **options,
             )
             waiting = run.waiting()
         try:
@@ -128,34 +126,20 @@ def redrive(
     raise typer.Exit(status)
 
 
-def _letters(
-    address: str,
-    once: Once,
-    group: str | None,
-    completed: OnCompleted,
-    in_doubt: InDoubt,
-    limit: int | None,
-    *,
-    dry_run: bool,
-) -> "LetterRedrive":
+def _letters(address: str, once: Once, group: str | None, options: Any) -> "LetterRedrive":
     """Return the move of dead letters that carry their keys."""
     with usage():
         if address.startswith("kafka:"):
             from onceward.kafka import KafkaRedrive  # needs aiokafka, which SQS does not
 
-            topic = address.removeprefix("kafka:")
-            return KafkaRedrive(
-                once, topic, group=group, completed=completed, in_doubt=in_doubt, limit=limit, dry_run=dry_run
-            )
+            return KafkaRedrive(once, address.removeprefix("kafka:"), group=group, **options)
         from onceward.rabbitmq import RabbitRedrive  # needs aio-pika
         from onceward.rabbitmq.connection import read_address
 
         if group is not None:
             refuse(f"{address}: --name is for topics of Kafka: leave it out", USAGE)
         place = read_address(address)
-        return RabbitRedrive(
-            once, place.key, url=place.url, completed=completed, in_doubt=in_doubt, limit=limit, dry_run=dry_run
-        )
+        return RabbitRedrive(once, place.key, url=place.url, **options)
 
 
 class _Told:
@@ -192,12 +176,11 @@ class _Told:
             shows.stop()
         if self._json:
             typer.echo(terminal.json({"summary": {**self._counts, **more, "dry_run": self._dry_run}}))
-        typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
+        say(f"{self._summary()}{'; stopped' if stop.asked else ''}")
         if self._without and self._without == self._counts["moved"]:
-            typer.echo(
-                f"onceward: no message that was moved has a record under {more['name']}. If they should have one, compare --name, "
-                "--key and --store with the consumer's",
-                err=True,
+            say(
+                f"no message that was moved has a record under {more['name']}. If they should have one, compare --name, "
+                "--key and --store with the consumer's"
             )
         if trouble is not None:
             raise trouble

@@ -18,6 +18,7 @@ from onceward.cli.ledgers import (
     StoreOption,
     looking_at,
     refuse,
+    say,
     seconds,
     usage,
 )
@@ -111,7 +112,7 @@ def ls(
                 typer.echo(_next(point))
             _stopped("stopped; some of the last rows may come again", point)
         if point is not None and shown == limit:
-            _say(f"there may be more: go on with the same options and --after={_token(point)}")
+            say(f"there may be more: go on with the same options and --after={_token(point)}")
 
 
 def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | None, *, json: bool) -> None:
@@ -195,7 +196,7 @@ def purge(
         if stopped:
             _stopped("stopped", None)
         if not is_all:
-            _say("there may be more: run it again")
+            say("there may be more: run it again")
 
 
 def stats(
@@ -240,7 +241,7 @@ def stats(
         if stopped:
             _stopped("stopped; these are the counts of a part", point)
         if point is not None:
-            _say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
+            say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
 
 
 def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
@@ -253,11 +254,7 @@ def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     """Say which records cannot be read, and return them as lines of JSON."""
     for one in damaged:
-        _say(
-            terminal.line(
-                f"skipped {terminal.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it"
-            )
-        )
+        say(f"skipped {terminal.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it")
     return [terminal.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
 
 
@@ -281,10 +278,6 @@ def _next(point: str) -> str:
     return terminal.json({"next": _token(point)})
 
 
-def _say(text: str) -> None:
-    typer.echo(f"onceward: {text}", err=True)
-
-
 def _stopped(what: str, point: str | None) -> NoReturn:
-    _say(what if point is None else f"{what}; go on with the same options and --after={_token(point)}")
+    say(what if point is None else f"{what}; go on with the same options and --after={_token(point)}")
     raise typer.Exit(INTERRUPTED)

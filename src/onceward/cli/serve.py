@@ -15,6 +15,7 @@ from onceward.cli.ledgers import (
     check_answers,
     ledger_at,
     refuse,
+    say,
 )
 from onceward.cli.serving import CertificateOption, HostOption, PortOption, PrivateOption, UnixOption, is_local
 from onceward.cli.serving import serve as run
@@ -128,5 +129,5 @@ def _tokens(path: str | None) -> "Tokens | None":
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}", USAGE)
     if found is not None and not found.names:
-        typer.echo(f"onceward: --tokens {path}: it has no token yet, so every request is refused", err=True)
+        say(f"--tokens {path}: it has no token yet, so every request is refused")
     return found

@@ -9,10 +9,9 @@ import stat
 from collections.abc import Callable
 from typing import Annotated, Final
 
-import typer
 from typer import Option
 
-from onceward.cli.ledgers import USAGE, refuse
+from onceward.cli.ledgers import USAGE, refuse, say
 
 _BACKLOG: Final = 2048
 
@@ -92,7 +91,7 @@ def serve(
     made = None if unix is None else _made(unix)
     scheme, name = "http" if certificate is None else "https", f"[{host}]" if ":" in host else host
     where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
-    typer.echo(f"onceward: serving at {where} (ctrl-C stops it)", err=True)
+    say(f"serving at {where} (ctrl-C stops it)")
     with listener:
         server.run(sockets=[listener])
     if unix is not None:
