@@ -58,7 +58,7 @@ def complete(
         ]
     status = DONE
     try:
-        with signals(stop.set, _interrupt), asyncio.Runner() as runner:
+        with signals(stop.set), asyncio.Runner() as runner:
             while not stop.is_set():
                 status = _look(completers, runner, json=json)
                 if look_once:
@@ -91,7 +91,3 @@ def _handler(target: str) -> KeepingHandler:
     if handler is None:
         refuse(f"--call {target}: give a function that you decorate with @once(key=..., keep_input=True)", USAGE)
     return handler
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt

@@ -1,9 +1,9 @@
 """The tools of ``onceward mcp``: an operator's agent looks at a ledger, and changes it where it is allowed to."""
 
 from collections.abc import Callable, Collection
-from functools import partial
+from functools import wraps
 from itertools import islice
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -22,7 +22,6 @@ from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
 from onceward.stores import audit
-from onceward.stores.contract import Damaged
 from onceward.stores.ledger import Ledger
 
 _PAYLOADS: Final = (
@@ -40,6 +39,7 @@ _INSTRUCTIONS: Final = (
     "change anything. A PARKED key whose effect is in doubt must be decided by a person who has asked the downstream."
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 KeyInput = Annotated[str, Field(description="The key in the ledger, as list_records shows it.", min_length=1)]
 WhyInput = Annotated[str, Field(description="Why, for the audit.", min_length=3)]
@@ -49,24 +49,37 @@ Shown = dict[str, Any]
 def assembled(once: Once, actions: Collection[str], *, payloads: bool, **options: Any) -> MCPServer:
     """Return the server of a ledger. ``payloads`` shows results, errors and messages, too; ``options`` are the server's own."""
     server = MCPServer("onceward", instructions=_INSTRUCTIONS, log_level="ERROR", **options)
-    look = _Looking(once, payloads=payloads)
+    tools = _Tools(once, payloads=payloads)
     if actions:
         guarded = once.using(name="onceward.mcp")
         guard_tools(server, guarded, key=[ToolKey.argument(), ToolKey.META], scope=ToolScope.EVERYBODY)
-    for read in (look.list_records, look.show_record, look.count_records, look.check_settings):
+    for read in (tools.list_records, tools.show_record, tools.count_records, tools.check_settings):
         server.add_tool(read, annotations=_LOOKS)
-    acting = _Acting(once)
     for action in actions:
-        server.add_tool(getattr(acting, action), annotations=ToolAnnotations(destructive_hint=action == "clear"))
+        server.add_tool(getattr(tools, action), annotations=ToolAnnotations(destructive_hint=action == "clear"))
     return server
 
 
-class _Looking:
-    """The tools that change nothing."""
+def _told(tool: Callable[P, T]) -> Callable[P, T]:
+    """Return a tool whose errors are for the model to read."""
+
+    @wraps(tool)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return tool(*args, **kwargs)
+        except (OncewardError, ValueError, TypeError) as error:
+            raise ToolError(str(error)) from error
+
+    return told
+
+
+class _Tools:
+    """The tools. Those that change a record change one version of it, with an entry in the audit."""
 
     def __init__(self, once: Once, *, payloads: bool) -> None:
         self._once, self._ledger, self._payloads = once, once.ledger, payloads
 
+    @_told
     def list_records(
         self,
         prefix: Annotated[str, Field(description="Only keys that start with this.")] = "",
@@ -74,13 +87,11 @@ class _Looking:
         limit: Annotated[int, Field(ge=1, le=_MOST)] = 50,
     ) -> list[Shown]:
         """List records: key, status, attempts, worker and age."""
-        return _told(lambda: [_row(one, now) for one, now in islice(self._ledger.records(prefix, status), limit)])
+        return [_row(one, now) for one, now in islice(self._ledger.records(prefix, status), limit)]
 
+    @_told
     def show_record(self, key: KeyInput) -> Shown:
         """Show the record of a key, its attempts, who changed it by hand, and what to do next."""
-        return _told(lambda: self._story(key))
-
-    def _story(self, key: str) -> Shown:
         record, now = self._ledger.show(key)
         attempts = [one._asdict() for one in attempts_of(record, now)]
         deeds = [{**_deed(one), "at": relative(one.at, now)} for one in audit.entries_of(self._ledger, key)]
@@ -91,60 +102,44 @@ class _Looking:
         known = {name: value for name, value in fields.items() if value is not None and name != "history"}
         return {**known, "attempts_made": attempts, "changed_by_hand": deeds, "next": next_words(record, now)}
 
+    @_told
     def count_records(self) -> dict[str, int]:
         """Count the records by status."""
-        estimate = _told(self._ledger.estimate)
-        return estimate[0] if estimate is not None else _told(self._ledger.stats)
+        estimate = self._ledger.estimate()
+        return self._ledger.stats() if estimate is None else estimate[0]
 
+    @_told
     def check_settings(self) -> list[Shown]:
         """Check the ledger's own settings, and say what is unsafe."""
         looks = Inspection(Policy(), None)
-        _told(lambda: looks.ledger(self._once.store))
+        looks.ledger(self._once.store)
         return [one._asdict() for one in diagnosis(looks.facts)]
-
-
-class _Acting:
-    """The tools that change a record: one version of it, and with an entry in the audit."""
-
-    def __init__(self, once: Once) -> None:
-        self._ledger = once.ledger
 
     def unpark(self, key: KeyInput, why: WhyInput) -> str:
         """Let the next delivery of a parked key run. Do it only if its cause is fixed, and its effect was not made."""
-        return self._done("unpark", key, why, lambda ledger: ledger.unpark(key))
+        return self._act("unpark", key, why, lambda ledger: ledger.unpark(key))
 
     def settle(self, key: KeyInput, why: WhyInput, result: JsonValue = None) -> str:
         """Complete a key by hand: its effect was made, as a person has checked. Duplicates get the result."""
-        return self._done("settle", key, why, lambda ledger: ledger.settle(key, result))
+        return self._act("settle", key, why, lambda ledger: ledger.settle(key, result))
 
     def clear(self, key: KeyInput, why: WhyInput) -> str:
         """Forget a key. Its next delivery runs again, so a completed effect is made again."""
-        return self._done("clear", key, why, lambda ledger: ledger.clear(key))
+        return self._act("clear", key, why, lambda ledger: ledger.clear(key))
 
-    def _done(self, action: str, key: str, why: str, act: Callable[[Ledger], Record | Damaged]) -> str:
-        return _told(partial(self._act, action, key, why, act))
-
-    def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], Record | Damaged]) -> str:
+    @_told
+    def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], object]) -> str:
         record, _ = self._ledger.show(key)
         before = f"{record.status}, fence {record.fence}"
         seen = SeenLedger(self._ledger.store, version_of(record))
-        audited(
-            self._ledger, audit.Deed(key, action, "an agent, by onceward mcp", why, before), lambda: _done(act, seen)
-        )
+        deed = audit.Deed(key, action, "an agent, by onceward mcp", why, before)
+
+        def done() -> str:
+            act(seen)
+            return "done"
+
+        audited(self._ledger, deed, done)
         return f"{action}: done; it was {record.status}"
-
-
-def _done(act: Callable[[Ledger], Record | Damaged], ledger: Ledger) -> str:
-    act(ledger)
-    return "done"
-
-
-def _told(look: Callable[[], T]) -> T:
-    """Return what a ledger says. Its errors are for the model to read."""
-    try:
-        return look()
-    except (OncewardError, ValueError, TypeError) as error:
-        raise ToolError(str(error)) from error
 
 
 def _row(record: Record, now: float) -> Shown:

@@ -68,7 +68,7 @@ def run(
 
     def made() -> "_Reported":
         report.running = running = _Reported(pipeline, report.outcome)
-        report.expect(running.progress[1])
+        report.total = running.progress[1]
         return running
 
     grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
@@ -154,17 +154,14 @@ def examples(
 
 
 class PipelineReport(WorkReport):
-    """Prints what messages print, beside the figures."""
+    """Prints what messages print, beside the figures. What functions print is no output of the pipeline."""
+
+    has_output = True
 
     def __init__(self, *, as_json: bool, new_only: bool = False) -> None:
         super().__init__(as_json=as_json)
         self._new_only = new_only
         self.running: PipelineRun | None = None
-
-    def start(self) -> None:
-        """Show the figures from now on. What functions print is no output of the pipeline."""
-        super().start()
-        sys.stdout = sys.stderr
 
     def outcome(self, outcome: BatchOutcome) -> None:
         super().outcome(outcome)

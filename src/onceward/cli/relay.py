@@ -147,7 +147,8 @@ def relay(
 def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
     """Relay in a thread, and wait for it and for signals in this one. Return the exit status."""
     ended, trouble = threading.Event(), list[Exception]()
-    stopped = interrupted = False
+    stops: list[bool] = []  # a signal handler takes no lock
+    interrupted = False
 
     def work() -> None:
         try:
@@ -157,29 +158,21 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
         finally:
             ended.set()
 
-    def stop() -> None:  # a signal handler: it takes no lock
-        nonlocal stopped
-        stopped = True
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        interrupted = True
-        raise KeyboardInterrupt
-
     report.start()
     end = ""
-    with signals(stop, interrupt):
+    with signals(lambda: stops.append(True)):
         try:
             threading.Thread(target=work, name="onceward-relay", daemon=True).start()
-            while not (stopped or ended.is_set()):
+            while not (stops or ended.is_set()):
                 time.sleep(_TICK)
                 report.tick(len(sender.SENDER))
-            if stopped:
+            if stops:
                 end = "stopped"
                 relaying.stop()
                 ended.wait(_ENDING)
-            drained(inf if look_once and not stopped else _ENDING, lambda: report.done, report.tick)
+            drained(inf if look_once and not stops else _ENDING, lambda: report.done, report.tick)
         except KeyboardInterrupt:
+            interrupted = True
             end = "interrupted: what was being sent can be sent again"
     left = len(sender.SENDER)
     if trouble:

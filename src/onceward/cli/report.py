@@ -29,9 +29,15 @@ class RunReport:
         broken: why the standard output cannot be written; None while it can.
         stop: called when ``broken`` is set.
         nothing: stands for the counts while there are none.
+        read: bytes of an input with an end that were read so far.
+        total: how many it has; None if nobody knows.
+        has_output: whether the standard output is for what the command itself writes; with JSON it always is.
     """
 
     nothing = "nothing done yet"
+    read = 0
+    total: int | None = None
+    has_output = False
 
     def __init__(self, kinds: Collection[str], *, as_json: bool) -> None:
         self.as_json = as_json
@@ -43,8 +49,11 @@ class RunReport:
         self._began = time.monotonic()
 
     def start(self) -> None:
-        """Show the figures from now on."""
+        """Show the figures from now on. What called functions print may go to the standard error."""
+        self._shown = shown(self.total)
         self._shown.start()
+        if self.as_json or self.has_output:
+            sys.stdout = sys.stderr
 
     def log(self, level: str, text: str, trace: str | None) -> None:
         """Write a line of the log. Its traceback is indented, so that it forges no line."""
@@ -94,23 +103,11 @@ class RunReport:
 class WorkReport(RunReport):
     """The report of a worker."""
 
-    read = 0  # bytes of an input with an end
-
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(
             ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred"), as_json=as_json
         )
         self._recent: deque[tuple[float, int]] = deque()  # when, and how many were done by then
-
-    def expect(self, total: int | None) -> None:
-        """Show the share of an input that has so many bytes; call it before :meth:`start`."""
-        self._shown = shown(total)
-
-    def start(self) -> None:
-        """Show the figures from now on. With JSON, what the called function prints goes to the standard error."""
-        super().start()
-        if self.as_json:
-            sys.stdout = sys.stderr
 
     def outcome(self, outcome: BatchOutcome) -> None:
         """Count and print what became of a message."""
@@ -195,17 +192,18 @@ _CHUNK = 64 * 1024
 class PipeReport(RunReport, Reporter):
     """Writes to the standard output and error; never mixes the output of two lines."""
 
+    has_output = True
+
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
         super().__init__(KINDS, as_json=as_json)
         self._signals, self._new_only = stop, new_only
-        self._unstored = self._missing = self.read = 0
+        self._unstored = self._missing = 0
 
     def start(self, total: int | None = None) -> None:
         """Take the signals of this process and show the progress from now on."""
         self._signals.listen()
-        self._shown = shown(total)
+        self.total = total
         super().start()
-        sys.stdout = sys.stderr  # what a called function prints is no result
 
     def show(self, job: LineJob) -> None:
         if job.unstored:

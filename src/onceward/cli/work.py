@@ -146,17 +146,9 @@ def drained(most: float, progress: Callable[[], int], stopped: Callable[[int], o
 
 def _unsent(most: float) -> list[str]:
     """Send what was completed, and return what to say of the rest, which the ledger has."""
-    stopped = False
-
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with signals(stop, interrupt):
-        left = drained(most, lambda: len(sender.SENDER), lambda _: stopped)
+    stops: list[bool] = []  # a signal handler takes no lock
+    with signals(lambda: stops.append(True)):
+        left = drained(most, lambda: len(sender.SENDER), lambda _: stops)
     refused = sender.SENDER.refused
     told = [f"the messages of {left} record(s) are not sent yet: onceward relay sends them"] if left else []
     return told + ([f"targets have refused {refused} message(s) for good"] if refused else [])

@@ -51,8 +51,12 @@ class Stop:
         self.on_force()
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
+def signals(stop: Callable[[], object], interrupt: Callable[[], object] = _interrupt) -> Iterator[None]:
     """Handle signals in the main thread: the first stops, the second interrupts, the third has the system's effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,7 +69,7 @@ def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator
             signal.signal(number, was)
 
 
-def _handle(first: Callable[[], None], second: Callable[[], None]) -> dict[signal.Signals, Any]:
+def _handle(first: Callable[[], object], second: Callable[[], object]) -> dict[signal.Signals, Any]:
     """Call ``first`` at the first signal and ``second`` at the second; return the handlers from before."""
     heard = False
 

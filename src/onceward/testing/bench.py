@@ -4,12 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
-from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+from onceward.core.policy import Policy
+from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import ChainOf, Selection
+from onceward.core.writes import first_claim
 from onceward.stores.contract import Page, Store
 from onceward.testing.clock import ManualClock
 
@@ -104,24 +106,12 @@ async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[
     return list(await asyncio.gather(*coroutines))
 
 
+_POLICY: Final = Policy(lease=60.0, retention=600.0)
+
+
 def claim_of(key: str = "key", owner: str = "a", **changes: Any) -> Write:
     """Return a claim to write, with ``changes`` to its fields."""
-    write = Write(
-        key=key,
-        status=IN_PROGRESS,
-        owner=owner,
-        fence=0,
-        beat=0,
-        attempts=1,
-        fingerprint=None,
-        result=None,
-        error=None,
-        created_at=None,
-        lease=60.0,
-        keep=600.0,
-        worker="host/1",
-    )
-    return write._replace(**changes)
+    return first_claim(key, owner, None, _POLICY)._replace(**{"worker": "host/1", **changes})
 
 
 _KEPT = ["status", "owner", "fence", "attempts", "fingerprint", "result", "error", "created_at", "worker", "needs"]

@@ -3,7 +3,7 @@
 import pytest
 
 from onceward import Once
-from onceward.cli.mcp_tools import ToolError, _Acting
+from onceward.cli.mcp_tools import ToolError, _Tools
 from onceward.errors import StoreError
 from onceward.stores.audit import entries_of
 
@@ -20,7 +20,7 @@ def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(once.store, "swap", lost)
         with pytest.raises(ToolError, match="the reply was lost"):
-            _Acting(once).unpark("shop:a", "the cause is fixed")
+            _Tools(once, payloads=False).unpark("shop:a", "the cause is fixed")
     (entry,) = entries_of(once.ledger, "shop:a")
     assert entry.end is None
     assert once.ledger.show("shop:a")[0].status == "RELEASED"
