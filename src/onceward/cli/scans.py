@@ -28,7 +28,18 @@ from onceward.core.record import Record
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 
-PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
+
+def in_utf_8(option: str, text: str) -> str:
+    """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
+    if text.encode("utf-8", "replace").decode() != text:
+        refuse(f"{option} {text}: give it in UTF-8", USAGE)
+    return text
+
+
+PrefixOption = Annotated[
+    str,
+    Option(metavar="P", help="Only keys that start with P.", callback=lambda text: in_utf_8("--prefix", text)),
+]
 StatusOption = Annotated[
     list[str] | None,
     Option(metavar="S", help=f"Only {', '.join(STATES)}. Repeat it for several statuses.", show_default="any"),
@@ -88,7 +99,6 @@ def ls(
         return
     point = _point(after)
     shown = 0
-    in_utf_8("--prefix", prefix)
     if sort is not None:
         if after is not None:
             refuse("--sort begins at the start: leave --after out", USAGE)
@@ -136,17 +146,14 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
 
 
 def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
-    in_utf_8("--prefix", prefix)
     found: dict[str, tuple[int, float]] = {}
     stopped, now = False, 0.0
     with looking_at(store) as ledger:
         try:
-            for page in ledger.pages(prefix, *criteria):
-                now = page.now
-                for record in page.records:
-                    name = record.key.partition(":")[0]
-                    count, last = found.get(name, (0, 0.0))
-                    found[name] = count + 1, max(last, last_change(record, now))
+            for record, now in ledger.records(prefix, criteria.states or None, *criteria[1:]):
+                name = record.key.partition(":")[0]
+                count, last = found.get(name, (0, 0.0))
+                found[name] = count + 1, max(last, last_change(record, now))
         except KeyboardInterrupt:
             stopped = True
         rows = sorted(found.items(), key=lambda row: -row[1][1])
@@ -179,7 +186,6 @@ def purge(
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None):
         refuse("give --prefix and --older-than together to delete what has not expired", USAGE)
-    in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         if age is not None:
             gone = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
@@ -217,7 +223,6 @@ def stats(
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped = False
-    in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         whole = not prefix and limit is None and after is None
         if whole and (estimate := ledger.estimate()) is not None:
@@ -265,13 +270,6 @@ def _token(point: str) -> str:
 
 def _point(token: str | None) -> str | None:
     return None if token is None else unquote(in_utf_8("--after", token))
-
-
-def in_utf_8(option: str, text: str) -> str:
-    """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
-    if text.encode("utf-8", "replace").decode() != text:
-        refuse(f"{option} {text}: give it in UTF-8", USAGE)
-    return text
 
 
 def _next(point: str) -> str:

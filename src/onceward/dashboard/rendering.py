@@ -32,22 +32,16 @@ def block(text: str) -> str:
     return shown if len(text) <= LONGEST else f"{shown}…"
 
 
-def moment(seconds: float) -> Markup:
-    """Return a time in UTC, which the page's script shows in the reader's zone."""
+def moment(seconds: float, now: float | None = None) -> Markup:
+    """Return a time in UTC, which the page's script shows in the reader's zone; or relative to ``now``, the store's."""
+    told = None if now is None else relative(seconds, now)
     try:
         at = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
-        return Markup("{}").format(f"{seconds:.0f} s")
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
-
-
-def ago(seconds: float, now: float) -> Markup:
-    """Return a time relative to the store's, and the time itself where one points at it."""
-    try:
-        at = datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return Markup("{}").format(relative(seconds, now))
-    return Markup('<time datetime="{}" data-relative>{}</time>').format(at, relative(seconds, now))
+        return Markup("{}").format(told or f"{seconds:.0f} s")
+    kind = Markup(" data-relative") if told else ""
+    text = told or at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}"{}>{}</time>').format(at.isoformat(), kind, text)
 
 
 def number(count: int) -> str:
@@ -77,7 +71,7 @@ class Renderer:
             "line": line,
             "block": block,
             "moment": moment,
-            "ago": ago,
+            "ago": moment,
             "number": number,
             "quoted": quote,
         }

@@ -41,7 +41,6 @@ class Row(NamedTuple):
     state: str
     why: str
     changed: float
-    began: float
 
 
 def state_of(record: Record, now: float) -> str:
@@ -70,7 +69,7 @@ def reason(text: str) -> str:
 def row(record: Record, now: float, *, hides_results: bool) -> Row:
     """Return a record for a list."""
     told = why(record, now, hides_results=hides_results)
-    return Row(record, state_of(record, now), told, last_change(record, now), min(record.created_at, now))
+    return Row(record, state_of(record, now), told, last_change(record, now))
 
 
 def advice(record: Record, now: float) -> str:

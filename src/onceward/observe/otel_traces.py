@@ -14,7 +14,8 @@ try:
     from opentelemetry import context, propagate, trace
     from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import Getter
-    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TracerProvider
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
     raise ImportError("traces for OpenTelemetry need its SDK: pip install 'onceward[otel]'") from missing
 
@@ -25,7 +26,7 @@ _WITHIN: Final = frozenset(
     {"renewed", "settled_late", "step", "sent", "send_failed", "refused"}
 )  # in the middle of a call, not its outcome
 _HERE: Final = context.create_key("onceward-span")  # the innermost of ours in a context
-_TRACEPARENT: Final = 55  # characters of version 00 (W3C Trace Context, section 3.2)
+_W3C: Final = TraceContextTextMapPropagator()
 
 
 class OtelTraces:
@@ -148,14 +149,8 @@ class OtelSpan:
 
 def read_traceparent(text: str) -> SpanContext | None:
     """Return the span that a record's traceparent names; None if it is not valid."""
-    parts = text.split("-")
-    if len(text) != _TRACEPARENT or len(parts) != 4:
-        return None
-    try:
-        trace_id, span_id, flags = (int(part, 16) for part in parts[1:])
-    except ValueError:
-        return None
-    held = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    found = _W3C.extract({"traceparent": text}, Context())
+    held = trace.get_current_span(found).get_span_context()
     return held if held.is_valid else None
 
 

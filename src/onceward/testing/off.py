@@ -98,11 +98,7 @@ def _any_key() -> str:
 
 
 def _within_test() -> bool:
-    return any(name.startswith(_RUNNERS) for name in _modules())
-
-
-def _modules() -> Iterator[str]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame.f_globals.get("__name__", "")
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith(_RUNNERS):
         frame = frame.f_back
+    return frame is not None

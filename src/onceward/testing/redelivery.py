@@ -117,7 +117,7 @@ class Redelivery:
         try:
             return self._ended(_elsewhere().run(make))
         except BaseException as error:
-            return self._failed(error)
+            return self._ended(error=error)
 
     async def _delivered_async(self) -> Delivered:
         async def make() -> object:
@@ -128,17 +128,14 @@ class Redelivery:
         try:
             return self._ended(await asyncio.get_running_loop().create_task(make(), context=_elsewhere()))
         except BaseException as error:
-            return self._failed(error)
+            return self._ended(error=error)
 
-    def _ended(self, answer: object) -> Delivered:
-        return Delivered(killed=True) if self._crash.is_dead else Delivered(answer)
-
-    def _failed(self, error: BaseException) -> Delivered:
+    def _ended(self, answer: object = None, error: BaseException | None = None) -> Delivered:
         if self._crash.is_dead:
             return Delivered(killed=True)
-        if not isinstance(error, Exception):
+        if error is not None and not isinstance(error, Exception):
             raise error
-        return Delivered(error=error)
+        return Delivered(answer, error)
 
 
 async def _awaiting(answer: Any) -> object:

@@ -16,11 +16,10 @@ from onceward.claim.guard import Guard
 from onceward.claim.replays import Replays
 from onceward.core import drivers
 from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async
-from onceward.core.record import Record, Reply
-from onceward.core.selections import Selection
+from onceward.core.record import Record
 from onceward.outbox import sender
 from onceward.stores.capabilities import OUTBOX, TRANSACTION, Session
-from onceward.stores.contract import Damaged, Page, Purged, Store
+from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -64,6 +63,11 @@ class Prompter(Protocol):
         """Yield the acts of one exchange, such as ``act`` itself. ``mishaps`` is what can happen to it."""
 
 
+def _passing(verb: str) -> Any:
+    """Return a verb of a store: that of the store ``_behind()`` it."""
+    return lambda self, *arguments: getattr(self._behind(), verb)(*arguments)
+
+
 class StagedStore:
     """What a store is on the stage. It comes before the store's own class, so ``super()`` is the store as it was."""
 
@@ -81,22 +85,15 @@ class StagedStore:
     swap, swap_many = tagging("swap"), tagging("swap_many")
 
     def exchange(self, request: object) -> object:
-        return self.stage.exchange(request, self._behind())
+        return drive(self.stage.acts(request, self._behind()), ACTORS)
 
     async def exchange_async(self, request: object) -> object:
-        return await self.stage.exchange_async(request, self._behind())
+        return await drive_async(self.stage.acts(request, self._behind()), ACTORS)
 
     def changed(self, _: str, seconds: float, __: float, /) -> Steps[None]:
         yield Sleep(seconds)  # nobody tells of changes here
 
-    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        return self._behind().select(selection, after, limit)
-
-    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        return self._behind().delete(seen)
-
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        return self._behind().purge(limit, after)
+    select, delete, purge = _passing("select"), _passing("delete"), _passing("purge")
 
 
 def check_outbox(store: StagedStore) -> Steps[None]:
@@ -123,10 +120,10 @@ class StagedSession:
         return tagged("commit", (), self._session.commit())
 
     def exchange(self, request: object) -> object:
-        return self._stage.exchange(request, self._session, IN_TRANSACTION)
+        return drive(self._stage.acts(request, self._session, IN_TRANSACTION), ACTORS)
 
     async def exchange_async(self, request: object) -> object:
-        return await self._stage.exchange_async(request, self._session, IN_TRANSACTION)
+        return await drive_async(self._stage.acts(request, self._session, IN_TRANSACTION), ACTORS)
 
 
 class Stage:
@@ -207,18 +204,8 @@ class Stage:
         for one in list(FACTORIES):
             self.stage(one.store)
 
-    def exchange(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
-        """Carry out a request of a store or a session on the stage."""
-        return drive(self._acts(request, store, mishaps), ACTORS)
-
-    async def exchange_async(
-        self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE
-    ) -> object:
-        """Like :meth:`exchange`, for a coroutine."""
-        return await drive_async(self._acts(request, store, mishaps), ACTORS)
-
-    def _acts(self, request: object, store: Transport, mishaps: tuple[Mishap, ...]) -> Steps[object]:
-        """Yield the acts of a request. What no verb has tagged goes by the prompter."""
+    def acts(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> Steps[object]:
+        """Yield the acts of a request of a store or a session on the stage. What no verb has tagged goes by the prompter."""
         wanted = request.request if isinstance(request, Ask) else request
         act = Act(partial(store.exchange, wanted), partial(store.exchange_async, wanted))
         if isinstance(request, Ask) and self.prompter is not None:
