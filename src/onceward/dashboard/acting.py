@@ -37,8 +37,10 @@ def _preview(
         "record": record,
         "version": version_of(record),
         "wrong": wrong,
+        "row": row(record, now, hides_results=board.hides_results),
+        "now": now,
+        "detail": detail,
     }
-    told |= {"row": row(record, now, hides_results=board.hides_results), "now": now, "detail": detail}
     return board.renderer.page(request, "act.html", told, status)
 
 

@@ -29,15 +29,17 @@ from onceward.stores.contract import DamagedRecord, NotFound
 def record(request: Request) -> Response:
     """Show a record, its actions, and what people have done to it."""
     board, key = board_of(request), request.query_params.get("key", "")
+    damaged, status = None, 404
     try:
         found, now = board.ledger.show(key, whole=bool(request.query_params.get("whole")))
     except NotFound:
-        known = {"key": key, "damaged": None, "entries": entries.entries_of(board.ledger, key)}
-        return board.renderer.page(request, "no_record.html", known, 404)
+        pass
     except DamagedRecord as error:
-        known = {"key": key, "damaged": error.damaged.why, "entries": entries.entries_of(board.ledger, key)}
-        return board.renderer.page(request, "no_record.html", known)
-    return board.renderer.page(request, "record.html", _story(board, found, now))
+        damaged, status = error.damaged.why, 200
+    else:
+        return board.renderer.page(request, "record.html", _story(board, found, now))
+    known = {"key": key, "damaged": damaged, "entries": entries.entries_of(board.ledger, key)}
+    return board.renderer.page(request, "no_record.html", known, status)
 
 
 def _story(board: Board, found: Record, now: float) -> dict[str, object]:

@@ -44,11 +44,6 @@ def moment(seconds: float, now: float | None = None) -> Markup:
     return Markup('<time datetime="{}"{}>{}</time>').format(at.isoformat(), kind, text)
 
 
-def number(count: int) -> str:
-    """Return a number as people read it."""
-    return f"{count:,}"
-
-
 class Renderer:
     """The templates, and what all of them know.
 
@@ -72,7 +67,7 @@ class Renderer:
             "block": block,
             "moment": moment,
             "ago": moment,
-            "number": number,
+            "number": "{:,}".format,
             "quoted": quote,
         }
         for name in self._environment.list_templates():
