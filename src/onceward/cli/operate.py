@@ -204,7 +204,7 @@ def unpark(
     message. After an interrupt or a kill, run the same command again: it continues.
 
     Options:
-        to (QUEUE): The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.
+        to (QUEUE): The queue to send its message to: URL, ARN or name.
     """
     if seal is not None and to is None:
         refuse("--seal: it opens the message that --to sends, so give --to, too", USAGE)

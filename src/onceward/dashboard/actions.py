@@ -138,14 +138,14 @@ def _sends(record: Record, _: float) -> Preview | None:
         return None
     queue = kept_place(kept)[1]
     does = "It sends the kept message to a queue again, and unparks this key. The worker of that queue then runs the handler."
-    return Preview(does, asks="The queue: its URL, ARN or name, or amqp:NAME of RabbitMQ", suggested=queue)
+    return Preview(does, asks="The queue: its URL, ARN or name", suggested=queue)
 
 
 def _send(ledger: Ledger, key: str, detail: str) -> str:
     ledger.show(key)  # the version that the visitor saw; what follows meets copies that workers have kept again
     try:
         return send_again(Ledger(ledger.store), key, detail)[1]
-    except (ImportError, ValueError) as error:
+    except ValueError as error:
         raise OncewardError(str(error)) from error
 
 
@@ -155,18 +155,13 @@ def send_again(ledger: Ledger, key: str, to: str, seal: Seal | None = None) -> t
     Args:
         ledger: of the key.
         key: in the ledger.
-        to: the queue: its URL, ARN or name in SQS, or amqp: and a queue of RabbitMQ.
+        to: the queue: its URL, ARN or name in SQS.
         seal: that of the workers.
 
     Raises:
         ValueError: that is no queue.
-        ImportError: RabbitMQ's client is missing.
         OncewardError: it was not sent, or possibly not.
     """
-    if to.startswith(("amqp:", "amqps:")):
-        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other actions do not
-
-        return unpark_at(ledger, key, to, seal), f"its message was sent to {to}, and the key is unparked"
     queue = Queue(to)
     try:
         return unpark_to(ledger, key, queue, seal), f"its message was sent to {queue.name}, and the key is unparked"

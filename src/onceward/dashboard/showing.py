@@ -107,27 +107,8 @@ def kept_in(record: Record) -> Kept | str | None:
 
 
 def kept_place(kept: Kept | str) -> tuple[str | None, str]:
-    """Return the id of a kept message and the address of its queue; None and "" if its text says neither.
-
-    The text of a message of RabbitMQ is read here without its client: it has headers, and that of SQS has attributes.
-    """
-    if isinstance(kept, Kept):
-        return kept.message.id, kept.queue
-    try:
-        told = msgspec.json.decode(kept, type=_KeptElsewhere).message
-    except (msgspec.MsgspecError, RecursionError):
-        return None, ""
-    return told.id, f"amqp:{told.queue}"
-
-
-class _KeptMessage(msgspec.Struct):
-    queue: str
-    headers: dict[str, str]
-    id: str | None = None
-
-
-class _KeptElsewhere(msgspec.Struct):
-    message: _KeptMessage
+    """Return the id of a kept message and its queue; None and "" if its text cannot be read."""
+    return (kept.message.id, kept.queue) if isinstance(kept, Kept) else (None, "")
 
 
 def outbox_of(record: Record) -> list[MessageEntry] | str:

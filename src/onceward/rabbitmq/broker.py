@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shlex
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Unpack, cast
@@ -20,7 +19,7 @@ from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
 from onceward.once import Once, check_once
 from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
-from onceward.rabbitmq.message import alike, kept_text, message_delivery
+from onceward.rabbitmq.message import message_delivery
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
 
 
@@ -89,7 +88,7 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         handler: takes the payload. A plain function is called in threads.
         url: of the broker, as ``amqp://user:password@host:5672/vhost`` or ``amqps://...``; by default that of AMQP_URL, else the one
             on this machine.
-        dead: the name of the dead-letter queue; True is ``QUEUE.onceward-dead``. With False the ledger keeps such messages.
+        dead: the name of the dead-letter queue; by default ``QUEUE.onceward-dead``.
         prefetch: how many messages RabbitMQ hands this worker at a time; None is twice ``concurrency``.
         wait: seconds after which an empty queue is looked at again, up to 60.
         **options: those of :class:`onceward.consumers.worker.Worker`; the key is by default the header ``Idempotency-Key`` or the
@@ -106,7 +105,7 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         handler: Callable[..., object],
         *,
         url: str | None = None,
-        dead: str | bool = True,
+        dead: str | None = None,
         prefetch: int | None = None,
         wait: float = 2.0,
         **options: Unpack[WorkerOptions],
@@ -114,7 +113,9 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         check_once(once, "RabbitWorker({}, 'orders', charge)")
         longest = options.get("backoff", PAUSES)[1]
         held = AHEAD * options.get("concurrency", 10) if prefetch is None else prefetch
-        broker = RabbitBroker(place(url), queue, dead=dead, prefetch=held, wait=wait, longest=longest)
+        broker = RabbitBroker(
+            place(url), queue, dead=dead or dead_name(queue), prefetch=held, wait=wait, longest=longest
+        )
         super().__init__(once, broker, handler, **options)
 
 
@@ -133,20 +134,19 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
     """
 
     most = 100
+    dead_letters = "publish"
 
-    def __init__(self, url: str, queue: str, *, dead: str | bool, prefetch: int, wait: float, longest: float) -> None:
+    def __init__(self, url: str, queue: str, *, dead: str, prefetch: int, wait: float, longest: float) -> None:
         if not (type(prefetch) is int and 1 <= prefetch <= 65_535):
             raise ValueError(f"prefetch={prefetch!r}: give 1 to 65535 messages")
         if not 0 < wait <= 60:
             raise ValueError(f"wait={wait!r}: give up to 60 seconds")
         if longest > LONGEST:
             raise ValueError(f"backoff=: the longest pause is {longest:g} s: give at most {LONGEST:g}")
-        self._dead = dead_name(queue) if dead is True else dead
-        if self._dead == queue:
+        if dead == queue:
             raise ValueError(f"{queue} is both the queue and that of its dead letters: give another dead=")
-        self.name = queue
+        self.name, self._dead = queue, dead
         self._url, self._prefetch, self._wait = url, prefetch, wait
-        self.dead_letters = "publish" if self._dead else "ledger"
         self._lengths = lengths(longest)
         self._consumer: RabbitConsumer | None = None
         self._beginning = asyncio.Lock()
@@ -167,8 +167,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
                 _log.warning("queue %s: %s", self.name, text)
             for length in self._lengths:
                 await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})
-            if self._dead:
-                await prepare_dead(connection, str(self._dead))
+            await prepare_dead(connection, self._dead)
         except TROUBLE as error:
             raise refused(f"queue {self.name}", error) from error
         finally:
@@ -256,7 +255,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             await message.ack()
 
     async def dead_letter(self, message: AbstractIncomingMessage, headers: Mapping[str, str]) -> None:
-        await self._publish(copy_of(message, headers, without=OURS), str(self._dead))
+        await self._publish(copy_of(message, headers, without=OURS), self._dead)
 
     async def _publish(self, message: Message, queue: str) -> None:
         if self._consumer is None:
@@ -270,15 +269,6 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             self._tasks.begin(self._consumer.cancel())  # before what is given back, which would come here again
         while self._waiting:
             self._tasks.begin(self._waiting.popleft().nack(requeue=True))
-
-    def kept_text(self, message: AbstractIncomingMessage) -> str:
-        return kept_text(message, self.name)
-
-    def resend(self, key: str) -> str:
-        return f"`onceward unpark {shlex.quote(key)} --to {shlex.quote(f'amqp:{self.name}')}` sends it again"
-
-    def alike(self, one: str, other: str) -> bool:
-        return alike(one, other)
 
     async def close(self) -> None:
         await self._tasks.end(_ANSWERED)

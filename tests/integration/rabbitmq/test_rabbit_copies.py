@@ -1,27 +1,15 @@
 """What the worker for RabbitMQ does with strange messages, full queues, and a node that hangs."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import uuid
 
 import pytest
 
 from observing import note_outcomes
-from onceward import Once
-from onceward.consumers.broker import BrokerError
-from onceward.consumers.delivery import Delivery
-from onceward.core.record import COMPLETED, PARKED
-from onceward.dashboard import dashboard
-from onceward.errors import OncewardError
 from onceward.rabbitmq import RabbitRedrive, RabbitWorker
-from onceward.rabbitmq.redrive import unpark_at
-from places import SOURCES
 from servers.rabbitmq import Rabbitmq
 from waiting import until, working
-from web.visitors import DashboardVisitor
 
 PATIENCE = 120.0
 
@@ -144,59 +132,3 @@ def test_a_stop_does_not_wait_for_a_node_that_hangs(server, once):
     RabbitWorker(once, queue, handler, key="order.id", url=server.url, wait=0.2).run(until_empty=True)
     until(lambda: server.ready(queue) == 0)
     assert sorted(ran) == [1, 2]
-
-
-def by_command(store, _once, queue, url):
-    command = [sys.executable, "-m", "onceward", "unpark", "shop:m-1", "--to", f"amqp:{queue}", "--store", store]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "AMQP_URL": url}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, "the key is unparked" in done.stdout) == (0, True), done
-
-
-def by_dashboard(_store, once, queue, _url):
-    token = "correct horse battery staple"
-    ada = DashboardVisitor(dashboard(once, allow_actions=True, token=token))
-    ada.sign_in(token)
-    assert "/record?key=shop%3Am-1" in ada.get("/search", params={"q": "m-1"}).text
-    asked = {"action": "send", "key": "shop:m-1"}
-    assert f'value="amqp:{queue}"' in ada.get("/act", params=asked).text
-    refused = ada.post("/act", {**ada.form("/act", params=asked), "why": "it is fixed", "detail": "amqp:"})
-    assert (refused.status_code, "give amqp:orders" in refused.text) == (409, True)
-    done = ada.post("/act", {**ada.form("/act", params=asked), "why": "it is fixed", "detail": f"amqp:{queue}"})
-    assert done.status_code == 303, done.text
-
-
-@pytest.mark.parametrize(("body", "send"), [(b'{"id": 1}', by_command), (b"\xff\xfe", by_dashboard)])
-def test_a_message_that_the_ledger_keeps_is_sent_again(rabbitmq, queue, tmp_path, monkeypatch, body, send):
-    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
-    store, seen = f"sqlite:///{tmp_path}/l.db", []
-    once = Once(store, name="shop")
-    options = {"url": rabbitmq.url, "dead": False, "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
-    rabbitmq.publish(queue, body, message_id="m-1", headers={"who": "us"}, content_type="application/x-shop")
-
-    def broken(order):
-        raise ZeroDivisionError
-
-    def fixed(order, delivery: Delivery):
-        seen.append((delivery.body, delivery.header("who"), delivery.raw.content_type, delivery.raw.message_id))
-
-    RabbitWorker(once, queue, broken, **options).run(until_empty=True)
-    assert rabbitmq.ready(queue) == 0
-    send(store, once, queue, rabbitmq.url)
-    RabbitWorker(once, queue, fixed, **options).run(until_empty=True)
-    assert seen == [(body, "us", "application/x-shop", "m-1")]
-    assert once.ledger.show("shop:m-1")[0].status == COMPLETED
-    once.close()
-
-
-def test_a_message_that_cannot_be_sent_again_stays_in_the_ledger(rabbitmq, once, queue, monkeypatch):
-    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
-    options = {"url": rabbitmq.url, "key": "order.id", "dead": False, "max_attempts": 1, "wait": 0.2}
-    rabbitmq.publish(queue, {"id": 1})
-    RabbitWorker(once, queue, failing, **options).run(until_empty=True)
-    with pytest.raises(BrokerError, match="no queue takes the message"):
-        unpark_at(once.ledger, "shop:1", "amqp:nowhere")
-    assert once.ledger.show("shop:1")[0].status == PARKED
-    once.run("other", lambda: 5)
-    with pytest.raises(OncewardError, match="is not parked"):
-        unpark_at(once.ledger, "shop:other", f"amqp:{queue}")

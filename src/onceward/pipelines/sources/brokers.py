@@ -107,15 +107,14 @@ class RabbitmqSource(WorkerSource, kw_only=True):
     Attributes:
         queue: The queue's name. The queue must exist, as a durable quorum queue.
         url: amqp://user:password@host/vhost, or amqps:// for TLS. By default that of AMQP_URL.
-        dead: The dead-letter queue. By default QUEUE.onceward-dead. With false, the ledger keeps messages that cannot
-            be handled.
+        dead: The dead-letter queue. By default QUEUE.onceward-dead.
         prefetch: How many unacknowledged messages RabbitMQ sends to the worker. By default twice the concurrency.
         wait: After how many seconds the worker looks at an empty queue again.
     """
 
     queue: Annotated[str, Meta(min_length=1)]
     url: str | None = None
-    dead: str | bool = True
+    dead: str | None = None
     prefetch: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     wait: Annotated[float, Meta(gt=0, le=60)] = 2
 
