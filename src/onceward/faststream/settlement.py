@@ -4,6 +4,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -63,12 +64,12 @@ def config_of(subscriber: Any) -> Any:
     return subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to it
 
 
+@dataclass
 class HandlerCall:
     """One call of a handler. It has its key once the message was read."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-        self.key: str | None = None
+    delivery: Delivery
+    key: str | None = None
 
 
 class Settlement(ABC):

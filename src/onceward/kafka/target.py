@@ -85,25 +85,15 @@ class KafkaTarget(LoopTarget[Any]):
 
     async def _deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Send records, and wait until all replicas in sync have them."""
-        queued = await asyncio.gather(*(self._queued(client, message) for message in messages), return_exceptions=True)
-        answers: list[Exception | None] = [await _error_of(one) for one in queued]
+        sends = (self._sent(client, message) for message in messages)
+        found = await asyncio.gather(*sends, return_exceptions=True)
+        answers: list[Any] = [one if isinstance(one, BaseException) else None for one in found]
         for place, error in enumerate(answers):
             if isinstance(error, self._refused) and len(messages) > 1:  # a batch is refused because of one
                 answers[place] = (await self._deliver(client, [messages[place]]))[0]
         return answers
 
-    async def _queued(self, producer: Any, message: OutboxMessage) -> Any:
+    async def _sent(self, producer: Any, message: OutboxMessage) -> None:
         headers = [(name, text.encode()) for name, text in {**message.headers, KEY_HEADER: message.key}.items()]
         key = None if message.group is None else message.group.encode()
-        return await producer.send(self._where, message.body.encode(), key, headers=headers)
-
-
-async def _error_of(queued: Any) -> Exception | None:
-    """Return why a record was not sent; None if it was."""
-    try:
-        if isinstance(queued, BaseException):
-            raise queued
-        await queued
-    except Exception as error:
-        return error
-    return None
+        await producer.send_and_wait(self._where, message.body.encode(), key, headers=headers)

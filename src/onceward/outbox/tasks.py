@@ -18,7 +18,7 @@ import msgspec
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.origin import PARENT, ROOT
-from onceward.core.outbox_writes import insert_messages, without_claim
+from onceward.core.outbox_writes import insert_messages
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, may_send
 from onceward.core.record import Reply, Write
@@ -29,9 +29,10 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.lazily import at
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
-from onceward.outbox.pending import PendingMessages, check_outbox
+from onceward.outbox.pending import check_outbox
 from onceward.outbox.sending import believed
 from onceward.outbox.targets import SENT_WITHIN, OutboxMessage, not_sent, refusal_of
+from onceward.outbox.transactions import alone
 from onceward.results.outcomes import describe
 from onceward.stores.contract import Store
 
@@ -255,18 +256,14 @@ class Enqueuing:
         # Never the namespace of a handler, which would take the job for its own completion. The parts are told apart, because
         # services can share a ledger.
         full = ledger_key(f"{'.'.join(filter(None, (self._prefix, 'enqueue')))}:{place}", key)
-        owner = os.urandom(16).hex()
-        pending = PendingMessages(full, owner, self._policy)
-        pending.add(address, arguments)
+        write = alone(full, self._policy, address, arguments)._replace(due=send_lease(self._policy))
         jobs.settle(awaited=awaited)
         check_outbox(self._store)
-        since, text = boottime(), pending.text()
-        assert text is not None
-        write = without_claim(full, owner, self._policy, text)._replace(due=send_lease(self._policy))
+        since = boottime()
         reply = yield from retry_transient(lambda: self._insert(write), boottime, patience(boottime))
         record = reply.record
         assert record is not None
-        is_mine = record.owner == owner  # also if the reply to the insert was lost
+        is_mine = record.owner == write.owner  # also if the reply to the insert was lost
         if is_mine and record.beat == write.beat:
             until = believed(self._store, self._policy, since)
             tried: Future[None] | None = None

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.outbox_writes import insert_messages, without_claim
 from onceward.core.policy import DAY, Policy
+from onceward.core.record import Write
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.observers import Observers
 from onceward.outbox.pending import PendingMessages, check_outbox
@@ -16,6 +17,16 @@ from onceward.stores.capabilities import TRANSACTION, Session, SessionTransport
 from onceward.stores.contract import Store
 
 NAME: Final = "outbox"  # the namespace of the records
+
+
+def alone(key: str, policy: Policy, target: str, message: object, *more: Any) -> Write:
+    """Return the insert of a record that only carries a message. For ``more`` see :meth:`PendingMessages.add`."""
+    owner = os.urandom(16).hex()
+    pending = PendingMessages(key, owner, policy)
+    pending.add(target, message, *more)
+    text = pending.text()
+    assert text is not None
+    return without_claim(key, owner, policy, text)
 
 
 class TransactionOutbox:
@@ -106,13 +117,9 @@ class TransactionOutbox:
         if key is None and (policy.retention is None or policy.retention > DAY):
             policy = policy._replace(retention=DAY)  # nobody can ask for a random key
         full = ledger_key(self._name, uuid4() if key is None else key)
-        owner = os.urandom(16).hex()
-        pending = PendingMessages(full, owner, policy)
-        pending.add(target, message, None, delay, group, headers)
+        write = alone(full, policy, target, message, None, delay, group, headers)
         yield from session.attach()
-        text = pending.text()
-        assert text is not None
-        reply = yield from insert_messages(self._store, without_claim(full, owner, policy, text))
+        reply = yield from insert_messages(self._store, write)
         if reply.won and reply.record is not None:
             send_soon(self._store, reply.record, policy.seal, self._observers, is_certain=False)
         return reply.won

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Unpack, cast
+from typing import Final, NamedTuple, Unpack, cast
 
 from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
@@ -23,12 +23,13 @@ from onceward.rabbitmq.message import message_delivery
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
 
 
-class RabbitConsumer:
-    """One connection that messages come from, and its channel for copies."""
+class RabbitConsumer(NamedTuple):
+    """One connection that messages come from, the channel and the tag of its consumer, and its channel for copies."""
 
-    def __init__(self, connection: AbstractConnection, publisher: Publisher, channel: Channel, tag: str) -> None:
-        self.connection, self.publisher = connection, publisher
-        self._channel, self._tag = channel, tag
+    connection: AbstractConnection
+    publisher: Publisher
+    channel: Channel
+    tag: str
 
     @classmethod
     async def begin(
@@ -62,11 +63,11 @@ class RabbitConsumer:
     @property
     def ended(self) -> bool:
         """Whether nothing more comes from it: the channel is closed, or the broker has cancelled the consumer."""
-        return self.connection.is_closed or self._channel.is_closed or self._tag not in self._channel.consumers
+        return self.connection.is_closed or self.channel.is_closed or self.tag not in self.channel.consumers
 
     async def cancel(self) -> None:
         """Let no more messages come."""
-        await self._channel.basic_cancel(self._tag)
+        await self.channel.basic_cancel(self.tag)
 
 
 AHEAD: Final = 2  # messages in this process for each handler that may run
