@@ -119,7 +119,7 @@ class TaskGuard:
         # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.
         final = (*self._options.get("final", self.once.policy.final), Ignore)
         policy = cast("TaskOptions", {**self._options, "name": name, "final": final})
-        return GuardedTask(self.once, function, "celery", policy, says_what_follows)
+        return GuardedTask(self.once, function, "celery", says_what_follows, **policy)
 
 
 def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:

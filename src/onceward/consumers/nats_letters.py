@@ -9,7 +9,7 @@ from nats.js.api import DiscardPolicy, PubAck, RetentionPolicy, StorageType, Str
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.dead_letters import OURS, REASON
+from onceward.consumers.dead_letters import OURS, shorten
 from onceward.observe.logs import logger
 
 ID_HEADER: Final = "Nats-Msg-Id"
@@ -132,12 +132,7 @@ def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:
         ValueError: they do not fit.
     """
     told = dict(headers)
-    over = _size(told) - room
-    if over > 0 and REASON in told:
-        text = told[REASON].encode()
-        told[REASON] = text[: max(0, len(text) - over)].decode(errors="ignore")
-        over = _size(told) - room
-    if over > 0:
+    if (over := shorten(told, lambda: _size(told) - room)) > 0:
         raise ValueError(
             f"the message and its headers have {over} bytes more than the server's max_payload: raise that"
         )

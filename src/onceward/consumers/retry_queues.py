@@ -15,7 +15,7 @@ from typing import Any, Final
 from aio_pika import DeliveryMode, Message
 from pamqp.header import ContentHeader
 
-from onceward.consumers.dead_letters import REASON, RECEIVES, receives_in, retry_name
+from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name, shorten
 
 _FACTOR: Final = 4
 _FRAME: Final = 8  # bytes of a frame besides its payload (AMQP 0-9-1, section 2.3.5)
@@ -73,12 +73,7 @@ def fit(message: Any, frame_max: int) -> None:
     Raises:
         ValueError: they do not fit.
     """
-    over = _excess(message, frame_max)
-    if over > 0 and REASON in message.headers:
-        text = message.headers[REASON].encode()
-        message.headers[REASON] = text[: max(0, len(text) - over)].decode(errors="ignore")
-        over = _excess(message, frame_max)
-    if over > 0:
+    if (over := shorten(message.headers, lambda: _excess(message, frame_max))) > 0:
         raise ValueError(f"the message's headers have {over} bytes more than the broker's frame_max takes: raise that")
 
 

@@ -8,7 +8,7 @@ What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: t
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Unpack
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.outcomes import Status as Outcome
@@ -124,9 +124,15 @@ class GuardedTask:
         once: the ledger and the defaults of the policy.
         function: the task's own function.
         source: the name of the task queue, for traces.
-        options: see :class:`TaskOptions`.
         postpones: tells of an exception of the function whether it is no failure, but says what follows. Then the key is given
             back, also with ``on_error="park"``, unless the function has succeeded and that could not be recorded.
+        key: for this and the others see :class:`TaskOptions`.
+        fingerprint: as there.
+        per: as there.
+        at: as there.
+        offset: as there.
+        name: as there.
+        **policy: as there.
 
     Attributes:
         is_async: whether to use :meth:`call_async`.
@@ -143,19 +149,23 @@ class GuardedTask:
         once: Once,
         function: Callable[..., object],
         source: str,
-        options: TaskOptions,
         postpones: Postpones,
+        *,
+        key: "KeySource | None" = None,
+        fingerprint: "KeySource | bool | None" = None,
+        per: str | float | None = None,
+        at: "At | None" = None,
+        offset: float = 0.0,
+        name: str | None = None,
+        **policy: Unpack[Options],
     ) -> None:
         check_once(once, "exactly({}, key='order.id')")
         refuse_guarded(function)
-        rest = dict(options)
-        key, mark, per, at, name = (rest.pop(part, None) for part in ("key", "fingerprint", "per", "at", "name"))
-        offset, policy = rest.pop("offset", 0.0), cast("Options", rest)
         if per is None and (at is not None or offset):
             raise ValueError("at= and offset= choose a window: give per=, too, as in per='1h'")
-        if per is None and key is None and mark:
+        if per is None and key is None and fingerprint:
             raise ValueError("fingerprint= needs key=: copies of one message, which share its id, never differ")
-        if per is not None and (key is not None or mark):
+        if per is not None and (key is not None or fingerprint):
             raise ValueError("the key is the start of the window that per= gives: leave out key= and fingerprint=")
         self._source, self._function = source, revealing(function, postpones, gives_back=True)
         handler = handler_of(function)
@@ -172,14 +182,14 @@ class GuardedTask:
         if per is not None:
             from onceward.batch.windows import WindowDecorator, Windows
 
-            windows = Windows(cast("str | float", per), cast("float", offset))
-            windowed = WindowDecorator(once.guards, windows, cast("str | None", name), cast("At | None", at), policy)
+            windows = Windows(per, offset)
+            windowed = WindowDecorator(once.guards, windows, name, at, policy)
             self._guard, self._window, _ = windowed.keyed(self._function)
             return
-        self._guard, _ = once.guards.for_function(self._function, cast("str | None", name), policy)
+        self._guard, _ = once.guards.for_function(self._function, name, policy)
         self._read = None
         if key is not None:
-            reader = CallReader(function, cast("KeySource", key), cast("KeySource | bool | None", mark), handler.claim)
+            reader = CallReader(function, key, fingerprint, handler.claim)
             self._read = reader.under(self._guard.name)
 
     def call(self, call: TaskCall) -> TaskEnd:

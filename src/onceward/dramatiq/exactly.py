@@ -81,7 +81,7 @@ class _GuardedActor:
         self._name = actor.actor_name
         self._resending = _resending(actor.broker)
         self.function = own_function(actor)
-        self.task = GuardedTask(once, self.function, "dramatiq", options, _is_retry)
+        self.task = GuardedTask(once, self.function, "dramatiq", _is_retry, **options)
         self._call = cast(
             "Callable[[TaskCall], TaskEnd]",
             async_to_sync(self.task.call_async) if self.task.is_async else self.task.call,

@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from onceward.core.arguments import check_type
 from onceward.core.origin import ENCODED, encoded
 from onceward.core.urls import shown_url
@@ -15,6 +13,7 @@ from onceward.outbox.targets import (
     MessageNotSent,
     MessageRefused,
     OutboxMessage,
+    is_json,
     not_sent,
     refusal_of,
     refuse_options,
@@ -121,7 +120,7 @@ class HttpTarget:
             "Content-Length": str(len(content)),
         }
         if "content-type" not in {name.lower() for name in given}:
-            lines["Content-Type"] = _type_of(content)
+            lines["Content-Type"] = "application/json" if is_json(content) else "text/plain; charset=utf-8"
         lines |= {name: encoded(value) if name in ENCODED else value for name, value in given.items()}
         head = f"POST {self._path} HTTP/1.1" + "".join(f"\r\n{name}: {value}" for name, value in lines.items())
         return WireRequest(self._origin, head.encode() + b"\r\n\r\n" + content, "POST", 0.0)
@@ -150,11 +149,3 @@ def _check(headers: Mapping[str, str]) -> None:
             raise ValueError(
                 f"the header {name}: its value is {value!r}; give visible ASCII characters, with spaces only inside"
             )
-
-
-def _type_of(content: bytes) -> str:
-    try:
-        msgspec.json.decode(content, type=msgspec.Raw)
-    except (msgspec.MsgspecError, ValueError):
-        return "text/plain; charset=utf-8"
-    return "application/json"

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, cast
 
+import msgspec
+
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
@@ -184,6 +186,15 @@ def refuse_options(whose: str, message: OutboxMessage, *names: str) -> None:
     for name in names:
         if getattr(message, name) is not None:
             raise ValueError(f"{whose} has no {name}=; leave it out")
+
+
+def is_json(content: bytes) -> bool:
+    """Return whether a body is JSON."""
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+    except (msgspec.MsgspecError, ValueError):
+        return False
+    return True
 
 
 def not_sent(where: str, error: BaseException) -> MessageNotSent:

@@ -88,7 +88,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
             raise ValueError(
                 f"{task.name}: fingerprint=True would cover the job's context: name the parameters that matter"
             )
-        guarded = GuardedTask(once, task.func, "procrastinate", options, _is_abort)
+        guarded = GuardedTask(once, task.func, "procrastinate", _is_abort, **options)
         task.func = _run_async(task, guarded) if guarded.is_async else _run(task, guarded)
         vars(task.func)["__signature__"] = guarded.signature
         task.task_middleware = [*task.task_middleware, _told_async if guarded.is_async else _told]

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
 from aio_pika import DeliveryMode, Message
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import LoopTarget
-from onceward.outbox.targets import OutboxMessage, refuse_options
+from onceward.outbox.targets import OutboxMessage, is_json, refuse_options
 from onceward.rabbitmq.connection import Publisher, read_address
 
 _ROUTES = frozenset({"CC", "BCC"})  # lists of routing keys: as text, they end the channel, and with it a whole batch
@@ -73,15 +72,7 @@ def _written(message: OutboxMessage) -> Message:
     return Message(
         content,
         headers={**message.headers, KEY_HEADER: message.key},
-        content_type="application/json" if _is_json(content) else "text/plain",
+        content_type="application/json" if is_json(content) else "text/plain",
         delivery_mode=DeliveryMode.PERSISTENT,
         message_id=message.key,
     )
-
-
-def _is_json(content: bytes) -> bool:
-    try:
-        msgspec.json.decode(content, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        return False
-    return True

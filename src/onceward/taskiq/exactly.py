@@ -180,7 +180,7 @@ class _GuardedTaskiq:
         final = (*options.get("final", once.policy.final), NoResultError)
         self._task, self._later = task, later
         policy = cast("TaskOptions", {"name": name, **options, "final": final})
-        self._guarded = GuardedTask(once, function, "taskiq", policy, _is_requeue)
+        self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, **policy)
 
     def replace(self) -> None:
         """Put the guarded function in the place of the task's own."""

@@ -33,7 +33,7 @@ class Later(Exception):
 
 def task_of(function, once=None, postpones=None, **options):
     options.setdefault("name", "charge")
-    return GuardedTask(once or Once("memory:"), function, "toy", options, postpones or (lambda error: False))
+    return GuardedTask(once or Once("memory:"), function, "toy", postpones or (lambda error: False), **options)
 
 
 def breakable():
