@@ -3,9 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -32,33 +33,27 @@ async def comes(event: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
-class _Asked(NamedTuple):
-    call: Callable[[], Any]
-    future: "asyncio.Future[Any]"
-    loop: asyncio.AbstractEventLoop
-
-
 class Callers:
     """One thread for each running call. It belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0  # threads that wait for a call
         self._closed = False
 
     def call(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Call in one of the threads, and return a future of the result."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # the call cannot be cancelled
         with self._lock:
             fresh = not self._idle
             if not fresh:
                 self._idle -= 1
-        self._asked.put(_Asked(call, future, loop))
+        self._asked.put((call, future))
         if fresh:
             threading.Thread(target=self._work, name="onceward-queue", daemon=True).start()
-        return future
+        return asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Let the threads end; a busy one ends after its call."""
@@ -70,30 +65,22 @@ class Callers:
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
+            call, future = asked
             value, error = None, None
             try:
-                value = asked.call()
+                value = call()
             except BaseException as raised:  # raised by the future
                 error = raised
             with self._lock:
-                self._idle += not self._closed  # before _tell, so that the receiver finds the thread idle
+                self._idle += not self._closed  # before the future is done, so that its receiver finds the thread idle
                 closed = self._closed
-            try:
-                asked.loop.call_soon_threadsafe(_tell, asked.future, value, error)
-            except RuntimeError:
-                pass  # the event loop is closed
-            del asked, value, error
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+            del asked, call, future, value, error
             if closed:
                 return
-
-
-def _tell(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
-    if future.done():
-        return  # no caller waits any more
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
 
 
 class Tasks(set["asyncio.Task[None]"]):

@@ -34,12 +34,7 @@ def awaited(work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.Abstract
     Raises:
         TimeoutError: it takes longer, or the loop has stopped.
     """
-
-    async def in_time() -> T:
-        async with asyncio.timeout(seconds):
-            return await work
-
-    future = asyncio.run_coroutine_threadsafe(in_time(), loop or own_loop())
+    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), loop or own_loop())
     try:
         return future.result(seconds + _SPARE)
     finally:
