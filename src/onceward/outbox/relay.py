@@ -101,12 +101,12 @@ class Relay:
         """Raise StoreError if the ledger lacks what a relay needs; the message says how to make it."""
         drive(self._ready(), self._store)
 
-    def look(self, limit: int = PAGE) -> RelayPass:
-        """Find up to ``limit`` records whose messages are due, and hand them over to the sender of this process.
+    def look(self) -> RelayPass:
+        """Find up to 100 records whose messages are due, and hand them over to the sender of this process.
 
         The next call continues where this one ended, so records that it skips do not hide later ones.
         """
-        page = drive(self._store.select(DueWithin(), self._after, limit), self._store)
+        page = drive(self._store.select(DueWithin(), self._after, PAGE), self._store)
         self._after, self.wait = page.next, page.wait
         left = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
         records = list(page.records)
@@ -188,24 +188,23 @@ class Relay:
             return
         self.run()
 
-    def run(self, limit: int | None = None, *, until_empty: bool = False) -> dict[str, str]:
+    def run(self, *, until_empty: bool = False) -> dict[str, str]:
         """Look for messages in this thread until :meth:`stop`. Return the keys that it skipped, and why.
 
         Args:
-            limit: the most records to hand over; None is all.
             until_empty: also end when nothing more is due.
 
         Raises:
             StoreError: the ledger failed, with ``until_empty``. Without it, it is tried again.
         """
-        taken, pause, failures = 0, self._every, 0
+        pause, failures = self._every, 0
         left: dict[str, str] = {}
-        while not self._stop.is_set() and (limit is None or taken < limit):
+        while not self._stop.is_set():
             if sender.SENDER.backlog >= _BACKLOG:
                 self._stop.wait(_MOMENT)
                 continue
             try:
-                found = self.look(PAGE if limit is None else min(PAGE, limit - taken))
+                found = self.look()
             except Exception as error:
                 if until_empty:
                     raise
@@ -216,7 +215,7 @@ class Relay:
                 continue
             if failures:
                 logger().info("%s: the relay works again", self._store.url)
-            failures, taken = 0, taken + found.taken
+            failures = 0
             if until_empty:
                 left |= found.left
             if found.is_full:
