@@ -7,7 +7,8 @@ On Redis, Dramatiq forgets what it has fetched and not begun, and all delayed me
 they would wait until it ends.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -124,12 +125,12 @@ def _is_hopeless(message: "Message[object]", error: Exception) -> bool:
 
 def mend_consumers(broker: "Broker") -> None:
     """Let the consumers of this broker lose and forget nothing, if it is a broker of RabbitMQ or Redis."""
-    if isinstance(broker.consume, _Consume):
+    if hasattr(broker.consume, "onceward_mends"):
         return
     kinds = {kind.__name__ for kind in type(broker).__mro__}
     for name, mended in (("RabbitmqBroker", _OwnMessages), ("RedisBroker", _TakenUp)):
         if name in kinds:
-            broker.consume = _Consume(broker, mended)  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
+            broker.consume = _mending(broker, mended)  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
 
 
 def comes_again(message: "MessageProxy") -> bool:
@@ -141,35 +142,45 @@ def comes_again(message: "MessageProxy") -> bool:
     return True
 
 
-class _Consume:
-    """A broker's ``consume``."""
+def _mending(broker: "Broker", kind: "type[_Passed]") -> Callable[..., Consumer]:
+    """Return a broker's ``consume``, whose consumers are of a kind."""
+    consume, held = broker.consume, defaultdict[str, set[str]](set)  # by queue
 
-    def __init__(self, broker: "Broker", mended: "type[_Passed]") -> None:
-        self._broker, self._consume, self._mended = broker, broker.consume, mended
-        self._held: dict[str, set[str]] = {}  # by queue
+    def mended(queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
+        consumer = consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
+        return kind(consumer, broker, queue_name, held[queue_name])
 
-    def __call__(self, queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
-        consumer = self._consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
-        return self._mended(consumer, self._broker, queue_name, self._held.setdefault(queue_name, set()))
+    vars(mended)["onceward_mends"] = True
+    return mended
 
 
 class _Passed(Consumer):
     """A consumer of one connection, to which all is passed on."""
 
-    def __init__(self, consumer: Consumer, broker: Any, queue: str, held: set[str]) -> None:
-        del broker, queue, held  # for Redis
+    def __init__(self, consumer: Consumer, *_: Any) -> None:
         self._consumer = consumer
 
     def __next__(self) -> "MessageProxy | None":
-        return next(self._consumer)
+        message = next(self._consumer)
+        if message is not None:
+            self.came(message)
+        return message
+
+    def came(self, message: "MessageProxy") -> None:
+        """Note a message."""
+        raise NotImplementedError
+
+    def settle(self, verb: Callable[["MessageProxy"], None], message: "MessageProxy") -> None:
+        """Acknowledge a message, or send it to the dead letters."""
+        raise NotImplementedError
 
     def ack(self, message: "MessageProxy") -> None:
         """Acknowledge a message."""
-        self._consumer.ack(message)
+        self.settle(self._consumer.ack, message)
 
     def nack(self, message: "MessageProxy") -> None:
         """Send a message to the dead letters."""
-        self._consumer.nack(message)
+        self.settle(self._consumer.nack, message)
 
     def requeue(self, messages: "Iterable[MessageProxy]") -> None:
         """Give messages back."""
@@ -185,36 +196,25 @@ class _OwnMessages(_Passed):
 
     is_closed = False
 
-    def __next__(self) -> "MessageProxy | None":
-        message = super().__next__()
-        if message is not None:
-            message.onceward_consumer = self  # type: ignore[attr-defined]
-        return message
+    def came(self, message: "MessageProxy") -> None:
+        message.onceward_consumer = self  # type: ignore[attr-defined]
 
-    def ack(self, message: "MessageProxy") -> None:
-        if self._has(message):
-            super().ack(message)
-
-    def nack(self, message: "MessageProxy") -> None:
-        if self._has(message):
-            super().nack(message)
+    def settle(self, verb: Callable[["MessageProxy"], None], message: "MessageProxy") -> None:
+        if message.onceward_consumer is self:
+            verb(message)
+        else:
+            logger().info("%s comes again, because its connection was lost", message.message_id)
 
     def close(self) -> None:
         self.is_closed = True
         super().close()
-
-    def _has(self, message: "MessageProxy") -> bool:
-        ours: bool = message.onceward_consumer is self
-        if not ours:
-            logger().info("%s comes again, because its connection was lost", message.message_id)
-        return ours
 
 
 class _TakenUp(_Passed):
     """Redis': it begins with what Redis has given to this worker, and what the worker does not have any more."""
 
     def __init__(self, consumer: Consumer, broker: Any, queue: str, held: set[str]) -> None:
-        super().__init__(consumer, broker, queue, held)
+        super().__init__(consumer)
         self._held = held  # what waits for a thread of the worker, or is in one
         if queue in broker.delay_queues:
             held.clear()
@@ -224,18 +224,11 @@ class _TakenUp(_Passed):
         if forgotten:
             broker.do_requeue(queue, *forgotten)
 
-    def __next__(self) -> "MessageProxy | None":
-        message = super().__next__()
-        if message is not None:
-            self._held.add(message.options["redis_message_id"])
-        return message
+    def came(self, message: "MessageProxy") -> None:
+        self._held.add(message.options["redis_message_id"])
 
-    def ack(self, message: "MessageProxy") -> None:
-        super().ack(message)
-        self._held.discard(message.options["redis_message_id"])
-
-    def nack(self, message: "MessageProxy") -> None:
-        super().nack(message)
+    def settle(self, verb: Callable[["MessageProxy"], None], message: "MessageProxy") -> None:
+        verb(message)
         self._held.discard(message.options["redis_message_id"])
 
     def requeue(self, messages: "Iterable[MessageProxy]") -> None:
