@@ -75,7 +75,8 @@ class MalformedRecord(OncewardError):
 _UNREAD: Final = object()
 
 
-def _no_header(_: str) -> None: ...
+def no_header(_: str) -> None:
+    """Return that there is no such header."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -103,7 +104,7 @@ class Delivery:
     key: object = None
     group: str | None = None
     body: str | bytes | None = None
-    header: Callable[[str], str | None] = _no_header
+    header: Callable[[str], str | None] = no_header
     destination: str | None = None
     fault: MalformedRecord | None = None
     not_json: NotJson | None = None

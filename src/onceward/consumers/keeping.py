@@ -137,15 +137,7 @@ class Keeper(Generic[M]):
             StoreError: as :func:`keeping`.
         """
         store, policy = self._batch.guard.store, self._batch.guard.policy
-        text = kept = self._broker.kept_text(message)
-        size = 0
-        try:
-            if policy.seal is not None:
-                kept = sealing().sealed_whole(policy.seal, text)
-        except NotReplayable as error:
-            end, why = KeepOutcome.NOT_SEALED, str(error)
-        else:
-            end, why, size = KeepOutcome.NO_ROOM, "", len(kept.encode())
+        text = self._broker.kept_text(message)
 
         def alike(there: str, _: str) -> bool:
             try:
@@ -153,8 +145,15 @@ class Keeper(Generic[M]):
             except OncewardError:
                 return False
 
-        if end is KeepOutcome.NO_ROOM and (policy.max_result is None or size <= policy.max_result):
-            end = await drive_async(keeping(store, place, kept, alike), store)
+        size, why = 0, ""
+        try:
+            kept = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
+        except NotReplayable as error:
+            end, why = KeepOutcome.NOT_SEALED, str(error)
+        else:
+            end, size = KeepOutcome.NO_ROOM, len(kept.encode())
+            if policy.max_result is None or size <= policy.max_result:
+                end = await drive_async(keeping(store, place, kept, alike), store)
         if (says := self._says(end, place, size, why)) is not None:
             logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end

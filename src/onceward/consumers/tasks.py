@@ -15,7 +15,7 @@ from onceward.batch.outcomes import Status as Outcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
-from onceward.consumers.delivery import MalformedRecord
+from onceward.consumers.delivery import MalformedRecord, no_header
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options
@@ -76,9 +76,6 @@ class TaskOptions(Options, total=False):
     name: str | None
 
 
-def _no_header(_: str) -> None: ...
-
-
 class TaskCall(NamedTuple):
     """One call of a task: its id (None for a call outside a queue), its arguments, and where it came from.
 
@@ -89,7 +86,7 @@ class TaskCall(NamedTuple):
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
     queue: str | None = None
-    header: Callable[[str], object] = _no_header
+    header: Callable[[str], object] = no_header
     fingerprint: str | None = None
 
 
