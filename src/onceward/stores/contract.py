@@ -167,13 +167,6 @@ def point_of(after: str | None) -> tuple[float, str]:
     return float(due_at), key
 
 
-def due_page(records: list[Record], limit: int, now: float, wait: float | None) -> Page:
-    """Return a page of what is due. If there are more records than ``limit``, it is not the last one."""
-    page = records[:limit]
-    following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > limit else None
-    return Page(page, following, now, wait=wait)
-
-
 class Polled:
     """``changed`` for a store that cannot tell of changes: waiters look again and again."""
 

@@ -46,12 +46,10 @@ class Ledger(LedgerReader):
                 if self._deleted(error.damaged):
                     return error.damaged
                 continue
-            if protocol.is_live(record, now) and not live:
-                raise Busy(key, record.lease_until - now, record.worker)
-            if protocol.message_in(record) is not None and not message:
-                raise KeepsMessage(
-                    f"{key}: it keeps a message that is in no queue any more. Clearing it loses the message"
-                )
+            if not live:
+                _check_free(record, now)
+            if not message:
+                _check_message(record, ". Clearing it loses the message")
             if not unsent:
                 _check_sent(record)
             # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.
@@ -77,8 +75,8 @@ class Ledger(LedgerReader):
         """
 
         def write(record: Record, now: float) -> Write | None:
-            if protocol.is_live(record, now) and not live:
-                raise Busy(key, record.lease_until - now, record.worker)
+            if not live:
+                _check_free(record, now)
             return protocol.parked_by_hand(record, storable(reason))
 
         return self._change(key, write, "cannot be parked")
@@ -93,13 +91,10 @@ class Ledger(LedgerReader):
         """
 
         def write(record: Record, _: float) -> Write | None:
-            if protocol.message_in(record) is not None:
-                import shlex
+            import shlex
 
-                raise KeepsMessage(
-                    f"{key}: it keeps a message that is in no queue any more, so no delivery would run: "
-                    f"`onceward unpark {shlex.quote(key)} --to QUEUE` sends it again, and unparks the key"
-                )
+            again = f"`onceward unpark {shlex.quote(key)} --to QUEUE` sends it again, and unparks the key"
+            _check_message(record, f", so no delivery would run: {again}")
             return protocol.unparked(record)
 
         return self._change(key, write, "is not parked")
@@ -142,12 +137,9 @@ class Ledger(LedgerReader):
         def write(record: Record, now: float) -> Write | None:
             if seen is not None and record.version != seen.version:
                 raise OncewardError(f"{key}: it has changed since you looked at it. Nothing was done: look at it again")
-            if protocol.is_live(record, now):
-                raise Busy(key, record.lease_until - now, record.worker)
-            if protocol.message_in(record) is not None and not message:
-                raise KeepsMessage(
-                    f"{key}: it keeps a message that is in no queue any more. Settling it loses the message"
-                )
+            _check_free(record, now)
+            if not message:
+                _check_message(record, ". Settling it loses the message")
             return protocol.settled(record, owner, text, kept_for(record) if retention is None else _checked(retention))
 
         return self._change(key, write, "cannot be settled: that is for a key that is parked, given back or lapsed")
@@ -176,12 +168,8 @@ class Ledger(LedgerReader):
         def write(record: Record, now: float) -> Write | None:
             nonlocal before
             before = record
-            if protocol.is_live(record, now):
-                raise Busy(key, record.lease_until - now, record.worker)
-            if protocol.message_in(record) is not None:
-                raise KeepsMessage(
-                    f"{key}: it keeps a message that is in no queue any more: unpark it with --to QUEUE first"
-                )
+            _check_free(record, now)
+            _check_message(record, ": unpark it with --to QUEUE first")
             _check_sent(record)
             try:
                 steps = without(record.steps, step)
@@ -253,6 +241,16 @@ def kept_for(record: Record) -> float | None:
 def _checked(retention: float) -> float | None:
     """Return a retention; raise ValueError or TypeError if it is none."""
     return None if retention == float("inf") else Policy(lease=1e-3, retention=retention).checked().retention
+
+
+def _check_free(record: Record, now: float) -> None:
+    if protocol.is_live(record, now):
+        raise Busy(record.key, record.lease_until - now, record.worker)
+
+
+def _check_message(record: Record, then: str) -> None:
+    if protocol.message_in(record) is not None:
+        raise KeepsMessage(f"{record.key}: it keeps a message that is in no queue any more{then}")
 
 
 def _check_sent(record: Record) -> None:

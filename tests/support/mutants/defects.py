@@ -581,15 +581,15 @@ DEFECTS = (
     Defect(
         "an operator takes a step back from a worker",
         "stores/ledger.py",
-        "            before = record\n            if protocol.is_live(record, now):\n                raise Busy(",
-        "            before = record\n            if False:\n                raise Busy(",
+        "            before = record\n            _check_free(record, now)\n",
+        "            before = record\n",
         "unit/claim/test_steps_recorded.py",
     ),
     Defect(
         "an operator settles what a worker holds",
         "stores/ledger.py",
-        'look at it again")\n            if protocol.is_live(record, now):',
-        'look at it again")\n            if False:',
+        'look at it again")\n            _check_free(record, now)\n',
+        'look at it again")\n',
         "unit/stores/test_ledger.py",
     ),
     Defect(

@@ -15,7 +15,7 @@ from onceward.errors import StoreError
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.lanes.refusals import Broken, SqlRefusal
 from stores.scripted_lanes import AwaitedLane, BlockingLane, Server, Write, asked, of_tasks, of_threads
 from waiting import until
 

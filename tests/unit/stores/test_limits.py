@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from onceward.stores.sql.limits import limited, shut
-from onceward.stores.sql.refusals import Broken
+from onceward.stores.lanes.limits import limited, shut
+from onceward.stores.lanes.refusals import Broken
 from tables import each
 
 

@@ -19,7 +19,7 @@ Hazards, and what answers them:
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from onceward.stores.lanes.lane import ServerLane
@@ -27,20 +27,19 @@ from onceward.stores.lanes.line import Asked, LaneRequest
 from onceward.stores.lanes.loops import LoopLanes
 from onceward.stores.lanes.threads import ThreadLanes
 
-L = TypeVar("L", bound=ServerLane)
 _INHERITED: Final[list[object]] = []  # by a fork
-_Loops = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes[L]]
+_Loops = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes]
 
 
-class _Here(NamedTuple, Generic[L]):
+class _Here(NamedTuple):
     """The lanes of one process: one value, so that no thread of a forked child sees half of a change."""
 
     process: int
-    threads: ThreadLanes[L]
-    loops: _Loops[L]
+    threads: ThreadLanes
+    loops: _Loops
 
 
-class LedgerLanes(Generic[L]):
+class LedgerLanes:
     """The lanes of one ledger in this process.
 
     Args:
@@ -53,8 +52,8 @@ class LedgerLanes(Generic[L]):
 
     def __init__(
         self,
-        make: Callable[[], L],
-        make_async: Callable[[], L],
+        make: Callable[[], ServerLane],
+        make_async: Callable[[], ServerLane],
         most: int,
         timeout: float,
         left: frozenset[str] = frozenset(),
@@ -62,7 +61,7 @@ class LedgerLanes(Generic[L]):
         self._make, self._make_async, self._others = make, make_async, (most, timeout, left)
         self._here = self._new()
 
-    def _new(self) -> "_Here[L]":
+    def _new(self) -> "_Here":
         return _Here(os.getpid(), ThreadLanes(self._make, *self._others), WeakKeyDictionary())
 
     def run(self, request: LaneRequest, asked: Asked) -> Any:
@@ -81,7 +80,7 @@ class LedgerLanes(Generic[L]):
         loop, loops = asyncio.get_running_loop(), self._mine().loops
         return await (loops.get(loop) or self._of(loop, loops)).run(request, asked)
 
-    def _mine(self) -> "_Here[L]":
+    def _mine(self) -> "_Here":
         """Return the lanes of this process. The parent's are left to the parent: to drop one would say a word on its connection."""
         here = self._here
         if here.process != os.getpid():
@@ -91,7 +90,7 @@ class LedgerLanes(Generic[L]):
             here = self._here
         return here
 
-    def _of(self, loop: asyncio.AbstractEventLoop, loops: "_Loops[L]") -> LoopLanes[L]:
+    def _of(self, loop: asyncio.AbstractEventLoop, loops: _Loops) -> LoopLanes:
         """Return the lanes of an event loop, and close those of loops that have ended."""
         # Another thread may be adding its own loop, which items() would not bear.
         for other in [there for ref in loops.keyrefs() if (there := ref()) is not None]:

@@ -6,13 +6,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import WeakSet
 
 from onceward.errors import StoreError
+from onceward.stores.lanes.limits import Selector, number_of
 from onceward.stores.lanes.line import WaitingLine
-from onceward.stores.sql.limits import Selector, number_of
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.lanes.refusals import Broken, SqlRefusal
 
 
 class ServerLane(ABC):
@@ -39,9 +39,6 @@ class ServerLane(ABC):
     @abstractmethod
     def close(self, *, friendly: bool = False) -> None:
         """Close it, with a word to the server if it is ``friendly``."""
-
-
-L = TypeVar("L", bound=ServerLane)
 
 
 class SocketLane(ServerLane):
@@ -76,7 +73,7 @@ class SocketLane(ServerLane):
         self.close()
 
 
-class Lanes(ABC, Generic[L]):
+class Lanes(ABC):
     """The lanes of all threads, or of one event loop.
 
     Args:
@@ -86,22 +83,22 @@ class Lanes(ABC, Generic[L]):
         left: codes of errors by which a server says that it should be left.
     """
 
-    _line: WaitingLine[Any]
+    _line: WaitingLine
 
-    def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
         self._make, self._most, self._timeout, self._left = make, most, timeout, left
-        self._idle: list[L] = []
-        self._all: WeakSet[L] = WeakSet()  # one that an interrupt lost counts no longer
+        self._idle: list[ServerLane] = []
+        self._all: WeakSet[ServerLane] = WeakSet()  # one that an interrupt lost counts no longer
         self._closed = False
 
-    def _popped(self) -> L | None:
+    def _popped(self) -> ServerLane | None:
         """Take an idle lane. Another thread may be closing them."""
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
-    def _free(self) -> L | None:
+    def _free(self) -> ServerLane | None:
         """Return an idle lane, or a new one; None if all are in use."""
         while (lane := self._popped()) is not None:
             if lane.is_alive:
@@ -113,32 +110,32 @@ class Lanes(ABC, Generic[L]):
         self._all.add(lane)
         return lane
 
-    def _drop(self, lane: L, *, friendly: bool = False) -> None:
+    def _drop(self, lane: ServerLane, *, friendly: bool = False) -> None:
         self._all.discard(lane)
         lane.close(friendly=friendly)
 
-    def _is_usable(self, lane: L, error: BaseException) -> bool:
+    def _is_usable(self, lane: ServerLane, error: BaseException) -> bool:
         """Return whether a lane can be used again after this error."""
         if isinstance(error, SqlRefusal):
             return lane.is_ready and error.state not in self._left
         return isinstance(error, ValueError | StoreError)
 
-    def _for_one(self, lane: L, error: Exception) -> Exception:
+    def _for_one(self, lane: ServerLane, error: Exception) -> Exception:
         """Return the error of one request of a batch. Raise it if it ends the batch."""
         if not self._is_usable(lane, error):
             raise error
         return error
 
-    def _can_wait(self, lane: L, error: BaseException) -> bool:
+    def _can_wait(self, lane: ServerLane, error: BaseException) -> bool:
         """Return whether the request of a lane that could not open, and so has not left, can wait for one that is open."""
         unsent = not lane.is_ready and isinstance(error, Broken | SqlRefusal)
         return unsent and any(one.is_ready for one in list(self._all))
 
     @abstractmethod
-    def _pass_on(self, lane: L) -> None:
+    def _pass_on(self, lane: ServerLane) -> None:
         """Give a lane to what waits, or take it back."""
 
-    def _end(self, lane: L, error: BaseException) -> None:
+    def _end(self, lane: ServerLane, error: BaseException) -> None:
         """Take back a lane after an error."""
         if self._is_usable(lane, error):
             self._pass_on(lane)

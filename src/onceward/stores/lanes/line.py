@@ -2,18 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
 
 from onceward.core.clock import boottime
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.lanes.refusals import Broken, SqlRefusal
 
 MOST_KEYS: Final = 200  # of one batch,
 MOST_BYTES: Final = 768 * 1024  # which they write at most, about: some servers take 1 MB in one request
 MOST_AHEAD: Final = 4  # batches of ends in a row while a claim waits
 
 
-class LaneRequest(Protocol):
+class LaneRequest:
     """What a lane does.
 
     Attributes:
@@ -22,24 +22,23 @@ class LaneRequest(Protocol):
         rank: requests with a smaller one leave first.
     """
 
-    @property
-    def kind(self) -> str | None: ...
-
-    @property
-    def key(self) -> Hashable: ...
-
-    @property
-    def rank(self) -> int: ...
+    __slots__ = ()
+    kind: str | None = None
+    key: Any = ""
+    rank: int = 1
 
     @property
     def size(self) -> int:
         """About how many bytes it writes."""
+        return 0
 
     def merged(self, requests: Sequence[Any]) -> "LaneRequest":
         """Return one request for several of this kind. Its reply has their replies by their keys."""
+        raise NotImplementedError
 
     def reply(self, rows: Sequence[Any]) -> Any:
         """Return the reply that the rows are."""
+        return rows
 
 
 Asked = Callable[[Any], tuple[Any, ...]]  # what a connection's ``fetch`` takes for a request
@@ -66,14 +65,11 @@ class Ticket(ABC):
         """Pass an error on."""
 
 
-T = TypeVar("T", bound=Ticket)
-
-
-class WaitingLine(Generic[T]):
+class WaitingLine:
     """Who waits, by rank and then in their order. A claim waits for at most ``MOST_AHEAD`` batches of ends."""
 
     def __init__(self) -> None:
-        self._ranks: tuple[deque[T], ...] = (deque(), deque())
+        self._ranks: tuple[deque[Any], ...] = (deque(), deque())
         self._ahead = 0  # batches that have left before a claim that waits
 
     def __bool__(self) -> bool:
@@ -84,10 +80,10 @@ class WaitingLine(Generic[T]):
                 return True
         return False
 
-    def add(self, ticket: T) -> None:
+    def add(self, ticket: Ticket) -> None:
         self._ranks[ticket.request.rank].append(ticket)
 
-    def remove(self, ticket: T) -> bool:
+    def remove(self, ticket: Ticket) -> bool:
         """Return whether it was there."""
         try:
             self._ranks[ticket.request.rank].remove(ticket)
@@ -95,7 +91,7 @@ class WaitingLine(Generic[T]):
             return False
         return True
 
-    def pop(self) -> T | None:
+    def pop(self) -> Any:
         """Take the first out, and return it."""
         ends, claims = self._ranks
         for waiting in (ends, claims) if self._ahead < MOST_AHEAD else (claims, ends):
@@ -105,7 +101,7 @@ class WaitingLine(Generic[T]):
                     return ticket
         return None
 
-    def fill(self, batch: list[T]) -> None:
+    def fill(self, batch: list[Any]) -> None:
         """Take out what leaves together with the one ticket of a batch, and add it. An interrupt loses none."""
         request, size = batch[0].request, batch[0].request.size
         waiting = self._ranks[request.rank]

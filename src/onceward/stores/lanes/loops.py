@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 
 _NAP: Final = 0.5  # seconds between two looks at who has waited too long
-L = TypeVar("L", bound=ServerLane)
 
 
 class _LoopTicket(Ticket):
@@ -34,12 +33,12 @@ class _LoopTicket(Ticket):
             self.outcome.set_exception(error)
 
 
-class LoopLanes(Lanes[L]):
+class LoopLanes(Lanes):
     """The lanes of one event loop. A task carries the batches, so that no waiter's cancellation stops the others."""
 
-    def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
         super().__init__(make, most, timeout, left)
-        self._line: WaitingLine[_LoopTicket] = WaitingLine()
+        self._line = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
         self._is_looking = (
@@ -89,7 +88,7 @@ class LoopLanes(Lanes[L]):
         if self._waiting:
             self._look_later()
 
-    async def _serve(self, lane: L) -> None:
+    async def _serve(self, lane: ServerLane) -> None:
         """Carry what waits, until nothing does."""
         while (ticket := self._line.pop()) is not None:
             batch = [ticket]
@@ -106,7 +105,7 @@ class LoopLanes(Lanes[L]):
                 return
         self._pass_on(lane)
 
-    async def _carry(self, lane: L, batch: list[_LoopTicket]) -> None:
+    async def _carry(self, lane: ServerLane, batch: list[_LoopTicket]) -> None:
         steps, answer = carried(batch), None
         with contextlib.suppress(StopIteration):
             while True:
@@ -116,7 +115,7 @@ class LoopLanes(Lanes[L]):
                 except Exception as error:
                     answer = self._for_one(lane, error)
 
-    def _pass_on(self, lane: L) -> None:
+    def _pass_on(self, lane: ServerLane) -> None:
         """Let a task carry the next batch on a lane."""
         if self._line:
             task = asyncio.get_running_loop().create_task(self._serve(lane))
@@ -127,7 +126,7 @@ class LoopLanes(Lanes[L]):
         else:
             self._idle.append(lane)
 
-    def _served(self, lane: L, task: "asyncio.Task[None]") -> None:
+    def _served(self, lane: ServerLane, task: "asyncio.Task[None]") -> None:
         """Take back a lane whose task was cancelled before it began."""
         self._tasks.discard(task)
         if task.cancelled() and lane in self._all:

@@ -3,14 +3,13 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
-L = TypeVar("L", bound=ServerLane)
 
 
 class _ThreadTicket(Ticket):
@@ -53,13 +52,13 @@ class _ThreadTicket(Ticket):
         self._asleep.acquire(timeout=max(0.0, seconds))
 
 
-class ThreadLanes(Lanes[L]):
+class ThreadLanes(Lanes):
     """The lanes that threads share."""
 
-    def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
         super().__init__(make, most, timeout, left)
         self._lock = threading.RLock()  # a signal handler can come in
-        self._line: WaitingLine[_ThreadTicket] = WaitingLine()
+        self._line = WaitingLine()
 
     def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
@@ -117,7 +116,7 @@ class ThreadLanes(Lanes[L]):
                 raise self._no_word()
             ticket.sleep(_NAP)
 
-    def _carry(self, lane: L, batch: list[_ThreadTicket]) -> None:
+    def _carry(self, lane: ServerLane, batch: list[_ThreadTicket]) -> None:
         steps, answer = carried(batch), None
         with contextlib.suppress(StopIteration):
             while True:
@@ -138,11 +137,11 @@ class ThreadLanes(Lanes[L]):
             abandon(batch, error)
             self._end(lane, error)
 
-    def _end(self, lane: L, error: BaseException) -> None:
+    def _end(self, lane: ServerLane, error: BaseException) -> None:
         with self._lock:
             super()._end(lane, error)
 
-    def _pass_on(self, lane: L) -> None:
+    def _pass_on(self, lane: ServerLane) -> None:
         """Give a lane to the first in the line, who carries the next batch on it."""
         with self._lock:
             ticket = self._line.pop()

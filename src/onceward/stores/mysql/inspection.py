@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
+from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.mysql import schema
 from onceward.stores.mysql.lane import NO_TABLE
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.statements import NOW
 from onceward.stores.sql.inspection import clock_findings, differences, off_by
-from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
     from onceward.stores.mysql.store import MysqlStore

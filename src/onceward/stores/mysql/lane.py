@@ -13,10 +13,10 @@ from pymysql.cursors import Cursor
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import lane as lanes
+from onceward.stores.lanes.limits import shut, transport_of
+from onceward.stores.lanes.refusals import Broken, ServerErrors, SqlRefusal
 from onceward.stores.mysql.schema import flavor_of
 from onceward.stores.sql.exchange import Row
-from onceward.stores.sql.limits import shut, transport_of
-from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal
 
 LOCKED: Final = "1205"  # a lock wait timeout: the statement was rolled back, the transaction was not
 DEADLOCK: Final = "1213"  # the transaction was rolled back
@@ -261,7 +261,7 @@ class AsyncMysqlLane(_MysqlLane):
         drop(wire)
 
 
-class MysqlLanes(LedgerLanes[_MysqlLane]):
+class MysqlLanes(LedgerLanes):
     """The lanes to one database.
 
     Args:

@@ -212,9 +212,6 @@ class RowsQuery(MysqlQuery):
     def texts(self, statements: MysqlStatements) -> list[str]:
         return self._texts
 
-    def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return rows
-
 
 class LongQuery(RowsQuery):
     """Statements that can take hours."""

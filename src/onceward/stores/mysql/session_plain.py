@@ -5,7 +5,7 @@ from typing import Any
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.mysql.lane import cut, run, run_async, state_of
-from onceward.stores.sql.drivers import CallersDriver
+from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, check_idle
 from onceward.stores.sql.exchange import Row
 
 
@@ -13,14 +13,7 @@ class PymysqlDriver(CallersDriver):
     """A ``pymysql.Connection``."""
 
     def check(self) -> None:
-        state = state_of(self.connection)
-        if state is TransactionState.LOST:
-            raise ValueError("the connection is closed")
-        if state is TransactionState.OPEN:
-            raise ValueError(
-                "the connection is in a transaction already; commit it first, because onceward must end the one it "
-                "begins. Without autocommit, each statement begins one, also a SELECT"
-            )
+        check_idle(state_of(self.connection), AS_A_SELECT)
 
     def fetch(self, texts: Sequence[str]) -> Any:
         return run(self.connection, texts)

@@ -8,6 +8,7 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part, Polled
+from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.mysql import schema
 from onceward.stores.mysql.lane import DENIED, FAULTS, NO_TABLE, THERE, MysqlLanes
 from onceward.stores.mysql.queries import (
@@ -26,7 +27,6 @@ from onceward.stores.mysql.schema import LONGEST_KEY, MARIADB, MysqlNames
 from onceward.stores.mysql.statements import NOW, STARTED, MysqlStatements, literal
 from onceward.stores.sql.columns import KNOWN, is_complete
 from onceward.stores.sql.exchange import Row
-from onceward.stores.sql.refusals import SqlError
 from onceward.stores.sql.store import SqlStore
 
 _PACKET: Final = 768 * 1024  # characters of the texts of one statement

@@ -16,8 +16,8 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from onceward.core.clock import boottime
+from onceward.stores.lanes.refusals import Broken, ServerErrors, SqlRefusal
 from onceward.stores.sql.exchange import Row
-from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal
 
 LOCKED: Final = "55P03"  # lock_not_available
 CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
+from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.cursors import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
 from onceward.stores.postgres.schema import CAN_TELL
 from onceward.stores.postgres.statements import TELLING
 from onceward.stores.sql.inspection import clock_findings, columns_in, differences, off_by
-from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore

@@ -5,7 +5,7 @@ A connection that was interrupted, cancelled or too slow in the middle of a stat
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -36,10 +36,7 @@ _SETTINGS: Final = (
 )
 
 
-C = TypeVar("C", bound=Connection | AsyncConnection)
-
-
-class _PostgresLane(ServerLane, Generic[C]):
+class _PostgresLane(ServerLane):
     """What both kinds have in common.
 
     Args:
@@ -47,7 +44,7 @@ class _PostgresLane(ServerLane, Generic[C]):
         seconds: for one statement.
     """
 
-    _connection: C | None = None
+    _connection: Any = None
     _cursor: Any = None
     _is_own = False  # whether the session is this connection's own, and no pooler's
 
@@ -55,7 +52,7 @@ class _PostgresLane(ServerLane, Generic[C]):
         self._conninfo, self._seconds = conninfo, seconds
         self._process = os.getpid()
 
-    def _take(self, connection: C) -> None:
+    def _take(self, connection: Any) -> None:
         self._connection, self._cursor = connection, cursor_of(connection)
         connection.seconds = self._seconds
 
@@ -72,7 +69,7 @@ class _PostgresLane(ServerLane, Generic[C]):
         self.close()
 
 
-class PostgresLane(_PostgresLane[Connection]):
+class PostgresLane(_PostgresLane):
     """A lane for threads."""
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
@@ -92,7 +89,7 @@ class PostgresLane(_PostgresLane[Connection]):
             raise failure(error) from error
 
 
-class AsyncPostgresLane(_PostgresLane[AsyncConnection]):
+class AsyncPostgresLane(_PostgresLane):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
@@ -112,7 +109,7 @@ class AsyncPostgresLane(_PostgresLane[AsyncConnection]):
             raise failure(error) from error
 
 
-class PostgresLanes(LedgerLanes[_PostgresLane[Any]]):
+class PostgresLanes(LedgerLanes):
     """The lanes to one database.
 
     Args:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.observe.logs import logger
+from onceward.stores.lanes.limits import Selector
 from onceward.stores.postgres.cursors import Connection, cursor_of, fetch
 from onceward.stores.postgres.statements import CHANNEL, waited
-from onceward.stores.sql.limits import Selector
 
 # Seconds between two looks. A claim that an operator or an earlier version ends notifies nobody. A batch can miss a waiter who
 # comes right before its commit.

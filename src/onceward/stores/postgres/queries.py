@@ -42,10 +42,6 @@ class Query(SqlQuery):
         self.text = text
         self.values = (_BRISK, *values)
 
-    def reply(self, rows: Sequence[Row]) -> object:
-        """Return the rows."""
-        return rows
-
 
 class OneRow(Query):
     """A verb on one key."""

@@ -1,19 +1,21 @@
 """Transactions on connections of psycopg, psycopg2 and asyncpg."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.lanes.limits import shut
 from onceward.stores.postgres.cursors import sent
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.session import state_of
-from onceward.stores.sql.drivers import CallersDriver
+from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, check_idle
 from onceward.stores.sql.exchange import Row
-from onceward.stores.sql.limits import shut
+
+_STATES: Final = {TransactionStatus.UNKNOWN: TransactionState.LOST, TransactionStatus.IDLE: TransactionState.ENDED}
 
 
 class PsycopgDriver(CallersDriver):
@@ -28,7 +30,10 @@ class PsycopgDriver(CallersDriver):
     _exit: Any = staticmethod(Transaction.__exit__)
 
     def check(self) -> None:
-        check_idle(self.connection)
+        pgconn = self.connection.pgconn
+        check_idle(_STATES.get(pgconn.transaction_status, TransactionState.OPEN), AS_A_SELECT)
+        if pgconn.pipeline_status != PipelineStatus.OFF:
+            raise ValueError("the connection is in a pipeline: enter the transaction outside it")
 
     def start(self) -> Any:
         self._transaction = self._kind(self.connection)
@@ -80,35 +85,15 @@ class _RolledBack(Exception):
     """Tells psycopg to roll back."""
 
 
-def check_idle(connection: Any) -> None:
-    """Raise ValueError if a connection is in a transaction or in a pipeline."""
-    status = connection.pgconn.transaction_status
-    if status == TransactionStatus.UNKNOWN:
-        raise ValueError("the connection is closed")
-    if status != TransactionStatus.IDLE:
-        raise ValueError(
-            "the connection is in a transaction already; commit it first, because onceward must end the one it "
-            "begins. Without autocommit, each statement begins one, also a SELECT"
-        )
-    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-        raise ValueError("the connection is in a pipeline: enter the transaction outside it")
-
-
 class Psycopg2Driver(CallersDriver):
     """A ``psycopg2.extensions.connection``, which begins a transaction with its first statement."""
 
     _had_autocommit = False
 
     def check(self) -> None:
-        if self.connection.closed:
-            raise ValueError("the connection is closed")
-        if self.connection.async_:
+        if self.connection.async_ and not self.connection.closed:
             raise ValueError("the connection is asynchronous, and psycopg2 cannot commit there: give a plain one")
-        if state_of(self.connection) is not TransactionState.ENDED:
-            raise ValueError(
-                "the connection is in a transaction already; commit it first, because onceward must end the one it "
-                "begins. Without autocommit, each statement begins one, also a SELECT"
-            )
+        check_idle(state_of(self.connection), AS_A_SELECT)
 
     def start(self) -> None:
         """Let the first statement begin a transaction."""
@@ -158,13 +143,7 @@ class AsyncpgDriver(CallersDriver):
         return self._driver
 
     def check(self) -> None:
-        if self._driver is None or self._driver.is_closed():
-            raise ValueError("the connection is closed")
-        if self._driver.is_in_transaction():
-            raise ValueError(
-                "the connection is in a transaction already; commit it first, because onceward must end the one it "
-                "begins"
-            )
+        check_idle(state_of(self._driver))
 
     async def start(self) -> None:
         transaction = self._driver.transaction()

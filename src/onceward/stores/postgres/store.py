@@ -8,6 +8,7 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part
+from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.cursors import CANCELED, DENIED, FAULTS, NO_TABLE
 from onceward.stores.postgres.lane import PostgresLanes
@@ -25,7 +26,6 @@ from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.columns import is_complete
 from onceward.stores.sql.finding import Dialect
-from onceward.stores.sql.refusals import SqlError
 from onceward.stores.sql.store import SqlStore
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Final
 from redis import exceptions
 
 from onceward.errors import StoreError
-from onceward.stores.sql.refusals import Broken
+from onceward.stores.lanes.refusals import Broken
 
 # What ends by itself, or by a failover. The same request may then succeed.
 _TRANSIENT: Final = re.compile(

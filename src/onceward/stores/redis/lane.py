@@ -12,8 +12,8 @@ from typing import Any, Final
 from redis import exceptions
 
 from onceward.stores.lanes.lane import ServerLane, SocketLane, drop
+from onceward.stores.lanes.refusals import Broken
 from onceward.stores.redis.requests import Confirmation, RedisRequest, packed
-from onceward.stores.sql.refusals import Broken
 
 _FAILURES: Final = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 _CONNECTING: Final = 3  # times as long as a request: there can be several Sentinels

@@ -3,13 +3,13 @@
 They are what lanes take (:class:`onceward.stores.lanes.line.LaneRequest`). Calls that wait for a lane leave together.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import encode
 from redis import exceptions
 
+from onceward.stores.lanes.line import LaneRequest
 from onceward.stores.redis.names import KEYS_OF_A_VERB, Shard
 from onceward.stores.redis.scripts import Script
 
@@ -103,32 +103,20 @@ def packed(command: Sequence[object]) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join([_KEY % (len(part), part) for part in parts])
 
 
-class RedisRequest(ABC):
+class RedisRequest(LaneRequest):
     """A request. Its reply is the list of the answers, with errors in the places of what the server refused."""
 
     __slots__ = ()
-    kind: str | None = None
-    key = b""
-    rank = 1
-    size = 0
     count = 1  # of the commands
     base: bytes | None = None  # what the Redis keys of a shard begin with that it can write to
 
-    @abstractmethod
     def packed(self) -> bytes:
         """Return the commands as they are sent."""
+        raise NotImplementedError
 
     def whole(self, places: Sequence[int]) -> "RedisRequest":
         """Return a request for some of its calls, with the texts of their scripts."""
         raise NotImplementedError
-
-    def merged(self, requests: Sequence[Any]) -> "RedisRequest":
-        """As :class:`onceward.stores.lanes.line.LaneRequest`."""
-        raise NotImplementedError
-
-    def reply(self, rows: Sequence[Any]) -> Any:
-        """As :class:`onceward.stores.lanes.line.LaneRequest`."""
-        return rows
 
 
 class RoundTrip(RedisRequest):
@@ -149,7 +137,7 @@ class RoundTrip(RedisRequest):
         return "whole" if self._whole else "call"
 
     @property
-    def key(self) -> bytes:  # type: ignore[override]
+    def key(self) -> bytes:
         return self.calls[0].key
 
     @property
@@ -157,7 +145,7 @@ class RoundTrip(RedisRequest):
         return int(self.action not in _ENDS)
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return self.calls[0].size
 
     @property

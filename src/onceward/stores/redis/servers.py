@@ -16,8 +16,8 @@ from redis import exceptions
 from redis.crc import key_slot
 
 from onceward.stores.lanes import LedgerLanes
+from onceward.stores.lanes.refusals import Broken
 from onceward.stores.redis.requests import Asking, BellWait, Confirmation, RedisRequest, RoundTrip
-from onceward.stores.sql.refusals import Broken
 
 MOST_LISTENING: Final = 100  # connections that wait for a bell
 _MOVED: Final = (exceptions.MovedError, exceptions.AskError)
@@ -70,8 +70,8 @@ class OneServer(Servers):
         timeout: float,
     ) -> None:
         super().__init__(confirmation, timeout)
-        self._calls: LedgerLanes[Any] = LedgerLanes(make, make_async, most, timeout)
-        self._bells: LedgerLanes[Any] = LedgerLanes(make, make_async, MOST_LISTENING, timeout)
+        self._calls = LedgerLanes(make, make_async, most, timeout)
+        self._bells = LedgerLanes(make, make_async, MOST_LISTENING, timeout)
 
     def run(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls

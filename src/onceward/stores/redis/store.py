@@ -13,6 +13,7 @@ from onceward.core.register import Answered
 from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
+from onceward.stores.lanes.refusals import Broken
 from onceward.stores.observed import Observed
 from onceward.stores.redis.faults import translated
 from onceward.stores.redis.finding import select
@@ -22,7 +23,6 @@ from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, Round
 from onceward.stores.redis.schema import prepared
 from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, READ_HASH, SWAP, WAITING, Script
 from onceward.stores.redis.servers import Servers
-from onceward.stores.sql.refusals import Broken
 
 PURGE_EVERY, PURGE_LIMIT = 1000, 2500  # purge up to 2,500 records after every 1,000 keys: it asks each shard
 _ERRORS: Final = (Broken, RedisError, RedisClusterException, UnicodeError)

@@ -1,14 +1,14 @@
 """How a driver's connection begins, sends and ends a transaction of its owner. ``session.py`` says when, for all of them.
 
-A method raises the driver's own errors, and each but ``send`` has a limit of time (``limits.py``). A library around the driver, such as SQLAlchemy, counts as a driver here.
+A method raises the driver's own errors, and each but ``send`` has a limit of time (``lanes/limits.py``). A library around the driver, such as SQLAlchemy, counts as a driver here.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.sql.limits import limited
+from onceward.stores.lanes.limits import limited
 
 Act = tuple[str, tuple[object, ...]]  # the name of a driver's method, and what it takes
 
@@ -19,6 +19,19 @@ class DriverFailed(StoreError):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def check_idle(state: TransactionState, more: str = "") -> None:
+    """Raise ValueError if a connection is closed, or in a transaction."""
+    if state is TransactionState.LOST:
+        raise ValueError("the connection is closed")
+    if state is TransactionState.OPEN:
+        raise ValueError(
+            f"the connection is in a transaction already; commit it first, because onceward must end the one it begins{more}"
+        )
+
+
+AS_A_SELECT: Final = ". Without autocommit, each statement begins one, also a SELECT"
 
 
 class CallersDriver(ABC):

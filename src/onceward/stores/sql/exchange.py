@@ -11,8 +11,9 @@ from onceward.core.record import Reply
 from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Purged
+from onceward.stores.lanes.line import LaneRequest
+from onceward.stores.lanes.refusals import Broken, ServerErrors, SqlRefusal, lost
 from onceward.stores.observed import Observed
-from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal, lost
 
 PURGE_EVERY, PURGE_LIMIT = 100, 250  # purge up to 250 rows after every 100 keys that were asked for
 _TRIES: Final = 5  # of a statement that the server refused because of another transaction
@@ -21,29 +22,20 @@ _TRIES: Final = 5  # of a statement that the server refused because of another t
 Row = Sequence[Any]
 
 
-class SqlQuery(ABC):
-    """A request.
+class SqlQuery(LaneRequest):
+    """A request. Merged ones are in the order of their keys, so that batches of processes do not deadlock.
 
     Attributes:
         action: what it does, for events.
         seconds: for its statements, if they can take longer than the ledger's timeout.
         is_bare: whether it needs no ledger.
         claims: how many keys it asks for.
-        kind, key, rank: see :class:`onceward.stores.lanes.line.LaneRequest`.
     """
 
     __slots__ = ("action",)
     seconds: float | None = None
     is_bare = False
     claims = 0
-    kind: str | None = None
-    key: str = ""
-    rank: int = 1
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it writes."""
-        return 0
 
     def __init__(self, action: str) -> None:
         self.action = action
@@ -51,14 +43,6 @@ class SqlQuery(ABC):
     def by(self, conduit: Any) -> Any:
         """Return the connections that run it."""
         return conduit if self.seconds is None else conduit.patient(self.seconds)
-
-    def merged(self, requests: Sequence[Any]) -> "SqlQuery":
-        """Return one request for several of a kind, in the order of their keys: so that batches of processes do not deadlock."""
-        raise NotImplementedError(self.action)
-
-    @abstractmethod
-    def reply(self, rows: Sequence[Row]) -> object:
-        """Return the reply that the rows are."""
 
 
 class Met(NamedTuple):

@@ -16,8 +16,8 @@ from onceward.core.record import Record, Reply
 from onceward.errors import StoreError
 from onceward.lazily import at
 from onceward.stores.capabilities import Anew, Ended, TransactionState
+from onceward.stores.lanes.refusals import Broken, ServerErrors, lost
 from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
-from onceward.stores.sql.refusals import Broken, ServerErrors, lost
 
 Acts = Generator[Act, Any, object]
 _LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors

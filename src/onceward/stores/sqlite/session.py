@@ -9,6 +9,7 @@ from typing import Any, cast
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Ended, TransactionState
+from onceward.stores.sql.drivers import check_idle
 from onceward.stores.sqlite.clock import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.requests import SqlRequest
@@ -48,10 +49,7 @@ class SqliteSession:
                 "a connection with autocommit=False is always in a transaction, but onceward must begin and end this "
                 "one. Connect with autocommit=True or with an isolation_level"
             )
-        if self._connection.in_transaction:
-            raise ValueError(
-                "the connection is in a transaction already; commit it first, because onceward must end the one it begins"
-            )
+        check_idle(TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED)
         self._open()
         self._begun = True
         yield "BEGIN IMMEDIATE"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import ref
 
 from onceward.core.clock import boottime
-from onceward.stores.sql.refusals import Broken
+from onceward.stores.lanes.refusals import Broken
 
 # poll() where there is one: select() takes no descriptor above 1024.
 Selector: Final[type[selectors.BaseSelector]] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
