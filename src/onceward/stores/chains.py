@@ -1,13 +1,13 @@
 """The chain of a key: the keys whose messages led to it, and those that its messages led to, across ledgers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onceward.core.drivers import drive
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.core.record import Record
 from onceward.core.selections import ChainOf
-from onceward.stores.contract import NoIndex, NotFound, Page
+from onceward.stores.contract import NoIndex, NotFound
 from onceward.stores.ledger import Ledger
 from onceward.stores.ledger_reader import PAGE
 
@@ -99,7 +99,14 @@ class _Search:
 
     def _descend(self, ledger: Ledger, root: str) -> None:
         """Note the records of a ledger whose chain begins at ``root``."""
-        for page in self._pages(ledger, root):
+        after, is_more = None, True
+        while is_more:
+            try:
+                page = drive(ledger.store.select(ChainOf(root, self._scan), after, PAGE), ledger.store)
+            except NoIndex:
+                if ledger not in self._unread:
+                    self._unread.append(ledger)
+                return
             for record in page.records:
                 came = read_origin(record.origin)
                 links = self._found.get(record.key, [])
@@ -109,20 +116,7 @@ class _Search:
                     self._cut = True
                     return
                 self._found.setdefault(record.key, []).append(ChainLink(record, page.now, ledger))
-
-    def _pages(self, ledger: Ledger, root: str) -> Iterator[Page]:
-        after = None
-        while True:
-            try:
-                page = drive(ledger.store.select(ChainOf(root, self._scan), after, PAGE), ledger.store)
-            except NoIndex:
-                if ledger not in self._unread:
-                    self._unread.append(ledger)
-                return
-            yield page
-            if page.next is None:
-                return
-            after = page.next
+            after, is_more = page.next, page.next is not None
 
     def _climb(self) -> None:
         """Look for the parents that were not met."""

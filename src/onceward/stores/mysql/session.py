@@ -7,16 +7,18 @@ All reads lock: the snapshot of the transaction may be older than the row.
 
 import contextlib
 import os
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
-from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, state_of
+from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, run, run_async, state_of
 from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
-from onceward.stores.sql.drivers import DriverFailed
+from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, DriverFailed, check_idle
+from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.session import Acts, SqlSession, driver_of
 
 _PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
@@ -37,8 +39,8 @@ _FITS: Final = (
 )
 _ROOM: Final = "onceward.stores.mysql.session"
 _KINDS: Final = {
-    "pymysql.Connection": f"{_ROOM}_plain:PymysqlDriver",
-    "asyncmy.Connection": f"{_ROOM}_plain:AsyncmyDriver",
+    "pymysql.Connection": f"{_ROOM}:PymysqlDriver",
+    "asyncmy.Connection": f"{_ROOM}:AsyncmyDriver",
     "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
     "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
     "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
@@ -52,7 +54,7 @@ _KNOWN: Final = (
 )
 
 
-class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
+class MysqlSession(SqlSession):
     """A connection of the caller to MySQL or MariaDB."""
 
     faults = FAULTS
@@ -141,6 +143,34 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
             raise
         self._mark, self._next_mark = None if completes else mark, None
         return request.reply(rows)
+
+
+class PymysqlDriver(CallersDriver):
+    """A ``pymysql.Connection``."""
+
+    def check(self) -> None:
+        check_idle(state_of(self.connection), AS_A_SELECT)
+
+    def fetch(self, texts: Sequence[str]) -> Any:
+        return run(self.connection, texts)
+
+    def finish(self) -> Any:
+        return self.connection.commit()
+
+    def undo(self) -> Any:
+        return self.connection.rollback() if state_of(self.connection) is TransactionState.OPEN else None
+
+    def cut(self) -> None:
+        cut(self.connection)
+
+
+class AsyncmyDriver(PymysqlDriver):
+    """An ``asyncmy.Connection``."""
+
+    awaited = True
+
+    async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
+        return await run_async(self.connection, texts)
 
 
 def join(store: MysqlStore, connection: object) -> MysqlSession:

@@ -92,7 +92,7 @@ def sqlstate(error: BaseException | None) -> str:
     return ""
 
 
-class PostgresSession(SqlSession[PostgresStore, Inside]):
+class PostgresSession(SqlSession):
     """A connection of the caller to PostgreSQL."""
 
     faults = FAULTS

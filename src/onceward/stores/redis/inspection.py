@@ -242,8 +242,7 @@ def outbox(store: RedisStore) -> Steps[None]:
 def provision(store: RedisStore, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the ledger (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
-    made = yield from store.prepared()
-    return [Part(f"ledger {store.names.prefix}", made)]
+    return migrate(store)
 
 
 def migrate(store: RedisStore) -> Steps[list[Part]]:

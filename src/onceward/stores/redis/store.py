@@ -43,13 +43,11 @@ class RedisStore(Observed):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "found": "onceward.stores.redis.inspection:found",
-        "inspect": "onceward.stores.redis.inspection:inspect",
-        "migrate": "onceward.stores.redis.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.redis.inspection:outbox",
-        "provision": "onceward.stores.redis.inspection:provision",
-        "survey": "onceward.stores.redis.inspection:survey",
+        **{
+            name: f"onceward.stores.redis.inspection:{name}"
+            for name in ("found", "inspect", "migrate", "outbox", "provision", "survey")
+        },
     }
 
     def __init__(self, conduit: Servers, names: RedisNames, url: str, *, evicts: bool) -> None:

@@ -8,7 +8,7 @@ of the ledger is the name of the driver's method that does it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from onceward.core.drivers import Steps, drive, drive_async
@@ -23,27 +23,15 @@ Acts = Generator[Act, Any, object]
 _LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors
 
 
-class LedgerStore(Protocol):
-    """What a session asks of a store.
-
-    Attributes:
-        url: where it is, for messages.
-    """
-
-    url: str
-
-
-S = TypeVar("S", bound=LedgerStore)
-K = TypeVar("K")  # what a database knows of a ledger for the caller's connections
-
 # By store: that, and the drivers' connections that are known to be to the ledger's server.
-_KNOWN: "WeakKeyDictionary[LedgerStore, tuple[Any, WeakSet[object]]]" = WeakKeyDictionary()
+_KNOWN: "WeakKeyDictionary[Any, tuple[Any, WeakSet[object]]]" = WeakKeyDictionary()
 
 
-class SqlSession(ABC, Generic[S, K]):
+class SqlSession(ABC):
     """A connection of the caller, of any driver.
 
     Attributes:
+        known: what the database knows of the ledger for connections of callers.
         faults: the server's errors.
         libraries: the packages whose errors are the drivers'.
     """
@@ -52,11 +40,11 @@ class SqlSession(ABC, Generic[S, K]):
     faults: ClassVar[ServerErrors]
     libraries: ClassVar[frozenset[str]]
 
-    def __init__(self, store: S, driver: CallersDriver) -> None:
+    def __init__(self, store: Any, driver: CallersDriver) -> None:
         self.driver = driver
         self.awaited = driver.awaited
         self.store = store
-        self.known: K
+        self.known: Any = None
         self.trouble: StoreError | None = None  # the first, which made the transaction fail
         self.ending = False  # whether the next swap is the completion
         self.last: object = None  # that swap, which is sent right before the COMMIT
@@ -75,7 +63,7 @@ class SqlSession(ABC, Generic[S, K]):
         """Return the server's code of a driver's error; "" if it has none."""
 
     @abstractmethod
-    def learn(self) -> Steps[K]:
+    def learn(self) -> Steps[Any]:
         """Make the ledger if it is not there, and return what is known of it."""
 
     @abstractmethod

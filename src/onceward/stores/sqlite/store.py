@@ -28,15 +28,12 @@ class SqliteStore(SqliteExchange, Polled):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "survey": "onceward.stores.sqlite.inspection:survey",
-        "migrate": "onceward.stores.sqlite.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sqlite.inspection:outbox",
-        "found": "onceward.stores.sqlite.inspection:found",
-        "inspect": "onceward.stores.sqlite.inspection:inspect",
-        "provision": "onceward.stores.sqlite.inspection:provision",
-        "template": "onceward.stores.sqlite.inspection:template",
         "transaction": "onceward.stores.sqlite.session:join",
+        **{
+            name: f"onceward.stores.sqlite.inspection:{name}"
+            for name in ("found", "inspect", "migrate", "outbox", "provision", "survey", "template")
+        },
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
