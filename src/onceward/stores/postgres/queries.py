@@ -106,8 +106,7 @@ class PostgresPage(Query):
         self, table: str, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
     ) -> None:
         reader = PostgresReader(table, DIALECT, [])
-        text = f"{FIRST} {reader.statement(selection, after, limit, index)}"
-        super().__init__("select", text, reader.values)
+        super().__init__("select", reader.statement(selection, after, limit, index), reader.values)
         self._selection, self._limit, self.seconds = selection, limit, seconds
 
     def reply(self, rows: Sequence[Row]) -> Page:
@@ -117,6 +116,7 @@ class PostgresPage(Query):
 class PostgresReader(PageReader):
     """The parameters follow that of :data:`FIRST`. PostgreSQL finds an index by itself."""
 
+    start = FIRST
     within: ClassVar[Mapping[str, str]] = {"open": having(UNFINISHED), "due": "due_at IS NOT NULL"}
 
     def text(self, value: str) -> str:

@@ -68,10 +68,12 @@ class PageReader(ABC):
         values: where the statement's values are put, if it has parameters.
 
     Attributes:
+        start: what each statement begins with.
         within: the condition of each index, by its name.
         due: the name of the one of messages.
     """
 
+    start: ClassVar[str] = ""
     within: ClassVar[Mapping[str, str]]
     due: ClassVar[str] = "due"
 
@@ -119,12 +121,14 @@ class PageReader(ABC):
         table = f"{self._table} t{'' if index is None else self.hint(index)}"
         order = "ORDER BY t.key"
         rows = f"FROM {table} WHERE {self._keys(prefix, after)}{within}"
-        tally, meant = "SELECT 0 AS looked, NULL AS last", ""
-        if clause is not None:
-            looked = f"(SELECT t.key AS name {rows} {order} LIMIT {LOOKED_AT}) k"
-            tally = f"SELECT count(*) AS looked, max(k.name) AS last FROM {looked}"
-            meant = f" AND t.key <= (SELECT max(k.name) FROM {looked}) AND {printed(clause, self._dialect)}"
-        return self._whole(tally, f"SELECT t.* {rows}{meant} {order} LIMIT {limit + 1}", order)
+        if clause is None:
+            page = f"SELECT t.* {rows} {order} LIMIT {limit + 1}"
+            return f"{self.start} {self._whole('SELECT 0 AS looked, NULL AS last', page, order)}"
+        scope = f"{self.start}, scope" if self.start else "WITH scope"
+        tally = "SELECT count(*) AS looked, max(name) AS last FROM scope"
+        meant = f"t.key <= (SELECT max(name) FROM scope) AND {printed(clause, self._dialect)}"
+        page = f"SELECT t.* {rows} AND {meant} {order} LIMIT {limit + 1}"
+        return f"{scope} AS (SELECT t.key AS name {rows} {order} LIMIT {LOOKED_AT}) {self._whole(tally, page, order)}"
 
     def _keys(self, prefix: str, after: str | None) -> str:
         """Return the condition of the keys to look at. One lower bound: of two, a range could begin at the looser one."""
@@ -145,7 +149,7 @@ class PageReader(ABC):
             f"SELECT t.* FROM {table} WHERE t.due_at <= {until} AND t.due_at >= {since} "
             f"AND (t.due_at > {since} OR t.key > {self.text(key)}) {order} LIMIT {limit + 1}"
         )
-        return self._whole(wait, page, order)
+        return f"{self.start} {self._whole(wait, page, order)}"
 
     def _whole(self, looks: str, page: str, order: str) -> str:
         selected = self.select(self._dialect.now, "x.looked", "x.last", OF_T)
