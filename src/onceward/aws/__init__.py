@@ -4,12 +4,12 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
 
 - ``events``: Lambda. A module for each family of sources, from an event to deliveries. They share ``records``, ``handler``,
   ``loop`` and ``response``.
-- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``
-  over its ``broker``: ``visibility``, ``deletes``, ``settings``, and ``kept`` (a message as the ledger keeps it).
-- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy),
-  ``unparking``.
+- ``sqs``: ``queue`` (the client and a queue's settings; its steps in ``queue_steps``, with ``message``), ``producer``, and the
+  worker in ``broker``, with ``visibility``.
+- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy).
+- ``targets``: where the outbox sends messages.
 - ``templates``: a ledger and what feeds a function, as code.
-- ``doctor``: ``look`` reads the ``facts``; ``queue`` and ``mapping`` judge them, and each store its ledger.
+- ``doctor``: ``look`` reads the facts; ``queue`` and ``mapping`` judge them, and each store its ledger.
 """
 
 from typing import TYPE_CHECKING

@@ -139,7 +139,7 @@ def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) 
         Refusal: the consumer uses the default key (``by_default``), and there is no room for the attribute.
     """
     same = Outgoing(message.body, message.user_attributes, message.group, dedup)
-    if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
+    if origin(message) != message.id:
         return same
     attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
     marked = same._replace(attributes=attributes)
@@ -161,8 +161,5 @@ def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) 
 
 def origin(message: Message) -> str:
     """Return the default key of a message: its attribute's, else its id."""
-    return _text(message.user_attributes.get(KEY_ATTRIBUTE)) or message.id
-
-
-def _text(attribute: Attribute | None) -> str | None:
-    return attribute.value if attribute is not None and isinstance(attribute.value, str) and attribute.value else None
+    value = message.user_attributes.get(KEY_ATTRIBUTE, Attribute("", "")).value
+    return value if isinstance(value, str) and value else message.id

@@ -1,4 +1,4 @@
-"""Reads the facts that the checks of ``diagnosis.py`` are about. Nothing is changed anywhere."""
+"""Reads the facts that the checks of ``queue.py`` and ``mapping.py`` are about. Nothing is changed anywhere."""
 
 from collections.abc import Iterator
 from typing import Final

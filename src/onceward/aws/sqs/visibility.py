@@ -12,7 +12,7 @@ from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
-from onceward.aws.sqs.queue_steps import LONGEST_HOLD
+from onceward.aws.sqs.queue_steps import LONGEST_HOLD, QueueError
 from onceward.consumers.callers import Tasks
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger
@@ -177,7 +177,7 @@ class Visibility:
         for (held, seconds), error in zip(asked, errors, strict=True):
             if error is None:
                 held.until, held.due = sent + seconds, sent + self._interval
-            elif getattr(error, "transient", False):
+            elif error.transient:
                 held.due = self._clock() + min(1.0, self._interval / 10)
             else:
                 self._lost(held, f"could not be kept invisible ({error})")
@@ -187,12 +187,11 @@ class Visibility:
         if errors:
             logger().info("%s; %d message(s) come back only when their visibility ends", errors[0], len(errors))
 
-    def _changed(self, holds: list[tuple[str, float]]) -> "list[Exception | None]":
+    def _changed(self, holds: list[tuple[str, float]]) -> list[QueueError | None]:
         try:
-            return list(self._queue.change_many(holds))
+            return self._queue.change_many(holds)
         except Exception as error:  # the thread must continue; held messages are tried again
-            vars(error)["transient"] = True  # for _extend
-            return [error] * len(holds)
+            return [QueueError(str(error), transient=True)] * len(holds)
 
     def _lost(self, held: HeldMessage, why: str) -> None:
         with self._wake:
