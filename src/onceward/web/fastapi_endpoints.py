@@ -21,7 +21,7 @@ from onceward.http.request import Request
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.web.asgi_delivery import BEGAN
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, body_of, replayed, whole
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, replayed
 
 # Endpoints with a warning. Older versions of FastAPI make a new route where its router is included.
 _WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
@@ -187,8 +187,7 @@ class Caller:
         """Return the scope with the caller in it, and the next ``receive``; None if the request was refused and answered."""
         if scope["method"].upper() not in self._methods:
             return scope, receive
-        body = await body_of(receive, self._most)
-        messages: list[Message] = [{"type": DISCONNECT} if body is None else whole(body)]
+        messages = await _first(receive, self._most)
         inner = {**scope, _FOUND: []}
         sent: list[Message] = []
 
@@ -215,3 +214,16 @@ class Caller:
                 dependency_overrides_provider=app if hasattr(app, "dependency_overrides") else None,
             )
         return routes[names]
+
+
+async def _first(receive: Receive, most: int) -> list[Message]:
+    """Return the messages of a request's body, up to the one that exceeds ``most`` bytes."""
+    messages: list[Message] = []
+    size = 0
+    while size <= most:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        if message["type"] == DISCONNECT or not message.get("more_body", False):
+            break
+    return messages
