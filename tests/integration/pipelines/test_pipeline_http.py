@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands import pipeline_runs
-from web.answering import LOST, Answering
+from web.answering import CUT, LOST, Answering
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_a_request_without_an_answer_is_sent_again_with_its_key_also_by_the_next
     assert len(set(shop.keys)) == 1
 
 
-@pytest.mark.parametrize(("method", "times"), [("POST", 1), ("PUT", 2)])
-def test_a_post_to_a_server_without_keys_is_never_sent_again(shop, pipeline, method, times):
-    shop.answers = [LOST]
+@pytest.mark.parametrize(("method", "answer", "times"), [("POST", LOST, 1), ("POST", CUT, 1), ("PUT", LOST, 2)])
+def test_a_post_to_a_server_without_keys_is_never_sent_again(shop, pipeline, method, answer, times):
+    shop.answers = [answer]
     parts = f"steps:\n  - http: {{url: {shop.url}/, method: {method}, key_header: null}}\n    on_lapse: park\n"
     file = pipeline(parts, {"id": 1})
     pipeline_runs.run(file)

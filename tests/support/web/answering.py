@@ -5,6 +5,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LOST = "lost"  # the answer is lost
+CUT = "cut"  # the answer is cut off in its body
 BODY = b'{"ok": true}'
 
 
@@ -12,7 +13,7 @@ class Answering:
     """A server that answers as it is told, and remembers what reached it."""
 
     def __init__(self):
-        self.answers = []  # (status, headers) or LOST; 200 when there are no more
+        self.answers = []  # (status, headers), LOST or CUT; 200 when there are no more
         self.came = []  # method, path, headers, body
         self.pause = 0.0  # seconds before each answer
         server = self
@@ -29,14 +30,15 @@ class Answering:
                     self.close_connection = True
                     self.connection.shutdown(2)
                     return
-                status, headers = answer
+                status, headers = (200, {}) if answer is CUT else answer
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(BODY)))
+                self.send_header("Content-Length", str(len(BODY) + (answer is CUT)))
                 self.end_headers()
                 self.wfile.write(BODY)
+                self.close_connection = answer is CUT or self.close_connection
 
             do_GET = do_PUT = do_PATCH = do_DELETE = do_POST
 

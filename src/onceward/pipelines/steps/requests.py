@@ -1,20 +1,25 @@
 """Sends the requests of pipelines, and says whether one that failed may have been made."""
 
+import asyncio
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
 import msgspec
 
-from onceward.clients.httpx import AsyncHttpxTransport
 from onceward.clients.rules import HEADER, SendAgain
 from onceward.pipelines.call import StepFailed, StepNotMade
 
 _SHOWN: Final = 200  # characters of an answer that an error quotes
-_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_UNSENT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
 # Of these nobody knows what became of the request. 409: the first one may still run.
 _OPEN: Final = frozenset({408, 409, 500, 502, 503, 504})
-_TRIES: Final = "onceward"
 
 
 class Requester:
@@ -51,26 +56,32 @@ class Requester:
         if self._key_header is not None:
             headers[self._key_header] = f'"{key}"' if self._key_header.lower() == HEADER.lower() else key
         if self._client is None:
-            transport = AsyncHttpxTransport(_Noting(), self._rules)
-            no_cookies = CookieJar(
-                DefaultCookiePolicy(allowed_domains=())
-            )  # one message's would go with another's request
+            # One message's cookies would go with another's request. A transport of its own uses no proxy of the environment.
             self._client = httpx.AsyncClient(
-                transport=transport, timeout=self._timeout, follow_redirects=False, cookies=no_cookies
+                transport=httpx.AsyncHTTPTransport(),
+                timeout=self._timeout,
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             )
-        in_doubt: list[str] = []
         where = f"{method} {url.partition('?')[0]}"
-        try:
-            answer = await self._client.request(
-                method,
-                httpx.URL(url).copy_merge_params(query),
-                headers=headers,
-                content=content,
-                extensions={_TRIES: in_doubt},
-            )
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            kind = StepFailed if in_doubt else StepNotMade
-            raise kind(f"{where}: {str(error) or type(error).__name__}") from error
+        sent, in_doubt = httpx.Headers(headers), False
+        tries = self._rules.sending(method, where, sent, whole=True)
+        while True:
+            try:
+                target = httpx.URL(url).copy_merge_params(query)
+                answer = await self._client.request(method, target, headers=sent, content=content)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                in_doubt = in_doubt or not isinstance(error, _UNSENT)
+                pause = None if isinstance(error, httpx.InvalidURL) else tries.pause()
+                if pause is None:
+                    kind = StepFailed if in_doubt else StepNotMade
+                    raise kind(f"{where}: {str(error) or type(error).__name__}") from error
+            else:
+                in_doubt = in_doubt or answer.status_code in _OPEN
+                pause = tries.pause(answer.status_code, answer.headers)
+                if pause is None:
+                    break
+            await asyncio.sleep(pause)
         status = answer.status_code
         if status in self._expected or (not self._expected and 200 <= status < 300):
             return {"status": status, "body": _body(answer)}
@@ -83,23 +94,6 @@ class Requester:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-
-class _Noting(httpx.AsyncHTTPTransport):
-    """Notes each try after which the request may have been made."""
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        in_doubt = request.extensions[_TRIES]
-        try:
-            response = await super().handle_async_request(request)
-        except _UNSENT:
-            raise
-        except BaseException as error:
-            in_doubt.append(type(error).__name__)
-            raise
-        if response.status_code in _OPEN:
-            in_doubt.append(str(response.status_code))
-        return response
 
 
 def _body(answer: httpx.Response) -> Any:
