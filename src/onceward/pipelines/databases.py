@@ -96,7 +96,14 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_LIBRARIES: Final = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
+# By scheme: the library that it needs, and the extra that brings it.
+LIBRARIES: Final = {
+    "postgresql": ("psycopg", "postgres"),
+    "mysql": ("pymysql", "mysql"),
+    "mariadb": ("pymysql", "mysql"),
+    "redis": ("redis", "redis"),
+    "rediss": ("redis", "redis"),
+}
 _WAIT: Final = 30.0  # seconds for a lock of SQLite, and for an answer of MySQL
 # So that a PostgreSQL that has vanished from the network holds no message for ever; the URL can say otherwise.
 _POSTGRES: Final = {"connect_timeout": "10", "keepalives_idle": "30", "tcp_user_timeout": "60000"}
@@ -237,7 +244,7 @@ def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     """Return the database of a URL, or note what is wrong with it. It is closed when the run ends."""
     with kit.noting(field):
         database = Database(url)
-        library = _LIBRARIES.get(database.dialect)
+        library = LIBRARIES.get(database.dialect)
         if library is None or kit.needs(field, *library):
             kit.closing(database.close)
             return database

@@ -6,20 +6,18 @@ Each has the methods of :class:`Values`. A store's own clock stamps and judges w
 from typing import Any, Final, cast
 
 from onceward.lazily import at
+from onceward.pipelines.databases import LIBRARIES
 from onceward.pipelines.kit import Field, Kit
 from onceward.stores import url_parts
 
-# Scheme → module and class, and the library that it needs with the extra that brings it.
-PLACES: Final[dict[str, tuple[str, tuple[str, str] | None]]] = {
-    "csv": ("onceward.pipelines.keyvalue.files:CsvValues", None),
-    "dynamodb": ("onceward.pipelines.keyvalue.dynamodb:DynamoValues", None),
-    "json": ("onceward.pipelines.keyvalue.files:JsonValues", None),
-    "mariadb": ("onceward.pipelines.keyvalue.sql:SqlValues", ("pymysql", "mysql")),
-    "mysql": ("onceward.pipelines.keyvalue.sql:SqlValues", ("pymysql", "mysql")),
-    "postgresql": ("onceward.pipelines.keyvalue.sql:SqlValues", ("psycopg", "postgres")),
-    "redis": ("onceward.pipelines.keyvalue.redis:RedisValues", ("redis", "redis")),
-    "rediss": ("onceward.pipelines.keyvalue.redis:RedisValues", ("redis", "redis")),
-    "sqlite": ("onceward.pipelines.keyvalue.sql:SqlValues", None),
+# Scheme → module and class.
+PLACES: Final = {
+    "csv": "onceward.pipelines.keyvalue.files:CsvValues",
+    "dynamodb": "onceward.pipelines.keyvalue.dynamodb:DynamoValues",
+    "json": "onceward.pipelines.keyvalue.files:JsonValues",
+    "redis": "onceward.pipelines.keyvalue.redis:RedisValues",
+    "rediss": "onceward.pipelines.keyvalue.redis:RedisValues",
+    **dict.fromkeys(("mariadb", "mysql", "postgresql", "sqlite"), "onceward.pipelines.keyvalue.sql:SqlValues"),
 }
 
 
@@ -55,10 +53,9 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
         scheme = url_parts(url)[0].scheme
         if scheme not in PLACES:
             raise ValueError(f"{scheme or url!r} cannot hold values: give one of {', '.join(sorted(PLACES))}")
-        where, library = PLACES[scheme]
-        if library is not None and not kit.needs(field, *library):
+        if scheme in LIBRARIES and not kit.needs(field, *LIBRARIES[scheme]):
             return None
-        made = cast("Values", at(where)(url, space, str(kit.folder)))
+        made = cast("Values", at(PLACES[scheme])(url, space, str(kit.folder)))
         if writes and not made.writes:
             kit.mistake(field, f"values of {scheme} are only read")
         kit.closing(made.close)

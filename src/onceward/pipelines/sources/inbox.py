@@ -8,13 +8,13 @@ was killed lapses there. Every process looks for such events.
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -32,6 +32,7 @@ from onceward.observe.logs import logger
 from onceward.pipelines.flow import Flow, FlowRuns
 from onceward.results.outcomes import describe
 from onceward.service.heads import TimedHeads
+from onceward.web.asgi_messages import body_of
 from onceward.web.webhooks.events import WebhookEvent, WebhookVerifier
 from onceward.web.webhooks.receiver import WebhookReceiver
 
@@ -132,17 +133,16 @@ class WebhookRuns(FlowRuns):
         async def receive(request: Request) -> Response:
             if len(self.tasks) >= _MOST:
                 return PlainTextResponse("too many events wait", 503, {"Retry-After": "5"})
-            body = bytearray()
-            try:
+            body = None
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_ARRIVAL):
-                    async for part in request.stream():
-                        body += part
-                        if len(body) > LONGEST:
-                            return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
-            except (TimeoutError, ClientDisconnect):
+                    body = await body_of(request.receive, LONGEST)
+            if body is None:
                 return PlainTextResponse("the event did not arrive in time", 408, {"Connection": "close"})
+            if len(body) > LONGEST:
+                return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
             try:
-                answer = await self._receiver.answer_async(request.headers, bytes(body))
+                answer = await self._receiver.answer_async(request.headers, body)
             except InputNotKept as error:
                 return PlainTextResponse(str(error), 413)
             except Mismatch:

@@ -6,13 +6,13 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Meta
 
+from onceward.http.route import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
 from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, written
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
 _HEADER: Final = "Idempotency-Key"
 
@@ -98,7 +98,7 @@ class HttpStep(EffectSettings, kw_only=True):
             if name not in names:
                 kit.mistake(("path", name), f"the URL has no {{{name}}}")
         for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name):
+            if not TOKEN(name):
                 kit.mistake(("headers", name), f"{name!r} is not the name of a header")
             elif not _HEADER_VALUE.fullmatch(value):
                 kit.mistake(
