@@ -161,9 +161,32 @@ class AnswerGate:
         return part
 
 
-# --- content codings: a retry may be compressed anew ---
+# --- content codings: a retry may be compressed anew, and may not take gzip for its answer as the first request did ---
+_CODING: Final = "content-encoding"
 _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's numbers of the formats
+# These are about the bytes as they were coded.
+_OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "digest", "etag", "repr-digest"})
 LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
+
+
+def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
+    """Return an answer that its client can read: decoded, if it is in gzip or deflate and the client does not take that.
+
+    Args:
+        answer: the recorded answer. What cannot be decoded here, such as brotli, is returned as it is.
+        accepted: the lines of the request's Accept-Encoding (RFC 9110, section 12.5.3). A client that sends none may not decode.
+    """
+    codings = [value.strip().lower() for name, value in answer.headers if name.lower() == _CODING]
+    if not codings or _takes(codings[0], accepted):
+        return answer
+    try:
+        body = plain(answer.body, codings)
+    except TooLargeDecoded:
+        return answer
+    if body is answer.body:
+        return answer
+    headers = [(name, value) for name, value in answer.headers if name.lower() not in _OF_THE_BYTES]
+    return Answer(answer.status, headers, body)
 
 
 class TooLargeDecoded(ValueError):
@@ -171,7 +194,7 @@ class TooLargeDecoded(ValueError):
 
 
 def plain(body: bytes, codings: Sequence[str]) -> bytes:
-    """Return the decoded body of a request. What cannot be decoded here, such as brotli, is returned as it is.
+    """Return the decoded body of a request or an answer. What cannot be decoded here, such as brotli, is returned as it is.
 
     Args:
         body: as it was sent.
@@ -198,3 +221,11 @@ def plain(body: bytes, codings: Sequence[str]) -> bytes:
             return body
         rest = decoder.unused_data
     return b"".join(parts)
+
+
+def _takes(coding: str, accepted: Sequence[str]) -> bool:
+    weights = {}
+    for choice in ",".join(accepted).lower().split(","):
+        name, _, weight = choice.replace(" ", "").replace("\t", "").partition(";q=")
+        weights[name] = weight.strip("0.") != "" or not weight
+    return weights.get(coding.removeprefix("x-"), weights.get(coding, weights.get("*", False)))

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
-from onceward.http.answer import Answer, Recorded
+from onceward.http.answer import Answer, Recorded, suited
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
 from onceward.http.route import KeyedRequest
@@ -27,7 +27,7 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return guarded.rules.repeat(guarded.recorded(key, entry.value))
+        return _repeated(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:
@@ -44,13 +44,18 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return guarded.rules.repeat(guarded.recorded(key, entry.value))
+        return _repeated(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:
         ROUTE.reset(told)
     assert found is not None  # as above
     return found
+
+
+def _repeated(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
+    """Return what the client gets if its key has an answer already."""
+    return suited(guarded.rules.repeat(record), ask.lines("accept-encoding"))
 
 
 class HeldRequest:

@@ -152,3 +152,4 @@ class KeyedRequest(NamedTuple):
     route: str  # method and path pattern, for metrics
     comes: "Comes | None" = None  # tells what the request came with, for traces
     provenance: Provenance = UNKNOWN  # where the request comes from, for the claim
+    lines: "Callable[[str], list[str]]" = lambda _: []  # returns the lines of one of its headers

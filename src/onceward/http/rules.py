@@ -194,7 +194,7 @@ class Rules:
         print_ = self._print(request, body)
         # As above.
         told = f"{request.method} {route.path}"
-        asked = ((name, *place, scope), print_, told, request.comes, request.provenance())
+        asked = ((name, *place, scope), print_, told, request.comes, request.provenance(), request.lines)
         return tuple.__new__(KeyedRequest, asked)
 
     def too_large(self) -> Answer:

@@ -89,10 +89,11 @@ def check_direct(origin: Origin) -> None:
     name = f"{origin.scheme}_proxy"
     if not (os.environ.get(name) or os.environ.get(name.upper())):
         return
-    from urllib.request import proxy_bypass
-
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    names = [part.strip().lstrip(".").lower() for part in excepted.split(",")]
     host = origin.host.lower()
-    if not (host in {"localhost", "::1"} or host.startswith("127.") or proxy_bypass(host)):
+    local = host in {"localhost", "::1"} or host.startswith("127.")
+    if not local and not any(part in {"*", host} or (part and host.endswith(f".{part}")) for part in names):
         raise StoreError(
             f"{name.upper()} is set, but onceward's own connections cannot use a proxy: add {origin.host} to NO_PROXY if you "
             "can reach it directly. For DynamoDB you can also pass client=, a boto3 client, which can use a proxy"

@@ -1,6 +1,7 @@
 """What the proxy does with a request whose upstream answers, does not answer, or answers badly."""
 
 import asyncio
+import gzip
 import socket
 import ssl
 import struct
@@ -13,7 +14,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
 from servers.certificates import certificate
 from servers.needs import free_port
-from web.asgi import Client, ask, scope, statuses
+from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, with_upstream
 
@@ -161,6 +162,40 @@ def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
         assert len(upstream.requests) == 1
 
     with_upstream(BODIES[case])(main)
+
+
+ACCEPTED = [("br, gzip;q=0.5", True), ("*", True), ("gzip; q=0", False), ("GZIP", True), ("br, *;q=0.0", False)]
+
+
+@pytest.mark.parametrize(("accepted", "taken"), [*ACCEPTED, (None, False)])
+def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, taken):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        first = await ask(proxy, headers=[*KEY, (b"accept-encoding", b"gzip")])
+        assert (first.headers["content-encoding"], first.body) == ("gzip", body)
+        lines = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
+        again = await ask(proxy, headers=KEY + lines)
+        assert again.headers["idempotent-replayed"] == "true"
+        assert again.headers["content-length"] == str(len(again.body))
+        assert again.body == (body if taken else b'{"paid":true}')
+        assert ({"content-encoding", "etag"} & again.headers.keys() == set()) is not taken
+
+    body = gzip.compress(b'{"paid":true}')
+    head = b'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nETag: "a"\r\nContent-Length: %d\r\n\r\n' % len(body)
+    with_upstream(head + body)(main)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"no gzip", gzip.compress(b"a") + b"more", gzip.compress(bytes(1 << 25))[:-4]],
+    ids=["none", "more", "torn"],
+)
+def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        assert [(await ask(proxy)).body for _ in range(2)] == [data] * 2
+
+    with_upstream(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data)(main)
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("PUT", 204), ("PUT", 304)])
