@@ -174,7 +174,7 @@ class Claim:
 
         Raises:
             LeaseLost: the key has gone on without this worker; nothing was recorded.
-            ResultNotRecorded: the store was unreachable until the lease was over, or for two leases while it was renewed.
+            ResultNotRecorded: the store refused the result, or was unreachable for two leases.
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
