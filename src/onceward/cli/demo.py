@@ -20,38 +20,36 @@ from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, D
 from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
 from onceward.terminal import drawn
 
-KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
+EVERY = {"killed": 0.5, "paused": 0.9}  # seconds on average between two workers that are
 
 
 class Chaos:
     """Worker processes, and how many were killed, or paused to go on as zombies."""
 
     def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float, store: str) -> None:
-        self.kills = self.pauses = 0
+        self.counts = dict.fromkeys(EVERY, 0)
         self._queue = queue
         self._arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(folder), str(work), store]
         self._workers = [self._start() for _ in range(workers)]
         self._paused: dict[int, float] = {}  # process id → when it goes on
-        now = time.monotonic()
-        self._next_kill, self._next_pause = now + 1, now + 1
+        self._next = dict.fromkeys(EVERY, time.monotonic() + 1)
 
     def step(self, *, gentle: bool) -> None:
         """Do what is due; when ``gentle``, only replace workers that ended."""
         now = time.monotonic()
         self._go_on(now)
         self._workers = [w if w.poll() is None else self._start() for w in self._workers]
-        if gentle:
-            return
-        if now >= self._next_kill and (victim := self._busy_one()) is not None:
-            victim.kill()
-            victim.wait()
-            self.kills += 1
-            self._next_kill = now + KILL_EVERY * random.uniform(0.5, 1.5)
-        if now >= self._next_pause and (victim := self._busy_one()) is not None:
-            victim.send_signal(signal.SIGSTOP)
-            self._paused[victim.pid] = now + PAUSE
-            self.pauses += 1
-            self._next_pause = now + PAUSE_EVERY * random.uniform(0.5, 1.5)
+        for what, every in EVERY.items():
+            if gentle or now < self._next[what] or (victim := self._busy_one()) is None:
+                continue
+            if what == "killed":
+                victim.kill()
+                victim.wait()
+            else:
+                victim.send_signal(signal.SIGSTOP)
+                self._paused[victim.pid] = now + PAUSE
+            self.counts[what] += 1
+            self._next[what] = now + every * random.uniform(0.5, 1.5)
 
     def end(self) -> None:
         """Resume paused workers and wait for all; kill those that do not end."""
@@ -160,8 +158,8 @@ def _run(folder: Path, effects: Any, messages: list[str], seconds: float, worker
             "delivered": told["delivered"],
             "effects": effects.execute(COUNT).fetchone()[0],
             "duplicates replayed": told["replayed"],
-            "workers killed": chaos.kills,
-            "workers paused": chaos.pauses,
+            "workers killed": chaos.counts["killed"],
+            "workers paused": chaos.counts["paused"],
             "zombies refused": told["refused"],
             "still in the queue": queue.left(),
         }

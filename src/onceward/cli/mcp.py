@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, opened, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, refuse
+from onceward.once import Once
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -48,16 +49,13 @@ def mcp(
     except ImportError:
         refuse("this command needs the MCP SDK: pip install 'onceward[cli,mcp]'", USAGE)
     with looking_at(store) as ledger:
-        next(iter(ledger.records()), None)  # the ledger is there, and can be read
-    once = opened(store)
-    try:
-        server = assembled(once, actions, payloads=show_payloads, **(_checked(token) if port and token else {}))
+        next(iter(ledger.records()), None)  # the ledger can be read
+        more = _checked(token) if port and token else {}
+        server = assembled(Once(ledger.store), actions, payloads=show_payloads, **more)
         if port is None:
             server.run()
         else:
             server.run(transport="streamable-http", port=port)
-    finally:
-        once.close()
 
 
 class _OneToken:
