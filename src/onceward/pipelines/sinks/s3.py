@@ -38,30 +38,25 @@ class ObjectGroup:
         self.written: asyncio.Future[None] = loop.create_future()
         self.size = 0
         self._write = write
-        self._members: list[tuple[str, bytes]] = []
+        self.members: list[tuple[str, bytes]] = []
         self._noted = 0
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def count(self) -> int:
-        """How many members there are."""
-        return len(self._members)
-
     def add(self, token: str, line: bytes) -> None:
         """Add a member before the group is closed. ``token`` is its derived key with the fence of its claim."""
-        self._members.append((token, line))
+        self.members.append((token, line))
         self.size += len(line)
 
     def close(self) -> None:
         """Give the group its name. No two groups have one: a member that comes again has another fence."""
         if not self.name.done():
-            digest = sha256("\n".join(sorted(token for token, _ in self._members)).encode())
+            digest = sha256("\n".join(sorted(token for token, _ in self.members)).encode())
             self.name.set_result(digest.hexdigest()[:32])
 
     def note(self) -> None:
         """Count a member whose record has the name. After the last, the object is written."""
         self._noted += 1
-        if self._noted == len(self._members) and not self.written.done():
+        if self._noted == len(self.members) and not self.written.done():
             self._task = asyncio.create_task(self._run(), name="onceward-group")
 
     def fail(self, error: BaseException) -> None:
@@ -75,7 +70,7 @@ class ObjectGroup:
 
     async def _run(self) -> None:
         try:
-            await self._write(self.name.result(), b"".join(line for _, line in self._members))
+            await self._write(self.name.result(), b"".join(line for _, line in self.members))
         except BaseException as error:
             self._end(error if isinstance(error, Exception) else StepFailed("it was stopped"))
             if not isinstance(error, Exception):
@@ -85,31 +80,34 @@ class ObjectGroup:
                 self.written.set_result(None)
 
 
-class ObjectGrouping:
+class ObjectGrouping(msgspec.Struct, eq=False):
     """Puts messages into groups, which are closed when they are full or old enough.
 
-    Args:
+    Attributes:
         write: makes one object durable.
         count: members of a group, at most.
         size: bytes of a group, after which it is closed.
         age: seconds after its first member.
+        group: the one that is open, in this loop.
     """
 
-    def __init__(self, write: Write, count: int, size: int, age: float) -> None:
-        self._write, self._count, self._size, self._age = write, count, size, age
-        self._open: ObjectGroup | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+    write: Write
+    count: int
+    size: int
+    age: float
+    group: ObjectGroup | None = None
+    loop: asyncio.AbstractEventLoop | None = None
 
     def join(self, token: str, line: bytes) -> ObjectGroup:
         """Add a message, and return its group."""
         loop = asyncio.get_running_loop()
-        group = self._open
-        if group is None or group.name.done() or self._loop is not loop:
-            group = self._open = ObjectGroup(self._write)
-            self._loop = loop
-            loop.call_later(self._age, group.close)
+        group = self.group
+        if group is None or group.name.done() or self.loop is not loop:
+            group = self.group = ObjectGroup(self.write)
+            self.loop = loop
+            loop.call_later(self.age, group.close)
         group.add(token, line)
-        if group.count >= self._count or group.size >= self._size:
+        if len(group.members) >= self.count or group.size >= self.size:
             group.close()
         return group
 
