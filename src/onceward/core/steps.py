@@ -271,7 +271,7 @@ def end(
     If not ``alone``, another request of the owner can end it with another result meanwhile. A result that is kept elsewhere is then
     not known to be this one.
     """
-    mine = record
+    mine, late = record, False
     if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
         return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
     while True:
@@ -290,10 +290,12 @@ def end(
         if ending is Ending.DONE:
             return Settled(_known(held, outcome) if alone else held)
         if clock() > until():
-            raise StoreError(
-                f"{record.key}: renewals of the lease came before each write of the end, and time is over",
-                transient=True,
-            )
+            if late:
+                raise StoreError(
+                    f"{record.key}: renewals of the lease came before each write of the end, and time is over",
+                    transient=True,
+                )
+            late = True  # a store that was away takes a renewal first, when it is back
         mine = held
 
 
