@@ -88,7 +88,7 @@ def test_a_key_is_sent_once(once, connection, box):
 
 
 def test_a_key_whose_record_has_expired_sends_again_before_a_purge(once, connection, box):
-    outbox = once.outbox(connection, lease=2, retention=0.1)
+    outbox = once.outbox(connection, lease=1, retention=1)
     assert outbox.send(box.address, 1, key="report")
     connection.commit()
     assert drain(5) == 0
