@@ -190,7 +190,10 @@ class UnsentNote(NamedTuple):
 def note_many(
     store: Register, notes: Sequence[UnsentNote], clock: Clock, until: Callable[[], float]
 ) -> Steps[list[Won | Lost | StoreError]]:
-    """Write what is left to send of several records, in one exchange if the store can: see ``outbox_writes.note_unsent``.
+    """Write what is left to send of records that are still the ones seen, in one exchange if the store can.
+
+    A send lease is such a write, too: of the same messages, with the id of who sends. Then ``Won.until`` is how long it is
+    believed in, on the owner's clock.
 
     Raises:
         OncewardError: the store's, when every key has it until then.

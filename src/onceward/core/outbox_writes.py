@@ -4,17 +4,13 @@ A record with unsent messages never expires. Its ``due_at`` is a lease on sendin
 The result of the record does not change, nor the time of its completion, from which its retention counts.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
-from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, has_messages
 from onceward.core.record import COMPLETED, Record, Reply, Write
 from onceward.core.register import Register
-from onceward.core.retries import retry_transient
 from onceward.core.steps import Lost, Won
 from onceward.core.writes import ended, first_claim, next_claim, next_version
 from onceward.errors import StoreError
@@ -56,30 +52,6 @@ def insert_messages(store: Register, write: Write) -> Steps[Reply]:
         if reply.won or reply.record is not None:
             return reply
     raise StoreError(f"{write.key}: its record was deleted again and again; try again later", transient=True)
-
-
-def note_unsent(
-    store: Register,
-    record: Record,
-    unsent: str | None,
-    *,
-    due: float | None,
-    keep: float | None,
-    clock: Clock,
-    until: Callable[[], float],
-) -> Steps[Won | Lost]:
-    """Write what is left to send of a record, if it is still the one seen. Retries until ``until()``.
-
-    A send lease is such a write, too: of the same messages, with the id of who sends. Then ``Won.until`` is how long it is
-    believed in, on the owner's clock. For the other arguments see :func:`noting`.
-    """
-    verb = partial(store.swap, noting(record, unsent, due, keep), record)
-    sent = clock()
-    try:
-        reply = yield from verb()
-    except Exception as error:
-        reply = yield from retry_transient(verb, clock, until, error)
-    return noted(store, record, unsent, due, sent, reply)
 
 
 def noted(

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from explorer import senders
 from explorer.senders import KEY, Choice
 from onceward.core import protocol, steps
+from onceward.core.clock import Clock
 from onceward.core.drivers import Sleep, Steps
-from onceward.core.outbox_writes import note_unsent
+from onceward.core.many import UnsentNote, note_many
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict
 from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write
@@ -23,6 +24,23 @@ from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.core.writes import send_lease
 from onceward.errors import StoreError
+
+
+def note_unsent(
+    store: Register,
+    record: Record,
+    unsent: str | None,
+    *,
+    due: float | None,
+    keep: float | None,
+    clock: Clock,
+    until: Callable[[], float],
+) -> Steps[Won | Lost]:
+    """Write what is left to send of one record."""
+    (outcome,) = yield from note_many(store, [UnsentNote(record, unsent, due, keep)], clock, until)
+    if isinstance(outcome, StoreError):
+        raise outcome
+    return outcome
 
 
 class Told(NamedTuple):

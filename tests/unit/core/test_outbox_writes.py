@@ -2,9 +2,10 @@
 
 import pytest
 
+from explorer.actors import note_unsent
 from onceward.core import protocol
 from onceward.core.drivers import drive
-from onceward.core.outbox_writes import NEVER_DUE, note_unsent
+from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed, has_messages, last_write, may_send
 from onceward.core.steps import Bid, Lost, Won, claim, end

@@ -10,11 +10,11 @@ import time
 import pytest
 
 import onceward
+from explorer.actors import note_unsent
 from onceward import Once
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.many import note_many
-from onceward.core.outbox_writes import note_unsent
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.steps import Won, end

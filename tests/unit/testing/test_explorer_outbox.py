@@ -3,11 +3,11 @@
 import pytest
 
 from explorer import senders
-from explorer.actors import Parts
+from explorer.actors import Parts, note_unsent
 from explorer.explore import explore
 from explorer.states import Bounds
 from onceward.core import steps
-from onceward.core.outbox_writes import note_unsent, noting
+from onceward.core.outbox_writes import noting
 from onceward.core.steps import Lost, Won
 
 pytestmark = pytest.mark.slow
