@@ -271,7 +271,7 @@ def end(
     If not ``alone``, another request of the owner can end it with another result meanwhile. A result that is kept elsewhere is then
     not known to be this one.
     """
-    mine, late = record, False
+    mine = record
     if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
         return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
     while True:
@@ -289,13 +289,6 @@ def end(
             return Lost(held)
         if ending is Ending.DONE:
             return Settled(_known(held, outcome) if alone else held)
-        if clock() > until():
-            if late:
-                raise StoreError(
-                    f"{record.key}: renewals of the lease came before each write of the end, and time is over",
-                    transient=True,
-                )
-            late = True  # a store that was away takes a renewal first, when it is back
         mine = held
 
 

@@ -212,8 +212,8 @@ DEFECTS = (
     Defect(
         "a heartbeat between two tries loses the claim",
         "core/steps.py",
-        "            return Settled(_known(held, outcome) if alone else held)\n        if clock() > until():",
-        "            return Settled(_known(held, outcome) if alone else held)\n        return Lost(held)\n        if clock() > until():",
+        "            return Settled(_known(held, outcome) if alone else held)\n        mine = held",
+        "            return Settled(_known(held, outcome) if alone else held)\n        return Lost(held)",
         _STEPS,
         4,
     ),

@@ -7,10 +7,8 @@ from onceward.core import many, steps
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed, released
-from onceward.core.record import COMPLETED
 from onceward.core.register import KeyLocked
 from onceward.core.steps import Bid, Refused
-from onceward.core.writes import renewal
 from onceward.stores.contract import OneByOne
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -30,28 +28,6 @@ def test_a_claim_that_has_ended_is_not_ended_again_with_others():
     assert answers[1].record.result == "2"
     assert store.records["over"] == over
     assert drive(many.end_many(store, ends[:1], clock, clock), store) == [None]
-
-
-class SlowEnds(MemoryStore):
-    """A store that takes twenty seconds for an end, during which a renewal passes."""
-
-    def swap(self, write, seen):
-        if write.status == COMPLETED:
-            self.clock.advance(20.0)
-            yield from super().swap(renewal(seen, 60.0, Policy()), seen)
-        return (yield from super().swap(write, seen))
-
-
-def test_an_end_that_renewals_outrun_is_given_up_in_time():
-    clock = ManualClock()
-    store = SlowEnds(clock)
-    store.clock = clock
-    won = drive(steps.claim(store, steps.Bid("k", "a", None, Policy(), clock)), store)
-    limit = clock() + 60.0
-    with pytest.raises(StoreError, match="renewals") as failed:
-        drive(steps.end(store, won.record, completed("1"), Policy(), clock=clock, until=lambda: limit), store)
-    assert failed.value.transient
-    assert limit < clock() <= limit + 40
 
 
 class SlowReplies(MemoryStore):
