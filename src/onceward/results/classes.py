@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from onceward.core.worker import MAIN, module_name
+from onceward.core.worker import MAIN
 
 _SPACE_OF_MODULE: Any = vars(ModuleType)["__dict__"]
 _SPACE_OF_CLASS: Any = vars(type)["__dict__"]
@@ -37,7 +37,7 @@ def type_name(kind: type) -> str:
 def importable_name(name: str) -> str:
     """Return the name that finds a class again, from its :func:`own_name`."""
     module, _, qualified = name.partition(":")
-    script = module_name(module)
+    script = _script() if module in MAIN else module
     # A script that was also imported has each class twice, and each needs its own name.
     return name if script in sys.modules else f"{script}:{qualified}"
 
@@ -58,7 +58,7 @@ def loaded_class(name: str, tag: str) -> type:
         raise NotReplayable(f"the recorded result has a {tag!r}, which this version of onceward does not know")
     module, _, qualified = name.partition(":")
     found: object = sys.modules.get(module)
-    if found is None and module == module_name("__main__"):
+    if found is None and module == _script():
         found = sys.modules.get("__main__")
     for part in qualified.split("."):
         found = _space(found).get(part)
@@ -110,3 +110,13 @@ def _space(thing: object) -> dict[str, object]:
     if issubclass(type(thing), ModuleType):
         return cast("dict[str, object]", _SPACE_OF_MODULE.__get__(thing))
     return {}
+
+
+def _script() -> str:
+    """Return the name to import the running script by, such as ``shop.__main__``; ``__main__`` if it has none."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:  # python -m
+        return str(spec.name)
+    name = (getattr(main, "__file__", None) or "").replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+    return name if name.isidentifier() else "__main__"

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
 
 import pytest
 
@@ -65,13 +66,19 @@ IMPORTED = "import {0} as program; print(program.outcome(1), program.outcome(2))
 @pytest.mark.parametrize("script_first", [True, False])
 @pytest.mark.parametrize(
     ("arguments", "module"),
-    [(["worker.py"], "worker"), (["-m", "worker"], "worker"), (["-m", "shop.worker"], "shop.worker")],
+    [
+        (["worker.py"], "worker"),
+        (["-m", "worker"], "worker"),
+        (["-m", "shop.worker"], "shop.worker"),
+        (["-m", "shop"], "shop.__main__"),
+    ],
 )
 @pytest.mark.sampled(arguments=2)
 def test_a_class_of_a_script_replays_in_script_and_where_it_is_imported(tmp_path, arguments, module, script_first):
     (tmp_path / "shop").mkdir()
-    for path in ("worker.py", "shop/worker.py", "shop/__init__.py"):
-        (tmp_path / path).write_text(PROGRAM if "worker" in path else "")
+    for path in ("worker.py", "shop/worker.py", "shop/__main__.py"):
+        (tmp_path / path).write_text(PROGRAM)
+    (tmp_path / "shop/__init__.py").touch()
     ways = [arguments, ["-c", IMPORTED.format(module)]]
     for way in ways if script_first else ways[::-1]:
         assert run_program(tmp_path, *way) == ["True", "True"]
@@ -84,6 +91,9 @@ def test_a_class_of_script_that_cannot_be_imported_replays_in_that_script(tmp_pa
     (tmp_path / "scripts" / name).write_text("import sys; sys.path.pop(0)\n" + PROGRAM)
     for _ in range(2):
         assert run_program(tmp_path, f"scripts/{name}") == ["True", "True"]
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        (text,) = connection.execute("SELECT result FROM onceward WHERE key = 'n:1'").fetchone()
+    assert '"__main__:Receipt"' in text  # an earlier version can read it
 
 
 @pytest.mark.slow

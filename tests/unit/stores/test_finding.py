@@ -15,6 +15,7 @@ from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.stores.capabilities import MIGRATE
 from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import STOPPED_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
@@ -134,3 +135,11 @@ def test_a_former_versions_file_gets_the_index_by_migrate_alone(path):
     assert STOPPED_INDEX in indexes(path)
     assert found(store, Criteria(("PARKED",))) == parked
     store.close()
+
+
+def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
+    reader = finding.reader(NOW)
+    statement = reader.statement(ByKey("k", Criteria(("COMPLETED",), 60.0)), None, 10, None)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", reader.values)]
+    assert any(step.startswith("SEARCH t USING INDEX") and step.endswith("(key=?)") for step in plan), plan

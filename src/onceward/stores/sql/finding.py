@@ -120,14 +120,17 @@ class PageReader(ABC):
             within = "" if index is None else f" AND {self.within[index]}"
         table = f"{self._table} t{'' if index is None else self.hint(index)}"
         order = "ORDER BY t.key"
-        rows = f"FROM {table} WHERE {self._keys(prefix, after)}{within}"
+        where = f"{self._keys(prefix, after)}{within}"
+        rows = f"FROM {table} WHERE {where}"
         if clause is None:
             page = f"SELECT t.* {rows} {order} LIMIT {limit + 1}"
             return f"{self.start} {self._whole('SELECT 0 AS looked, NULL AS last', page, order)}"
         scope = f"{self.start}, scope" if self.start else "WITH scope"
         tally = "SELECT count(*) AS looked, max(name) AS last FROM scope"
+        # SQLite and MariaDB need the join to look at no other rows, and PostgreSQL the bound.
+        met = f"FROM scope CROSS JOIN {table} WHERE t.key = scope.name AND {where}"
         meant = f"t.key <= (SELECT max(name) FROM scope) AND {printed(clause, self._dialect)}"
-        page = f"SELECT t.* {rows} AND {meant} {order} LIMIT {limit + 1}"
+        page = f"SELECT t.* {met} AND {meant} {order} LIMIT {limit + 1}"
         return f"{scope} AS (SELECT t.key AS name {rows} {order} LIMIT {LOOKED_AT}) {self._whole(tally, page, order)}"
 
     def _keys(self, prefix: str, after: str | None) -> str:
