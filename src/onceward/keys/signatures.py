@@ -219,5 +219,6 @@ def _forms(hint: object) -> frozenset[object]:
     if not isinstance(hint, type):
         return frozenset()
     form = form_of(hint)
-    tells = form is not hint or issubclass(hint, Enum) or hint.__module__ in _WRITTEN_AS_TEXT
+    is_text = any(kind.__module__ in _WRITTEN_AS_TEXT for kind in hint.__mro__)
+    tells = form is not hint or issubclass(hint, Enum) or is_text
     return frozenset({form}) if tells else frozenset()

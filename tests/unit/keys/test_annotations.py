@@ -14,6 +14,9 @@ from tables import each
 TEXT = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 
 
+class OwnUuid(UUID): ...
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -38,6 +41,7 @@ def handler(once, annotation, key="value"):
     ("annotation", "given"),
     [
         (UUID, TEXT),
+        (OwnUuid, TEXT),
         (UUID | None, TEXT),
         ("UUID", TEXT),
         (date, "2026-03-01"),
