@@ -88,9 +88,9 @@ class PageReader(ABC):
     def time(self, seconds: float) -> str:
         """Return a moment as an expression."""
 
-    @abstractmethod
     def of_chain(self, start: str) -> str:
         """Return the condition that an origin begins so. It uses the index ``origin``."""
+        raise NotImplementedError
 
     def hint(self, index: str) -> str:
         """Return what a table's name is followed by, so that an index is used."""
