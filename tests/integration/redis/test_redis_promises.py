@@ -1,5 +1,6 @@
 """What a Redis ledger promises when its server forgets, has no memory left, restarts, or is not what it should be."""
 
+import asyncio
 import functools
 import re
 import threading
@@ -27,6 +28,37 @@ def server(request):
     made = Redis(**getattr(request, "param", {}))
     yield made
     made.stop()
+
+
+def looks_at(server):
+    """Return how often a server was asked to make a ledger."""
+    found = re.search(r"cmdstat_hsetnx': {'calls': (\d+)", server.ask("INFO", "commandstats"))
+    return int(found[1]) if found else 0
+
+
+def test_the_first_tasks_of_a_ledger_share_one_look_at_the_server(server):
+    async def main():
+        once = Once(server.url)
+        await asyncio.gather(*(once.run_async(f"k{number}", asyncio.sleep, 0) for number in range(40)))
+        once.close()
+
+    asyncio.run(main())
+    assert looks_at(server) == 1
+
+
+def test_a_cancelled_first_task_leaves_the_look_to_the_others(server):
+    async def main():
+        once = Once(server.url)
+        first, second = (asyncio.create_task(once.run_async(key, asyncio.sleep, 0, key)) for key in "ab")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == "b"
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        once.close()
+
+    asyncio.run(main())
 
 
 def test_scripts_are_loaded_again_after_they_are_flushed(redis, redis_url):

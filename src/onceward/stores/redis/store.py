@@ -1,7 +1,9 @@
 """The ledger in Redis or Valkey. It looks at the server before its first request."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -56,6 +58,7 @@ class RedisStore(Observed):
         self.names = names
         self.evicts = evicts
         self._ready = False
+        self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
         self.loses_messages = False  # whether the server may evict what is not sent yet
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
@@ -76,7 +79,7 @@ class RedisStore(Observed):
     async def exchange_async(self, request: Any) -> Any:
         asked: RedisRequest = request
         if not (self._ready or _is_preparing(asked)):
-            await drive_async(self.prepared(), self)
+            await self._look()
         try:
             reply = self._reply(asked, await self.conduit.run_async(asked))
         except _ERRORS as error:
@@ -85,6 +88,19 @@ class RedisStore(Observed):
             with suppress(StoreError):
                 await drive_async(self.purge(PURGE_LIMIT), self)
         return reply
+
+    async def _look(self) -> None:
+        """Look at the server, once for all tasks of an event loop that wait for it. One that is cancelled stops no other."""
+        loop = asyncio.get_running_loop()
+        if (look := self._looks.get(loop)) is None:
+            look = self._looks[loop] = loop.create_task(drive_async(self.prepared(), self))
+            look.add_done_callback(partial(self._looked, loop))
+        await asyncio.shield(look)
+
+    def _looked(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Task[bool]") -> None:
+        self._looks.pop(loop, None)
+        if not look.cancelled():
+            look.exception()  # all who waited for it may have gone
 
     def prepared(self) -> Steps[bool]:
         """Make the ledger, and return whether it was not there before."""
