@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -37,15 +36,14 @@ class Callers:
     """One thread for each running call. It belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0  # threads that wait for a call
         self._closed = False
 
     def call(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Call in one of the threads, and return a future of the result."""
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # the call cannot be cancelled
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
             fresh = not self._idle
             if not fresh:
@@ -53,7 +51,7 @@ class Callers:
         self._asked.put((call, future))
         if fresh:
             threading.Thread(target=self._work, name="onceward-queue", daemon=True).start()
-        return asyncio.wrap_future(future)
+        return future
 
     def close(self) -> None:
         """Let the threads end; a busy one ends after its call."""
@@ -72,15 +70,25 @@ class Callers:
             except BaseException as raised:  # raised by the future
                 error = raised
             with self._lock:
-                self._idle += not self._closed  # before the future is done, so that its receiver finds the thread idle
+                self._idle += not self._closed  # before _tell, so that the receiver finds the thread idle
                 closed = self._closed
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
+            with suppress(RuntimeError):  # the event loop is closed
+                future.get_loop().call_soon_threadsafe(_tell, future, value, error)
             del asked, call, future, value, error
             if closed:
                 return
+
+
+def _tell(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+    # asyncio.wrap_future would take an error CancelledError of concurrent.futures for a cancellation.
+    if future.done():
+        return  # no caller waits any more
+    if isinstance(error, StopIteration):  # no future takes one
+        future.set_exception(RuntimeError(f"a call raised {error!r}"))
+    elif error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 class Tasks(set["asyncio.Task[None]"]):

@@ -38,6 +38,13 @@ def test_a_message_can_go_on_without_a_step_and_never_makes_it_again(pipelines):
     assert pipelines.made == [1, "later", "later"]
 
 
+@pytest.mark.parametrize("error", ["concurrent.futures.CancelledError", "StopIteration"])
+def test_a_function_fails_with_any_error_of_its_own(pipelines, error):
+    pipelines.functions(f"import concurrent.futures\ndef pay(order):\n    raise {error}\n")
+    assert pipelines.write(STEP).handle({"id": 1}).status == "failed"
+    assert status(pipelines).status == "RELEASED"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("result", [{"failed": 1}, None])
 @pytest.mark.parametrize(("before", "after"), [("fail", "continue"), ("continue", "fail")])
