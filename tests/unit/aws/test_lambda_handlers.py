@@ -333,11 +333,12 @@ def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
     assert asyncio.run(main()) == {"batchItemFailures": []}
 
 
-def test_an_import_of_one_source_loads_no_other():
-    code = """
+@pytest.mark.parametrize("source", ["on_sqs", "on_api"])
+def test_an_import_of_one_source_loads_no_other(source):
+    code = f"""
 import sys
-from onceward.aws import on_sqs
-heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.brokers", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}
+from onceward.aws import {source}
+heavy = {{"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.brokers", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}}
 print(sorted(heavy & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -1,6 +1,5 @@
 """HTTP on Lambda, behind API Gateway, a function URL or a load balancer: requests that take effect once, and webhooks."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -232,6 +231,8 @@ def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
         receive = receiver.answer_async if receiver.is_async else receiver.answer
         answer = receive(dict(request.headers), body, method=request.method, query=query)
         if not isinstance(answer, Answer):
+            import asyncio  # a cold start without coroutines does not pay for it
+
             answer = asyncio.run(answer)
         return api_event.response_of(shape, answer)
 
