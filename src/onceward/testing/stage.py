@@ -47,7 +47,10 @@ class Actors:
     """Carries out acts for a driver."""
 
     def exchange(self, act: Any) -> object:
-        return act.called()
+        try:
+            return act.called()
+        except StopIteration as error:  # of a mock that has no more answers; it would end the driver's steps
+            raise RuntimeError(f"the call raised {error!r}") from error
 
     async def exchange_async(self, act: Any) -> object:
         return await act.awaited()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -12,7 +13,8 @@ from faults.processes import PATIENCE, lines, workers
 from onceward import KeyMissing, Once, ResultNotRecorded
 from onceward.aws import send as send_once
 from onceward.aws import send_async as send_once_async
-from onceward.aws.sqs.message import Attribute
+from onceward.aws.sqs import producer
+from onceward.aws.sqs.message import Attribute, Outgoing
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
@@ -208,3 +210,10 @@ def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standa
     assert len(messages) == 2
     assert len({once_key(message) for message in messages}) == 1
     once.close()
+
+
+def test_the_headers_of_a_trace_that_have_room_are_sent():
+    attributes = {f"a{number}": "1" for number in range(9)}
+    observers = SimpleNamespace(headers=lambda: {"traceparent": "00-1-2-01", "tracestate": "a=b"})
+    sent = producer._traced(lambda *fields: Outgoing(*fields), observers, Outgoing("body", attributes))
+    assert sent.attributes == {**attributes, "traceparent": "00-1-2-01"}

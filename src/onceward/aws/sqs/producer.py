@@ -74,11 +74,12 @@ async def send_async(
 
 
 def _traced(send: Callable[..., object], observers: Observers, outgoing: Outgoing) -> object:
-    """Send a message that carries the current trace in its attributes, if there is room."""
-    attributes = {**observers.headers(), **(outgoing.attributes or {})}
-    traced = outgoing._replace(attributes=attributes)
-    fits = len(attributes) <= MOST_ATTRIBUTES and size_of(entry_of(traced)) <= LARGEST
-    return send(*(traced if fits else outgoing))
+    """Send a message that carries the current trace in its attributes, as far as there is room."""
+    for name, text in observers.headers().items():
+        larger = outgoing._replace(attributes={name: text, **(outgoing.attributes or {})})
+        if len(larger.attributes or {}) <= MOST_ATTRIBUTES and size_of(entry_of(larger)) <= LARGEST:
+            outgoing = larger
+    return send(*outgoing)
 
 
 def _sending(
