@@ -215,5 +215,5 @@ def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standa
 def test_the_headers_of_a_trace_that_have_room_are_sent():
     attributes = {f"a{number}": "1" for number in range(9)}
     observers = SimpleNamespace(headers=lambda: {"traceparent": "00-1-2-01", "tracestate": "a=b"})
-    sent = producer._traced(lambda *fields: Outgoing(*fields), observers, Outgoing("body", attributes))
+    sent = producer._traced(Outgoing, observers, Outgoing("body", attributes))
     assert sent.attributes == {**attributes, "traceparent": "00-1-2-01"}
