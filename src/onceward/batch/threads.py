@@ -18,17 +18,22 @@ def awaitable(
     if handler_of(function).is_async:
         return cast("Callable[P, Awaitable[object]]", function)
 
-    def safe(*args: P.args, **kwargs: P.kwargs) -> object:
+    def outcome(*args: P.args, **kwargs: P.kwargs) -> tuple[object, Exception | None]:
         try:
-            return function(*args, **kwargs)
+            return function(*args, **kwargs), None
         except (
-            StopIteration
-        ) as error:  # no future can hold one (PEP 479): awaiting it would never end (Python below 3.12)
-            raise RuntimeError(f"{function!r} raised StopIteration") from error
+            Exception
+        ) as error:  # a future takes no StopIteration, and takes concurrent.futures' CancelledError for its own
+            return None, error
 
     @wraps(function, updated=())
     async def call(*args: P.args, **kwargs: P.kwargs) -> object:
-        value = await in_thread(safe, *args, **kwargs)
+        value, error = cast("tuple[object, Exception | None]", await in_thread(outcome, *args, **kwargs))
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it holds this frame
         return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
 
     return call

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from concurrent.futures import CancelledError
 
 import flask
 import httpx
@@ -110,6 +111,16 @@ def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error)
         hook = WebhookReceiver(once, Stripe(SECRET), handler, name=f"hooks{number}")
         with pytest.raises(type(error)):  # an answer of 200 would lose the event
             asyncio.run(hook.answer_async(by_stripe(), BODY))
+
+
+@pytest.mark.parametrize("error", [StopIteration, CancelledError])
+def test_a_plain_handler_fails_with_an_error_that_no_future_takes(once, error):
+    def handle(event):
+        raise error
+
+    answer = WebhookReceiver(once, Stripe(SECRET), handle, name="hooks").answer_async(by_stripe(), BODY)
+    with pytest.raises((RuntimeError, CancelledError)):
+        asyncio.run(asyncio.wait_for(answer, 10))
 
 
 XML = Answer(200, [("Content-Type", "text/xml")], b"<Response/>")

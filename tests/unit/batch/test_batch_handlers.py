@@ -5,6 +5,7 @@ import functools
 import gc
 import threading
 import time
+from concurrent.futures import CancelledError
 from unittest.mock import AsyncMock
 
 import pytest
@@ -19,13 +20,17 @@ from tables import each
 pytestmark = pytest.mark.sampled(awaiting=1)
 
 
-def test_a_plain_handler_that_raises_stop_iteration_does_not_hang_batch(once):
+@pytest.mark.parametrize("error", [StopIteration, CancelledError])
+def test_a_plain_handler_fails_with_an_error_that_no_future_takes(once, error):
     def handle(order):
-        return next(iter(())) if order["id"] == "x" else 1
+        if order["id"] == "x":
+            raise error
+        return 1
 
     outcomes = within_patience(batch_of(once, handle).run_async(orders("a", "x", "b")))
     assert statuses(outcomes) == ["done", "failed", "done"]
-    assert "StopIteration" in standing(once, "x").error
+    assert error.__name__ in standing(once, "x").error
+    assert standing(once, "x").status == RELEASED
 
 
 @each("awaited", [False, True])

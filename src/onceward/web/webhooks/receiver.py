@@ -12,6 +12,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack, cast
 
+from onceward.batch.threads import awaitable
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
@@ -148,7 +149,8 @@ class WebhookReceiver:
     ) -> Answer:
         """Like :meth:`answer`, for a coroutine. A plain handler runs in a thread."""
         if not self.is_async:
-            return await asyncio.to_thread(self.answer, headers, body, method=method, query=query)
+            answer = awaitable(self.answer, asyncio.to_thread)
+            return cast("Answer", await answer(headers, body, method=method, query=query))
         request = WebhookRequest(method, query or {}, _lower(headers), body)
         events = await asyncio.to_thread(self._verified, request)  # a large body, or a certificate that is fetched
         if isinstance(events, Answer):
