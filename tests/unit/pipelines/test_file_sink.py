@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from onceward.pipelines.sinks.lines import Appender, KeyedLine
+from waiting import until
 
 KEYS = [str(uuid.UUID(int=number)) for number in range(50)]
 
@@ -28,6 +29,17 @@ def test_a_line_is_appended_once_per_key(tmp_path):
     append(path, 2, 3)
     append(path, 1)
     assert path.read_bytes() == line(1) + line(2) + line(3)
+
+
+def test_a_claim_that_was_taken_over_appends_no_line_after_its_successor(tmp_path):
+    appender = Appender(tmp_path / "out")
+    zombie = threading.Thread(target=appender.add, args=(keyed(1, 7, follows=False),))
+    with appender._lock:
+        zombie.start()
+        until(lambda: appender._waiting)
+        appender.add(keyed(1, 8))
+    zombie.join()
+    assert (tmp_path / "out").read_bytes() == line(1)
 
 
 @pytest.mark.parametrize("others", [[2], [2, 3, 4]])

@@ -96,7 +96,7 @@ class Appender:
 
     def _has(self, line: KeyedLine) -> bool:
         fence = self._fences.get(uuid.UUID(line.key).bytes)
-        return fence is not None and (line.follows or fence == line.fence)
+        return fence is not None and (line.follows or fence >= line.fence)
 
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""
