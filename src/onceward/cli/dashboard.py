@@ -27,7 +27,7 @@ def dashboard(
     allow_host: list[str] | None = None,
     hide_results: bool = False,
 ) -> None:
-    """Show the ledger in the browser: what is parked, stuck or lapsed, and why.
+    """Show the ledger in the browser: what needs a person, and why.
 
     It is read-only and listens on this machine only. With --allow-actions visitors can clear, park, unpark, retry and send
     again. Each action says first what it will do, and is recorded in the ledger.

@@ -125,7 +125,7 @@ class Recording:
         return self.pending
 
     def behind(self) -> None:
-        """Try until the outcome is recorded or the lease ends. Errors are logged; only interrupts are raised."""
+        """Try until the outcome is recorded, for at most two leases. Errors are logged; only interrupts are raised."""
         try:
             assert self._make is not None  # else nothing is pending
             settle(self._make, self._guard.store)

@@ -55,8 +55,8 @@ class Rules:
             After any other answer the key is given back, and the next request runs. An unhandled exception counts as 500.
             A request that is refused before its endpoint began is never recorded.
         record_within: seconds an answer waits for its record if the ledger cannot be reached. Then it goes out with
-            ``Idempotency-Recorded: pending``, and recording continues until the lease ends. Until then a retry gets 409; if
-            recording fails, the next retry runs again. None waits without limit. On Lambda, which freezes after an answer,
+            ``Idempotency-Recorded: pending``, and recording continues for at most two leases. A retry gets 409 until the lease
+            ends. Without a record, a later retry runs again. None waits without limit. On Lambda, which freezes after an answer,
             it is always None.
         max_request: bytes of a request's body; a longer one is refused with 413.
         max_response: bytes of an answer's body; a longer one is not recorded, only its status and headers.
