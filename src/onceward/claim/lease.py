@@ -128,8 +128,13 @@ class Lease(Claim):
         if isinstance(outcome, Won):
             # A renewal never shortens the lease in the store, so it does not shorten it here.
             self.record, self._until = outcome.record, max(self._until, outcome.until)
-            # Not at once, even for a short lease: a beat during an end makes that start again.
-            self.due = max(self._until + self._ahead, self.clock() + self.interval / 10)
+            # Not at once, even for a short lease: a beat during an end makes that start again. Nor before a deadline, if the
+            # lease lasts until then.
+            soon = self.interval / 10
+            due = self._until + self._ahead
+            if self.deadline is not None and self._until >= self.deadline:
+                due = self.deadline - soon
+            self.due = max(due, self.clock() + soon)
             if self.story is not None:
                 self.story.note("renewed", self.record, left=self.remaining)
         elif self.ending and outcome.record is not None and outcome.record.owner == self.record.owner:
