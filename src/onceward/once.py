@@ -209,15 +209,19 @@ class Once(ManyKeys, Unclaimed):
             Completed, Busy, Parked, StoreError: as for :meth:`claim`.
             ValueError: ``on_busy="skip"``, because this returns a claim or raises.
         """
+        from onceward.claim.held import claimed  # loaded with the first guard
+
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
-        return guard.acquire(full)
+        return claimed(full, guard.enter(full, None))
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "Claim":
         """Like :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
+        from onceward.claim.held import claimed  # loaded with the first guard
+
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
-        return await guard.acquire_async(full)
+        return claimed(full, await guard.enter_async(full, None))
 
     def transaction(
         self, key: object, connection: C, *, name: str | None = None, **options: Unpack[Options]

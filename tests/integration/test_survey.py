@@ -8,10 +8,9 @@ import pytest
 
 from onceward import Once
 from onceward.core.drivers import drive
-from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.selections import ByKey
-from onceward.core.views import Criteria
+from onceward.core.views import STATES, Criteria
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.searching import names

@@ -15,12 +15,12 @@ from onceward.claim.inputs import CallArguments, InputCodec, KeptInput, read_inp
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Seal
-from onceward.core.protocol import is_expired, is_known
+from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply
 from onceward.core.recovery import NotFree, leave, resume
 from onceward.core.retries import patience, retry_transient
 from onceward.core.selections import ByKey
-from onceward.core.views import Criteria
+from onceward.core.views import Criteria, is_expired
 from onceward.errors import Parked
 from onceward.observe.logs import logger
 from onceward.results.classes import NotReplayable

@@ -64,7 +64,7 @@ def call(
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
-    return guard.under_policy(guard.policy._replace(lease=lease, heartbeat=None))
+    return guard.under(guard.policy._replace(lease=lease, heartbeat=None))
 
 
 def _run(function: Function, *args: object, **kwargs: object) -> object:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from onceward import observe
 from onceward.claim import heartbeat
 from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter
-from onceward.claim.held import HeldClaim, claimed
+from onceward.claim.held import HeldClaim
 from onceward.claim.lease import CURRENT
 from onceward.claim.leaving import Leaving
 from onceward.claim.replays import CallOutcome, Replays, refusal
@@ -91,9 +91,14 @@ class Guard(Leaving):
         self._abandon: Abandon = steps.abandon
         self._caches = bool(policy.cache)
 
-    def under(self, policy: Policy, codec: "Codec") -> "Guard":
-        """Return this guard under another policy and codec, for functions that take no claim."""
-        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
+    def under(self, policy: Policy, codec: "Codec | None" = None) -> "Guard":
+        """Return this guard under another policy; with a ``codec``, for functions that take no claim."""
+        others = (
+            (self.codec, self._parameter, self.observers, self.inputs)
+            if codec is None
+            else (codec, None, self.observers)
+        )
+        return Guard(self.store, policy, self.clock, *others, name=self.name)
 
     def call(
         self,
@@ -172,12 +177,6 @@ class Guard(Leaving):
         finally:
             call = None  # as above
 
-    def under_policy(self, policy: Policy) -> "Guard":
-        """Return this guard with another policy."""
-        return Guard(
-            self.store, policy, self.clock, self.codec, self._parameter, self.observers, self.inputs, name=self.name
-        )
-
     def claiming_by(self, claiming: Claiming, abandon: Abandon) -> "Guard":
         """Return this guard with other steps for its claims. It keeps no arguments, and remembers no result."""
         policy = self.policy._replace(cache=0, keep_input=False)
@@ -201,11 +200,8 @@ class Guard(Leaving):
         return outcome
 
     def _tell_recalled(self, known: Record, mismatch: Mismatch | None, comes: "Comes | None") -> None:
-        event, span = (
-            observe.of_memory(known.key, known.trace, mismatch),
-            self.observers.begin(self.name, known.key, comes),
-        )
-        if span is not None:
+        event = observe.of_memory(known.key, known.trace, mismatch)
+        if (span := self.observers.begin(self.name, known.key, comes)) is not None:
             span.note(event)
             span.end()
         self.observers.tell(event)
@@ -277,14 +273,6 @@ class Guard(Leaving):
                     await settle_async(partial(self._abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told, span=span)
-
-    def acquire(self, key: str) -> HeldClaim:
-        """Return the claim of ``key``, or raise Completed with the recorded answer."""
-        return claimed(key, self.enter(key, None))
-
-    async def acquire_async(self, key: str) -> HeldClaim:
-        """As ``acquire``, for a coroutine."""
-        return claimed(key, await self.enter_async(key, None))
 
     def bid(
         self,

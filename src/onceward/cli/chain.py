@@ -8,8 +8,7 @@ import typer
 from onceward import terminal
 from onceward.cli.ledgers import looking_at, say
 from onceward.core.origin import read_origin
-from onceward.core.protocol import is_lapsed
-from onceward.core.views import last_change, relative
+from onceward.core.views import is_lapsed, last_change, relative
 from onceward.stores.chains import LONGEST, ChainLink, ChainNode, KeyChain, chain_of
 from onceward.terminal import line, quoted
 

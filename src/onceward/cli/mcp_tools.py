@@ -14,9 +14,8 @@ from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.cli.records import next_words
 from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
-from onceward.core.protocol import STATES, is_lapsed
 from onceward.core.record import Record
-from onceward.core.views import last_change, relative
+from onceward.core.views import STATES, is_lapsed, last_change, relative
 from onceward.dashboard.actions import SeenLedger, audited, version_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools

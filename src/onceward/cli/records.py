@@ -6,9 +6,9 @@ import sys
 from typing import Final
 
 from onceward.core.attempts import Attempt, attempts_of
-from onceward.core.protocol import is_lapsed, is_live, message_in
+from onceward.core.protocol import is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
-from onceward.core.views import NextStep, last_change, next_step, relative
+from onceward.core.views import NextStep, is_lapsed, last_change, next_step, relative
 from onceward.dashboard.showing import kept_in, outbox_of, steps_of
 from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED

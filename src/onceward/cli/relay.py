@@ -28,7 +28,7 @@ from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
 from onceward.consumers.stop import signals
 from onceward.core.policy import Seal
-from onceward.core.protocol import SOME_DAY
+from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.events import Happening, StoreRequest
 from onceward.observe.observers import Observers

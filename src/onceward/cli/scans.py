@@ -23,9 +23,8 @@ from onceward.cli.ledgers import (
     usage,
 )
 from onceward.cli.records import as_json, coloured, heading, row
-from onceward.core.protocol import STATES
 from onceward.core.record import Record
-from onceward.core.views import Criteria, last_change, relative
+from onceward.core.views import STATES, Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 
 

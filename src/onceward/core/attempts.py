@@ -4,8 +4,8 @@ import json
 from typing import Any, NamedTuple
 
 from onceward.core import history
-from onceward.core.protocol import is_lapsed
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
+from onceward.core.views import is_lapsed
 
 
 class Attempt(NamedTuple):

@@ -6,10 +6,9 @@ data: ``docs/pictures/states.py`` draws the diagram from them, and the interleav
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from onceward.core import conditions, history
-from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.conditions import Condition, Look, all_of
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
@@ -113,6 +112,11 @@ def unknown_needs(record: Record) -> list[str]:
 def is_known(record: Record) -> bool:
     """Return whether this version knows what a record means. If not, it must not change the record."""
     return record.status in STATUSES and not unknown_needs(record)
+
+
+def is_live(record: Record, now: float) -> bool:
+    """Return whether a worker holds this key at the store's time ``now``. An unknown record can be held, too."""
+    return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
 def decide(
@@ -342,34 +346,3 @@ def parked_message(key: str, owner: str, message: str, reason: str) -> Write:
     """Return the write that parks a key that has no record, and keeps a message in it."""
     claim = first_claim(key, owner, None, Policy())
     return ended(claim, PARKED, message, reason)._replace(attempts=0, keep=None, worker=None)
-
-
-# --- for readers ----------------------------------------------------------------------------------------------------
-
-
-def is_live(record: Record, now: float) -> bool:
-    """Return whether a worker holds this key at the store's time ``now``. An unknown record can be held, too."""
-    return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
-
-
-SOME_DAY: Final = 3e9  # seconds, a century: messages that are due later wait for a person
-# What people ask for by name: the statuses, and what follows from a record and the store's time. LAPSED: the worker that
-# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it. UNSENT: it has messages
-# to send. REFUSED: of its messages only those are left that a target refused.
-STATES: Final[dict[str, Clause]] = {
-    **{status: Comparison("status", "=", status) for status in sorted(STATUSES)},
-    "LAPSED": Every((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<="))),
-    "EXPIRED": Comparison("expires_at", "<="),
-    "UNSENT": Comparison("due_at", "<=", -SOME_DAY),
-    "REFUSED": Comparison("due_at", ">=", -SOME_DAY),
-}
-
-
-def is_lapsed(record: Record, now: float) -> bool:
-    """Return whether a record is LAPSED at the store's time ``now``."""
-    return meets(record, STATES["LAPSED"], now)
-
-
-def is_expired(record: Record, now: float) -> bool:
-    """Return whether a record is EXPIRED at the store's time ``now``."""
-    return meets(record, STATES["EXPIRED"], now)

@@ -4,11 +4,34 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceward.core.comparisons import Clause, Comparison, Either, Every, meets
-from onceward.core.protocol import STATES, has_messages, is_expired, is_known, is_live, message_in
+from onceward.core.protocol import STATUSES, has_messages, is_known, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 
 _LONGEST: Final = 100 * 366 * 86400.0  # seconds
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+SOME_DAY: Final = 3e9  # seconds, a century: messages that are due later wait for a person
+# What people ask for by name: the statuses, and what follows from a record and the store's time. LAPSED: the worker that
+# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it. UNSENT: it has messages
+# to send. REFUSED: of its messages only those are left that a target refused.
+STATES: Final[dict[str, Clause]] = {
+    **{status: Comparison("status", "=", status) for status in sorted(STATUSES)},
+    "LAPSED": Every((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<="))),
+    "EXPIRED": Comparison("expires_at", "<="),
+    "UNSENT": Comparison("due_at", "<=", -SOME_DAY),
+    "REFUSED": Comparison("due_at", ">=", -SOME_DAY),
+}
+
+
+def is_lapsed(record: Record, now: float) -> bool:
+    """Return whether a record is LAPSED at the store's time ``now``."""
+    return meets(record, STATES["LAPSED"], now)
+
+
+def is_expired(record: Record, now: float) -> bool:
+    """Return whether a record is EXPIRED at the store's time ``now``."""
+    return meets(record, STATES["EXPIRED"], now)
 
 
 def last_change(record: Record, now: float) -> float:

@@ -12,9 +12,8 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from onceward import terminal
 from onceward.core.attempts import attempts_of
 from onceward.core.origin import read_origin
-from onceward.core.protocol import SOME_DAY, STATES
 from onceward.core.record import Record
-from onceward.core.views import Criteria, last_change
+from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
 from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, query_of

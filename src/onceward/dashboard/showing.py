@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onceward.aws.sqs.message import Kept, read_kept
-from onceward.core.protocol import is_expired, is_lapsed, is_live, message_in
+from onceward.core.protocol import is_live, message_in
 from onceward.core.record import COMPLETED, Record
-from onceward.core.views import NextStep, last_change, next_step, relative
+from onceward.core.views import NextStep, is_expired, is_lapsed, last_change, next_step, relative
 from onceward.errors import OncewardError
 from onceward.results.message_entries import MessageEntry, unsent_of
 from onceward.results.step_entries import Entry, doubt_about, entries_of

@@ -17,8 +17,7 @@ from django.utils.functional import cached_property
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.drivers import drive
-from onceward.core.protocol import STATES
-from onceward.core.views import Criteria, last_change, relative
+from onceward.core.views import STATES, Criteria, last_change, relative
 from onceward.dashboard.showing import state_of
 from onceward.django.acting import ACTS, Form
 from onceward.django.models import LedgerRecord

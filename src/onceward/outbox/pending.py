@@ -15,8 +15,9 @@ from onceward.core.drivers import drive
 from onceward.core.origin import headers_for
 from onceward.core.outbox_writes import NEVER_DUE, noting
 from onceward.core.policy import Policy
-from onceward.core.protocol import SOME_DAY, has_messages
+from onceward.core.protocol import has_messages
 from onceward.core.record import Record
+from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import derived_key
 from onceward.outbox.targets import OutboxMessage, open_target

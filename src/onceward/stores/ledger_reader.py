@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from onceward.core import protocol
+from onceward.core import protocol, views
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
@@ -21,7 +21,7 @@ from onceward.stores.contract import Damaged, DamagedRecord, NotFound, Page, Sto
 from onceward.stores.survey import NOTHING, READ, UNFINISHED, Survey
 
 PAGE = 500
-_RARE = {name.lower(): protocol.STATES[name] for name in ("UNSENT", "REFUSED")}  # left out if there are none
+_RARE = {name.lower(): views.STATES[name] for name in ("UNSENT", "REFUSED")}  # left out if there are none
 
 _KNOWN = UNFINISHED | {"LAPSED"}  # what an estimate needs
 
@@ -189,8 +189,8 @@ class LedgerReader:
             for record in page.records:
                 counts["total"] += 1
                 counts[record.status] = counts.get(record.status, 0) + 1
-                counts["lapsed"] += protocol.is_lapsed(record, page.now)
-                counts["expired"] += protocol.is_expired(record, page.now)
+                counts["lapsed"] += views.is_lapsed(record, page.now)
+                counts["expired"] += views.is_expired(record, page.now)
                 for state, clause in _RARE.items() if record.due_at is not None else ():
                     if meets(record, clause, page.now):
                         counts[state] = counts.get(state, 0) + 1

@@ -9,10 +9,11 @@ from typing import Any, cast
 from onceward.core.clock import Clock, boottime
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps
-from onceward.core.protocol import SOME_DAY, STATES, STATUSES, is_known
+from onceward.core.protocol import STATUSES, is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import ByKey, DueWithin, Selection
 from onceward.core.urls import shown_url
+from onceward.core.views import SOME_DAY, STATES
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged, point_of, token_of
 from onceward.stores.locks import owns, reentered, watch_forks

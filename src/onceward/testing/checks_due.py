@@ -2,10 +2,9 @@
 
 from onceward.core.comparisons import meets
 from onceward.core.origin import PARENT, ROOT, provenance_in, read_origin
-from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.selections import ByKey, ChainOf, DueWithin
-from onceward.core.views import Criteria
+from onceward.core.views import STATES, Criteria
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
 from onceward.stores.contract import Page

@@ -62,7 +62,9 @@ def dask():
     from distributed import Client, LocalCluster
 
     with LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        cluster.adapt(minimum=2, maximum=2)  # a nanny may not start a worker again that was killed while a busy machine started it
+        cluster.adapt(
+            minimum=2, maximum=2
+        )  # a nanny may not start a worker again that was killed while a busy machine started it
         assert page["charge_with_dask"](client, ORDERS) == CHARGED
 
 

@@ -9,10 +9,9 @@ import pytest
 from onceward import Once
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
-from onceward.core.protocol import STATES
 from onceward.core.record import Record
 from onceward.core.selections import ByKey, ChainOf
-from onceward.core.views import Criteria
+from onceward.core.views import STATES, Criteria
 from onceward.stores.capabilities import MIGRATE
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite import finding

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from hashlib import sha1
 from typing import Final
 
-from onceward.core.protocol import NEEDS, SOME_DAY, STATUSES
+from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import IN_PROGRESS
+from onceward.core.views import SOME_DAY
 from onceward.stores.redis.names import INDEXES
 from onceward.stores.survey import UNFINISHED
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.origin import beginning
-from onceward.core.protocol import SOME_DAY, STATUSES
+from onceward.core.protocol import STATUSES
 from onceward.core.record import Record
 from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.core.views import ANY
+from onceward.core.views import ANY, SOME_DAY
 from onceward.stores.contract import Damaged, Page, point_of, token_of
 
 LOOKED_AT: Final = 5000  # rows of one request, so that it ends in time also without an index

@@ -6,9 +6,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 from onceward.core.drivers import Steps, drive
-from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, Reply
 from onceward.core.selections import ByKey, ChainOf, Selection
+from onceward.core.views import STATES
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import NoIndex, Page, Part

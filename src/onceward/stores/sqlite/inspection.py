@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.core.drivers import Steps
-from onceward.core.protocol import SOME_DAY, STATES, STATUSES
+from onceward.core.protocol import STATUSES
+from onceward.core.views import SOME_DAY, STATES
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part

@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from onceward.claim.held import current
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
-from onceward.web.webhooks.receiver import AROUND, WebhookReceiver, check_plain
+from onceward.web.webhooks.receiver import AROUND, WebhookReceiver
 
 
 def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
@@ -26,7 +26,7 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
     Raises:
         TypeError: the receiver's handler is a coroutine function.
     """
-    check_plain(receiver)
+    receiver.check_plain()
     inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
     around = None if receiver.accepts else partial(inside.call, complete=lambda result: current().complete(result))
     if around is not None:

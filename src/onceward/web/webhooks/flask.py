@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import flask
 
-from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
+from onceward.web.webhooks.receiver import WebhookReceiver
 
 
 def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
@@ -15,7 +15,7 @@ def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
     Raises:
         TypeError: the receiver's handler is a coroutine function.
     """
-    check_plain(receiver)
+    receiver.check_plain()
 
     def receive() -> flask.Response:
         answer = receiver.answer(

@@ -40,7 +40,6 @@ _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webh
 _MOST: Final = 64  # accepted events of a plain handler that run at a time, each in its thread
 _PATIENCE: Final = 3.0  # seconds that a delivery waits for such a thread; providers wait five and more
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
-
 _BUSY: Final = Answer(503, (*_TEXT, ("Retry-After", "1")), b"try again")
 
 
@@ -65,6 +64,9 @@ class WebhookReceiver:
         accept: whether to answer before the event is handled. An event is then at most 64 KiB. A plain handler takes 64 events at a
             time; further events get 503 and a Retry-After.
         **options: see :class:`onceward.Policy`.
+
+    Attributes:
+        accepts: whether it answers before the event is handled.
 
     Raises:
         ValueError, TypeError: an option is not valid, or does not fit the handler; or the handler is guarded already.
@@ -94,8 +96,8 @@ class WebhookReceiver:
             )
         if accept:
             options["keep_input"] = True
-        self._verifier, self._accept, self._handshake = verifier, accept, handshake
-        made: Any = once(key=_id_of, name=name, **options)(_telling(handler))
+        self._verifier, self.accepts, self._handshake = verifier, accept, handshake
+        made: Any = once(key=lambda event: event.id, name=name, **options)(_telling(handler))
         self.is_async: bool = inspect.iscoroutinefunction(made)
         self._call: Callable[[WebhookEvent], Any] = made
         self._running: set[asyncio.Task[object]] = set()
@@ -104,14 +106,16 @@ class WebhookReceiver:
         self.guarded = made.guarded
         self.__name__, self.__qualname__ = name, name
 
-    @property
-    def accepts(self) -> bool:
-        """Whether it answers before the event is handled."""
-        return self._accept
-
     def __call__(self, event: WebhookEvent) -> Any:
         """Handle an event that was verified elsewhere."""
         return self._call(event)
+
+    def check_plain(self) -> None:
+        """Raise TypeError if the handler is a coroutine function, which :meth:`answer` cannot call."""
+        if self.is_async:
+            raise TypeError(
+                f"the handler of {self.__name__} is a coroutine function: give a plain one, or await answer_async(...)"
+            )
 
     def answer(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -131,7 +135,7 @@ class WebhookReceiver:
             TypeError: the handler is a coroutine function.
             Exception: what the handler raised.
         """
-        check_plain(self)
+        self.check_plain()
         events = self._verified(WebhookRequest(method, query or {}, _lower(headers), body))
         if isinstance(events, Answer):
             return events
@@ -139,7 +143,7 @@ class WebhookReceiver:
         for event in events:
             with ended:
                 try:
-                    ended.take(self._accepted(event) if self._accept else _said(self._call(event)))
+                    ended.take(self._accepted(event) if self.accepts else _said(self._call(event)))
                 except OncewardError as error:
                     ended.take(self._told(event, error))
         return ended.answer()
@@ -159,7 +163,7 @@ class WebhookReceiver:
         for event in events:
             with ended:
                 try:
-                    ended.take(await self._accepted_async(event) if self._accept else _said(await self._call(event)))
+                    ended.take(await self._accepted_async(event) if self.accepts else _said(await self._call(event)))
                 except OncewardError as error:
                     ended.take(self._told(event, error))
         return ended.answer()
@@ -195,7 +199,7 @@ class WebhookReceiver:
             raise error  # the handler itself called another guarded function
         if isinstance(error, ResultUnavailable):
             return _DONE
-        if self._accept and isinstance(error, Busy | Parked):
+        if self.accepts and isinstance(error, Busy | Parked):
             if isinstance(error, Parked):
                 _log.warning("a webhook came again: %s", error)
             return _ACCEPTED  # the ledger has it
@@ -290,14 +294,6 @@ class _Delivery:
         return next(failed, self._answers[0] if self._answers else _DONE)
 
 
-def check_plain(receiver: WebhookReceiver) -> None:
-    """Raise TypeError if the handler is a coroutine function, which :meth:`WebhookReceiver.answer` cannot call."""
-    if receiver.is_async:
-        raise TypeError(
-            f"the handler of {receiver.__name__} is a coroutine function: give a plain one, or await answer_async(...)"
-        )
-
-
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
     """Log that an accepted event has failed, and what tries it again."""
     if unparked(claim.record) is None:
@@ -325,10 +321,6 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def _id_of(event: WebhookEvent) -> str:
-    return event.id
-
-
 def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function under the handler's name. It tells, as it begins, that the ledger has the event."""
     known = handler_of(handler)
@@ -348,9 +340,8 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
         around = AROUND.get()
         AROUND.set(None)  # as above
         call: Callable[[], Recorded | None] = lambda: _kept(handler(event, **given()))
-        return (
-            call() if around is None else cast("Recorded | None", around(call))
-        )  # a joined record keeps what it returns
+        # A joined record keeps what it returns.
+        return call() if around is None else cast("Recorded | None", around(call))
 
     made = handle_async if known.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
