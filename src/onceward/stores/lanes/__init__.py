@@ -18,7 +18,7 @@ Hazards, and what answers them:
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -75,10 +75,10 @@ class LedgerLanes:
         here = self._here if self._here.process == os.getpid() else self._mine()
         return here.threads.run(request, asked)
 
-    async def run_async(self, request: LaneRequest, asked: Asked) -> Any:
-        """As :meth:`run`, for a coroutine."""
+    def run_async(self, request: LaneRequest, asked: Asked) -> Awaitable[Any]:
+        """As :meth:`run`, for a coroutine, which awaits what this returns."""
         loop, loops = asyncio.get_running_loop(), self._mine().loops
-        return await (loops.get(loop) or self._of(loop, loops)).run(request, asked)
+        return (loops.get(loop) or self._of(loop, loops)).run(request, asked)
 
     def _mine(self) -> "_Here":
         """Return the lanes of this process. The parent's are left to the parent: to drop one would say a word on its connection."""

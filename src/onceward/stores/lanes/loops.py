@@ -59,11 +59,8 @@ class LoopLanes(Lanes):
             else:
                 self._pass_on(lane)
                 return reply
-        return await self._wait(_LoopTicket(request, asked, asyncio.get_running_loop().create_future()))
-
-    async def _wait(self, ticket: _LoopTicket) -> Any:
-        """Wait until a task has done the request."""
-        self._line.add(ticket)
+        ticket = _LoopTicket(request, asked, asyncio.get_running_loop().create_future())
+        self._line.add(ticket)  # until a task has done it
         self._waiting.add(ticket)
         if not self._is_looking:
             self._look_later()

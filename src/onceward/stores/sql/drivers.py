@@ -4,7 +4,7 @@ A method raises the driver's own errors, and each but ``send`` has a limit of ti
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
@@ -100,9 +100,9 @@ class CallersDriver(ABC):
     def undo(self) -> Any:
         """Roll back, whatever the transaction's state, and leave the connection as it was found."""
 
-    def exchange(self, act: object) -> object:
+    def exchange(self, act: Any) -> object:
         """Run one act, whose type is :data:`Act`. Raises :class:`DriverFailed`."""
-        name, given = cast("Act", act)
+        name, given = act
         try:
             if name == "send":  # its statements are the body's, and can take longer
                 return self.send()
@@ -111,9 +111,9 @@ class CallersDriver(ABC):
         except Exception as error:
             raise DriverFailed(error) from error
 
-    async def exchange_async(self, act: object) -> object:
+    async def exchange_async(self, act: Any) -> object:
         """As :meth:`exchange`, for a coroutine."""
-        name, given = cast("Act", act)
+        name, given = act
         try:
             with limited(self.raw, self.seconds):
                 reply = getattr(self, name)(*given)
