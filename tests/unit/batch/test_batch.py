@@ -133,17 +133,8 @@ def test_what_is_finished_is_recorded_while_another_handler_runs(once):
             time.sleep(LINGER / 4)
             found.extend([1] if standing(once, "fast").status == COMPLETED else [])
 
-    async def handle_async(order):  # one that blocks its loop would block the recording, too
-        if order["id"] == "slow":
-            await asyncio.sleep(0.3)
-            found.append(standing(once, "fast").status == COMPLETED)
-
     batch_of(once, handle).run(orders("fast", "slow"))
     assert found == [1]
-    once.ledger.clear("b:fast")
-    once.ledger.clear("b:slow")
-    asyncio.run(batch_of(once, handle_async).run_async(orders("fast", "slow")))
-    assert found == [1, True]
 
 
 def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(once):
@@ -183,7 +174,6 @@ def test_all_calls_of_one_event_loop_share_the_bound(once):
 
     asyncio.run(several())
     assert most == 3
-    asyncio.run(several())  # in another loop: replays
 
 
 def test_a_parameter_for_the_claim_is_filled_in(once):
@@ -192,18 +182,11 @@ def test_a_parameter_for_the_claim_is_filled_in(once):
 
     assert batch_of(once, handle).run(orders("a"))[0].value == ("b:a", "a")
 
-    async def handle_async(order, *, claim: Claim):
-        return claim.record.key
-
-    batch = batch_of(once, handle_async)
-    assert asyncio.run(batch.run_async(orders("z")))[0].value == "b:z"
-
 
 def test_a_handler_may_end_its_claim_itself(form, once):
     def handle(order):
-        {"a": lambda c: c.complete("mine"), "b": lambda c: c.release("later"), "c": lambda c: c.park("never")}[
-            order["id"]
-        ](current())
+        end, told = {"a": ("complete", "mine"), "b": ("release", "later"), "c": ("park", "never")}[order["id"]]
+        getattr(current(), end)(told)
 
     outcomes = form.run(form.batch(once, handle), orders("a", "b", "c"))
     assert statuses(outcomes) == ["done", "failed", "parked"]
@@ -253,13 +236,11 @@ def test_after_a_failure_the_rest_of_its_group_is_deferred_and_given_back(form, 
     assert statuses(form.run(form.batch(once, lambda order: 1, max_attempts=1), grouped("x2", "x3"))) == ["done"] * 2
 
 
-@pytest.mark.parametrize("trouble", ["busy", "malformed", "parked"])
+@pytest.mark.parametrize("trouble", ["busy", "malformed"])
 def test_a_group_stops_also_at_what_cannot_begin(form, once, trouble):
     records = grouped("x0", "x1", "x2", "y0")
     if trouble == "busy":
         once.acquire("x1", name="b")
-    elif trouble == "parked":
-        once.acquire("x1", name="b").park()
     else:
         del records[1]["id"]
     outcomes = form.run(form.batch(once, lambda order: 1, group=lambda order: order["group"]), records)
@@ -300,7 +281,11 @@ def test_each_outcome_is_told_once_when_it_is_recorded(form, once):
 def test_bad_options_are_refused_before_anything(once):
     async def coroutine(order): ...
 
+    left = lambda seconds: lambda: batch_of(once, never).run(orders("a"), time_left=seconds)
     for make, error, says in (
+        (left(float("nan")), ValueError, "time_left="),
+        (left("5"), TypeError, "time_left="),
+        (lambda: batch_of(once, never, group=coroutine), TypeError, "group"),
         (lambda: once.batch(never, key="order.id", concurrency=0), ValueError, "concurrency=0"),
         (lambda: once.batch(once(key="order.id")(never), key="order.id"), TypeError, "guarded already"),
         (lambda: once.batch(never, key="order.id", leese=1), TypeError, "unknown option"),
@@ -308,3 +293,4 @@ def test_bad_options_are_refused_before_anything(once):
     ):
         with pytest.raises(error, match=says):
             make()
+    assert not once.store.records

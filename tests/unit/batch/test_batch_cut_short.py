@@ -4,19 +4,15 @@ import asyncio
 import functools
 import gc
 import os
-import time
 import weakref
 
 import pytest
 
-from observing import note_outcomes
-from onceward import LeaseLost, Once, current
-from onceward.core.record import IN_PROGRESS, RELEASED, Reply
+from onceward import LeaseLost, Once
+from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, fail_before
 from queues.batches import (
-    PATIENCE,
     Slow,
     batch_of,
     orders,
@@ -27,11 +23,8 @@ from queues.batches import (
     within_patience,
 )
 
-pytestmark = pytest.mark.sampled(awaiting=1)
 
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-@pytest.mark.parametrize("awaiting", [False, True])
+@pytest.mark.parametrize(("concurrency", "awaiting"), [(1, False), (3, False), (1, True)])
 def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurrency, awaiting):
     clock = ManualClock()
     once = Once(MemoryStore(clock), clock=clock, lease=10)
@@ -52,30 +45,6 @@ def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurre
     assert standing(once, "b").status == IN_PROGRESS  # the other's
     assert standing(once, "c").status == RELEASED
     assert standing(once, "c").attempts == 0
-
-
-@pytest.mark.parametrize("awaiting", [False, True])
-def test_an_interrupt_while_claims_are_given_back_tells_of_a_lost_end(awaiting):
-    clock, strikes = ManualClock(), []
-
-    def strike(ask):
-        if any(write.status == RELEASED for write in ask.writes) and not strikes:
-            strikes.append(ask)
-            return fail_before(KeyboardInterrupt)
-        return None
-
-    once = Once(Faults(MemoryStore(clock), strike), clock=clock, lease=10)
-    other = Once(once.store, clock=clock, lease=10)
-
-    def handle(order):
-        clock.advance(11)  # such as a process that was stopped
-        other.acquire(order["id"], name="b").complete()
-
-    batch = batch_of(once, handle)
-    with pytest.raises(KeyboardInterrupt) as struck:
-        within_patience(batch.run_async(orders("a", "b"))) if awaiting else batch.run(orders("a", "b"))
-    assert strikes
-    assert any("lease" in note for note in struck.value.__notes__)
 
 
 KEYS = ["a", "b", "c", "d", "e"]
@@ -138,42 +107,6 @@ def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, poin
     asyncio.run(main())
 
 
-def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
-    told = []
-
-    async def handle(order):
-        await current().complete_async("mine")
-        await asyncio.sleep(PATIENCE)
-
-    async def main():
-        note_outcomes(told.append)
-        batch = batch_of(once, handle)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(batch.run_async(orders("a", "b")), 0.1)
-
-    asyncio.run(main())
-    assert [(one.record["id"], one.status) for one in told] == [("a", "done")]
-
-
-def test_a_batch_whose_coroutine_is_closed_begins_nothing_more(once):
-    async def main():
-        began = []
-
-        async def handle(order):
-            began.append(order["id"])
-            await asyncio.sleep(0.01)
-
-        batch = batch_of(once, handle)
-        running = batch.run_async(orders("a", "b")).__await__()
-        next(running)
-        await asyncio.sleep(0.005)
-        running.close()  # RuntimeError if it went on to await
-        await asyncio.sleep(0.05)
-        return began
-
-    assert asyncio.run(main()) == ["a"]
-
-
 def test_event_loops_that_are_gone_are_not_kept(once):
     async def handle(order):
         await asyncio.sleep(0)
@@ -221,23 +154,3 @@ def test_a_forked_process_has_threads_of_its_own(once):
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-class Stubborn(MemoryStore):
-    """A store that never gives a claim back, and shows it as it stands."""
-
-    def _swap(self, write, seen):
-        if write.status == RELEASED:
-            self.refused += 1
-            assert self.refused < 100
-            return Reply(won=False, record=self.records[write.key], now=self._clock())
-        return super()._swap(write, seen)
-
-    refused = 0
-
-
-def test_a_store_that_will_not_take_a_claim_back_is_not_asked_for_ever():
-    once = Once(Stubborn(), lease=10)
-    outcomes = batch_of(once, lambda order: time.sleep(0.2)).run(orders("a", "b"), time_left=0.25)
-    assert statuses(outcomes) == ["done", "deferred"]
-    assert once.store.refused == 1

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from faults.processes import lines, workers
-from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError, current
+from onceward import LeaseLost, Once, OncewardError, ResultUnavailable, StoreError, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
@@ -125,21 +125,6 @@ def test_a_store_that_is_away_at_the_claim_runs_nothing(form, once, monkeypatch)
     assert {type(outcome.error) for outcome in outcomes} == {StoreError}
 
 
-def test_a_store_that_stays_away_at_the_end_is_told_with_the_results(form, once):
-    away = Once(Faults(once.store, lambda ask: fail_before() if ask.verb.startswith("swap") else None), lease=0.5)
-
-    def handle(order):
-        if order["id"] == "bad":
-            raise ValueError("mine")
-        return order["id"]
-
-    outcomes = form.run(form.batch(away, handle), orders("a", "b", "bad"))
-    assert statuses(outcomes) == ["failed"] * 3
-    assert [type(outcome.error) for outcome in outcomes] == [ResultNotRecorded, ResultNotRecorded, ValueError]
-    assert [outcome.error.result for outcome in outcomes[:2]] == ["a", "b"]
-    assert "and then" in outcomes[2].error.__notes__[0]
-
-
 class Picky(MemoryStore):
     """Refuses for good what has to do with one key, as a store does with an item that is too large."""
 
@@ -184,22 +169,9 @@ def test_an_interrupt_records_what_is_finished_and_gives_back_the_rest(once, int
 
 
 def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
-    class Interrupting(Faults):
-        armed = True
-
-        def __init__(self, store):
-            super().__init__(store, lambda ask: None)
-
-        def exchange(self, request):
-            reply = super().exchange(request)
-            if self.armed:
-                self.armed = False
-                raise KeyboardInterrupt
-            return reply
-
-    batch = Once(Interrupting(once.store), lease=10).batch(never, key="order.id", name="b")
+    struck = Once(Faults(once.store, at({1: fail_after(KeyboardInterrupt)})))
     with pytest.raises(KeyboardInterrupt):
-        batch.run(orders("a", "b"))
+        batch_of(struck, never).run(orders("a", "b"))
     assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
 
 

@@ -1,13 +1,14 @@
 """Checkpoints whose flush, block, lease or ledger fails, and whose process is killed. In both forms."""
 
 import asyncio
-import contextlib
 import time
 
 import pytest
 
 from faults.processes import PATIENCE, workers
 from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError
+from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
+from onceward.batch.checkpoint.blocking import Checkpoint
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -153,15 +154,6 @@ def test_an_error_about_many_keys_names_the_others(sink, form):
     assert caught.value.__notes__ == ["onceward: the same holds for sink:2, sink:3, sink:4, and 1 more"]
 
 
-def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
-    once = Once(Faults(MemoryStore(), when(settling, fail_before())))
-    with pytest.raises(ResultNotRecorded) as caught:
-        filled(form, once, sink, 1, 2, lease=0.4, heartbeat=0)
-    assert (sink.flushes, sink.done) == ([items(1, 2)], [])
-    assert caught.value.key == "sink:1"
-    assert caught.value.__notes__ == ["onceward: the same holds for sink:2"]
-
-
 def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
     def refuses(ask):
         return settling(ask) and any(write.key == "sink:2" for write in ask.writes)
@@ -195,14 +187,6 @@ def test_faults_at_random_neither_lose_nor_double_anything(sink, form, seed):
     assert statuses(once) == {str(number): COMPLETED for number in range(10)}
 
 
-def test_trouble_in_giving_back_is_a_note_at_the_error_of_the_flush(sink, form):
-    sink.error = Refused("no")
-    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
-    with pytest.raises(Refused) as caught:
-        filled(form, once, sink, 1)
-    assert "failed" in caught.value.__notes__[0]
-
-
 def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, caplog):
     def fails(items):
         raise Refused("ack")
@@ -213,7 +197,7 @@ def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, cap
     assert "Refused: ack" in caplog.text
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, asyncio.CancelledError])
 def test_an_interrupted_flush_leaves_its_keys_claimed_to_the_end_of_their_leases(once, sink, form, kind):
     def interrupt():
         raise kind
@@ -238,26 +222,19 @@ def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
     assert attempts(once) == {0}
 
 
-def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
-    begun = asyncio.Event()
+@pytest.mark.parametrize("awaited", [False, True])
+def test_claims_are_not_renewed_after_an_interrupt_before_the_last_flush(sink, monkeypatch, awaited):
+    def interrupted(_):
+        raise KeyboardInterrupt
 
-    async def write(items):
-        begun.set()
-        await asyncio.sleep(60)
-
-    async def work():
-        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
-            await checkpoint.add({"id": 1})
-
-    async def main():
-        task = asyncio.create_task(work())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert statuses(once) == {"1": IN_PROGRESS}
+    for kind in (Checkpoint, AsyncCheckpoint):
+        monkeypatch.setattr(kind, "_flush", interrupted)
+    once, form = Once("memory:", name=NAME, lease=0.3), Awaiting() if awaited else Blocking()
+    with pytest.raises(KeyboardInterrupt):
+        filled(form, once, sink, 1)
+    assert once.acquire(1, on_busy=PATIENCE / 2).attempt == 2
+    if awaited:
+        form.runner.close()
 
 
 @pytest.mark.slow
@@ -281,20 +258,3 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     assert statuses(once) == dict.fromkeys("0123", COMPLETED)
     assert attempts(once) == {3}
     once.close()
-
-
-def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
-    async def work():
-        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
-            await checkpoint.add({"id": 1})
-            yield
-            await checkpoint.add({"id": 2})
-
-    async def main():
-        agen = work()
-        await anext(agen)
-        with contextlib.suppress(GeneratorExit):
-            await agen.aclose()
-
-    asyncio.run(main())
-    assert statuses(once) == {"1": IN_PROGRESS}

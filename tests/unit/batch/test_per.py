@@ -10,10 +10,8 @@ from onceward import Busy, KeyMissing, Once, StoreError
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import EPOCH, ManualClock
-from onceward.testing.faults import Faults, fail_after, fail_before, when
+from onceward.testing.faults import Faults, fail_before, when
 from tables import each
-
-pytestmark = pytest.mark.sampled(started=1)
 
 
 @pytest.fixture
@@ -37,26 +35,10 @@ class Job:
             raise self.error
         return self.runs
 
-    async def in_a_coroutine(self, *args):
-        await asyncio.sleep(0)
-        return self(*args)
-
 
 @pytest.fixture
 def job():
     return Job()
-
-
-@pytest.fixture(params=["def", "async def"])
-def started(request, once, job):
-    """What makes a start of the job: a function of the options of ``per`` and the arguments of the job."""
-
-    def start(*args, window="1h", **options):
-        if request.param == "def":
-            return once.per(window, "report", **options)(job)(*args)
-        return asyncio.run(once.per(window, "report", **options)(job.in_a_coroutine)(*args))
-
-    return start
 
 
 def keys(once):
@@ -71,7 +53,15 @@ def window_of(once, window="1h", **options):
     return key.removeprefix(f"{name}:").strip('"')
 
 
-def test_a_second_start_within_a_window_gets_the_recorded_result(started, clock, job):
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_second_start_within_a_window_gets_the_recorded_result(once, clock, job, awaited):
+    async def job_async(*args):
+        return job()
+
+    if awaited:
+        started = lambda *args: asyncio.run(once.per("1h", "report")(job_async)(*args))
+    else:
+        started = once.per("1h", "report")(job)
     assert [started(), started("whatever", "its", "arguments")] == [1, 1]
     clock.advance(HOUR / 2)
     assert started() == 1
@@ -84,17 +74,13 @@ def test_a_second_start_within_a_window_gets_the_recorded_result(started, clock,
     ("window", "offset", "start"),
     [
         ("90s", 0, "13:46:30"),
-        (90, 0, "13:46:30"),
         ("15m", 0, "13:45:00"),
         ("1d", 0, "00:00:00"),
         ("7d", 0, "00:00:00"),  # a Thursday, like the epoch
         (2.5, 0, "13:47:05"),
-        (7, 0, "13:47:03"),
-        ("1h", 0, "13:00:00"),
         ("1h", 1800, "13:30:00"),
         ("1h", -1800, "13:30:00"),
         ("1h", 600.5, "13:10:00.500000"),
-        ("1h", 3 * HOUR + 900, "13:15:00"),
         ("1h", 2940, "12:49:00"),
     ],
 )
@@ -109,8 +95,6 @@ def test_windows_are_aligned_to_the_epoch_and_moved_by_an_offset(window, offset,
     [
         ("1h", 60, True),
         ("1h", 60.001, False),
-        ("1d", 60, True),
-        ("1d", 61, False),
         ("10m", 30, True),
         ("10m", 30.001, False),
         ("1h", 0, True),
@@ -164,28 +148,22 @@ def test_a_time_is_found_in_the_arguments(once, job, at):
         ("tomorrow", ValueError),
         ("2026-01-01T00:00:00", ValueError),
         (datetime(2026, 1, 1), ValueError),
-        (True, ValueError),
         (float("nan"), ValueError),
-        (1e30, ValueError),
-        ([], ValueError),
     ],
 )
 def test_a_time_that_is_none_stops_the_job_before_it_runs(once, job, time, error):
     with pytest.raises(error):
         once.per("1h", "report", at="event.time")(lambda event: job())({"time": time})
     assert job.runs == 0
-    if time is not None and time != []:
-        with pytest.raises(error):
-            once.per("1h", "report", at=time if not isinstance(time, str) else datetime(2026, 1, 1))
 
 
-def test_with_a_time_given_the_ledger_is_not_asked_for_its_own(job, clock):
-    store = Faults(MemoryStore(clock), lambda ask: None)
-    Once(store, clock=clock).per("1h", "report", at=EPOCH)(job)()
-    assert [ask.verb for ask in store.asked] == ["insert", "swap"]
+def test_a_time_without_a_zone_is_refused_when_decorating(once):
+    with pytest.raises(ValueError):
+        once.per("1h", "report", at=datetime(2026, 1, 1))
 
 
-def test_a_job_that_failed_runs_again_in_the_same_window(started, once, job):
+def test_a_job_that_failed_runs_again_in_the_same_window(once, job):
+    started = once.per("1h", "report")(job)
     job.error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         started()
@@ -212,13 +190,6 @@ def test_a_record_stays_for_two_windows_at_least(once, given, kept):
     (record,) = [record for record, _ in once.ledger.records()]
     assert record.status == COMPLETED
     assert record.expires_at == (None if kept is None else EPOCH + kept)
-
-
-@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
-def test_a_ledger_that_fails_for_a_moment_is_asked_again(fault, job):
-    store = Faults(MemoryStore(), when(lambda ask: ask.verb == "load", fault, times=2))
-    assert Once(store).per("1h", "report")(job)() == 1
-    assert sum(ask.verb == "load" for ask in store.asked) == 3
 
 
 def test_when_the_ledger_cannot_tell_the_time_the_job_does_not_run(job):

@@ -1,6 +1,7 @@
 """Handlers that take longer than their lease keep it; those that do not pay nothing. In real time: it is about time."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -139,18 +140,15 @@ def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back():
 
 def test_a_thread_that_cannot_be_started_does_not_end_all_heartbeats(monkeypatch):
     once = Once(MemoryStore(), lease=LEASE)
-    start = threading.Thread.start
 
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        try:
+        with contextlib.suppress(RuntimeError, OncewardError):
             once.run("a", int)
-        except (RuntimeError, OncewardError):
-            assert "IN_PROGRESS" not in [record.status for record in once.store.records.values()]
-    assert threading.Thread.start is start
+    assert "IN_PROGRESS" not in [record.status for record in once.store.records.values()]
 
     def handle():
         time.sleep(LONGER)
@@ -205,9 +203,6 @@ def test_a_claim_that_cannot_be_renewed_takes_no_other_with_it(transient, caplog
     assert lost == {key: key == "bad" for key in keys}
     warned = [record for record in caplog.records if record.name == "onceward"]
     assert [record.levelno for record in warned] == ([] if transient else [logging.WARNING])
-    if warned:
-        assert "bad: its lease cannot be renewed" in warned[0].getMessage()
-        assert "this record cannot be read" in warned[0].getMessage()
 
 
 def test_a_store_that_hangs_holds_up_no_other_and_is_asked_again_when_it_answers():
@@ -248,22 +243,7 @@ def test_neither_a_store_nor_the_arguments_of_a_call_are_kept_alive():
     assert [one() for one in alive] == [None, None]
 
 
-def test_without_threads_for_the_stores_the_timer_renews(monkeypatch):
-    start = threading.Thread.start
-
-    def refuse(self):
-        if self.name == "onceward-renewal":
-            raise RuntimeError("can't start new thread")
-        start(self)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with Once(MemoryStore(), lease=LEASE).claim("a") as one, Once(MemoryStore(), lease=LEASE).claim("b") as other:
-        time.sleep(LONGER)
-        assert (one.lost, other.lost) == (False, False)
-
-
-@pytest.mark.parametrize("is_block", [False, True])
-def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once, is_block):
+def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once):
     named = once.using(name="n", on_busy=10 * LEASE)
     begun = []
 
@@ -271,12 +251,8 @@ def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once, is_bloc
         begun.append(1)
         await asyncio.sleep(60)
 
-    async def block():
-        async with named.claim("k"):
-            await handle()
-
     loop = asyncio.new_event_loop()
-    task = loop.create_task(block() if is_block else named.run_async("k", handle))
+    task = loop.create_task(named.run_async("k", handle))
     while not begun:
         loop.run_until_complete(asyncio.sleep(0.01))
     loop.close()

@@ -4,8 +4,7 @@ import asyncio
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
@@ -34,12 +33,17 @@ def test_a_message_sent_within_a_step_is_refused_and_after_it_is_not(once, form)
     told = []
 
     def parts(claim):
+        def send():
+            told.append(claim.send("https://shop.example/hooks", "hello"))
+
         def sends():
             with pytest.raises(OncewardError, match="within a step"):
-                claim.send("https://shop.example/hooks", "hello")
+                send()
+            with ThreadPoolExecutor(1) as bare, pytest.raises(OncewardError, match="without the handler's context"):
+                bare.submit(send).result()
 
         yield step("mail", sends)
-        told.append(claim.send("https://shop.example/hooks", "hello"))
+        send()
         raise Smtp  # so nothing is sent
 
     with pytest.raises(Smtp):
@@ -47,46 +51,10 @@ def test_a_message_sent_within_a_step_is_refused_and_after_it_is_not(once, form)
     assert len(told) == 1
 
 
-def in_a_bare_thread(function):
-    """Call a function in a thread that has not copied its starter's context."""
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(function).result()
-
-
-def test_a_message_of_a_bare_thread_within_a_step_is_refused(once):
-    claim, other, told = once.acquire("k"), once.acquire("other"), []
-
-    def send(claim):
-        told.append(claim.send("https://shop.example/hooks", "hello"))
-
-    def in_thread():
-        with pytest.raises(OncewardError, match="without the handler's context"):
-            send(claim)
-
-    def in_step():
-        in_a_bare_thread(in_thread)
-        send(other)  # of another key, whose steps do not run
-
-    claim.step("first", in_step)
-    in_a_bare_thread(lambda: (claim.step("second", lambda: None), send(claim)))
-    ready, over = Event(), Event()
-    with ThreadPoolExecutor(1) as threads:
-        runs = threads.submit(claim.step, "beside", lambda: (ready.set(), over.wait(60)))
-        ready.wait(60)
-        try:
-            send(claim)  # the handler, while a step of another thread runs
-        finally:
-            over.set()
-        runs.result()
-    assert len(told) == 3
-
-
 class SlowStore(MemoryStore):
     """Counts its swaps. Each takes a moment, in which others can ask."""
 
-    def __init__(self):
-        super().__init__()
-        self.swaps = 0
+    swaps = 0
 
     def swap(self, write, seen):
         self.swaps += 1
@@ -110,7 +78,6 @@ def test_steps_side_by_side_share_their_writes_and_take_no_more_room_than_there_
     assert set(asyncio.run(place(20))) == {"str"}
     assert sorted(effects) == list(range(20))
     assert store.swaps < 10
-    assert store.records["place:20"].steps.count('"done"') == 0  # the default is left out
     effects.clear()
     kinds = asyncio.run(place(300))
     assert set(kinds) == {"str", "OncewardError"}
@@ -140,25 +107,24 @@ def test_an_awaited_write_that_a_blocking_step_has_overtaken_takes_back_no_step(
             return claim.step_async(name, effects.append, name, on_lapse="park")
 
         if claim.attempt == 2:
-            return [await park(name) for name in "abc"]
+            return [await park(name) for name in "ab"]
         first, second = once.store.gates = [asyncio.Event(), asyncio.Event()]
-        others = [asyncio.create_task(claim.step_async("first", effects.append, "first"))]
+        others = [asyncio.create_task(claim.step_async("first", int))]
         await asyncio.sleep(0.01)
-        others += [asyncio.create_task(park(name)) for name in "abc"]
+        others += [asyncio.create_task(park(name)) for name in "ab"]
         await asyncio.sleep(0.01)  # they wait for the first one's write
         first.set()
-        await asyncio.sleep(0.1)  # one of them is about to write the beginnings of all
-        claim.step("blocking", effects.append, "blocking")  # and this one does
-        await asyncio.sleep(0.1)  # the two others are made, and recorded
+        await asyncio.sleep(0.1)  # one of them is about to write the beginnings of both
+        claim.step("blocking", int)  # and this one does
+        await asyncio.sleep(0.1)  # the other is made, and recorded
         second.set()
         await asyncio.gather(*others)
-        raise Smtp("later")
+        raise Smtp
 
     with pytest.raises(Smtp):
         asyncio.run(place(1))
-    assert [(name, effects.count(name)) for name in "abc"] == [("a", 1), ("b", 1), ("c", 1)]
-    assert asyncio.run(place(1)) == [None, None, None]  # none is parked for a step that was made
-    assert len(effects) == 5
+    assert asyncio.run(place(1)) == [None, None]  # none is parked for a step that was made
+    assert sorted(effects) == ["a", "b"]
 
 
 def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
@@ -188,24 +154,14 @@ def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
     assert '"charge"' in once.store.records["place:1"].steps
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.02, 0.07])
+@pytest.mark.parametrize("moment", [0.0, 0.015])
 def test_no_step_begins_after_its_handler_has_failed(effects, moment):
-    class Slow(MemoryStore):
-        def swap(self, write, seen):
-            for part in range(2):
-                if write.status == "RELEASED":
-                    yield onceward.core.drivers.Sleep(0.05)
-                if part == 0:
-                    reply = yield from super().swap(write, seen)
-            return reply
-
-    @Once(Slow())(key="n", name="place")
+    @Once(SlowStore())(key="n", name="place")
     async def place(n, claim: Claim):
         async def late():
             await asyncio.sleep(moment)
             with pytest.raises(OncewardError, match=r"its handler has ended|was ended before"):
                 await claim.step_async("mail", effects.append, claim.attempt)
-            effects.append("refused")
 
         lates.append(asyncio.create_task(late()))
         raise Smtp
@@ -217,7 +173,7 @@ def test_no_step_begins_after_its_handler_has_failed(effects, moment):
 
     lates = []
     asyncio.run(run())
-    assert effects == ["refused"]
+    assert effects == []
 
 
 def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, monkeypatch):
@@ -226,7 +182,7 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
     @once(key="n", name="place")
     def place(n, claim: Claim):
         claims.append(claim)
-        begun = threading.Event()
+        begun = Event()
         threads.append(threading.Thread(target=claim.step, args=("endless", lambda: begun.set() or goes_on.wait(30))))
         threads[0].start()
         begun.wait(30)
@@ -238,7 +194,7 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
         claims[0].extend()
         return clock.advance(20)
 
-    goes_on, threads, mine = threading.Event(), [], threading.get_ident()
+    goes_on, threads, mine = Event(), [], threading.get_ident()
     monkeypatch.setattr("onceward.core.drivers.time.sleep", waits)
     with pytest.raises(Smtp):
         place(1)
@@ -342,11 +298,10 @@ def test_a_thread_that_gives_a_key_back_while_it_is_completed_does_not_open_it_a
 
 
 def test_a_step_that_ends_its_claim_does_not_open_the_key_again(once):
-    for end, status in (("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")):
-        claim = once.acquire(end, name="place")
-        with pytest.raises(LeaseLost, match="record its step 'last'"):
-            claim.step("last", partial(getattr(claim, end), None))
-        assert record(once, f"place:{end}").status == status
+    claim = once.acquire(1, name="place")
+    with pytest.raises(LeaseLost, match="record its step 'last'"):
+        claim.step("last", claim.complete)
+    assert record(once).status == "COMPLETED"
 
 
 def test_a_child_forked_in_a_step_records_nothing(once):
@@ -363,23 +318,3 @@ def test_a_child_forked_in_a_step_records_nothing(once):
 
     assert os.waitstatus_to_exitcode(place(1)) == 7
     assert '"child"' not in record(once).steps
-
-
-def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
-    def forks():
-        monkeypatch.setattr("onceward.core.worker.generation", -1)  # as in a child
-
-    def writes():
-        with claim._chained().notes._writer._lock:
-            held.set()
-            ends.wait(30)
-
-    claim, held, ends = once.acquire("1"), Event(), Event()
-    with ThreadPoolExecutor(2) as pool:
-        pool.submit(writes)
-        held.wait(30)
-        child = pool.submit(claim.step, "fork", forks)
-        done = wait([child], timeout=20).done
-        ends.set()
-    assert done
-    assert isinstance(child.exception(), onceward.ForkedClaim)

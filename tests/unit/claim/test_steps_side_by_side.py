@@ -19,7 +19,6 @@ from onceward.stores.memory import MemoryStore
 from tables import each
 
 NAMES = [f"step-{number}" for number in range(8)]
-SHAPES = ("threads", "gather", "group", "threads in a group", "both forms")
 ATTEMPTS = 200
 
 
@@ -56,10 +55,7 @@ class Handler:
         self.once = Once(Lossy(self.chance))
         self.wrong, self.made, self.told = [], Counter(), {}
         self._attempt, self._acting, self._lock = 0, Counter(), threading.Lock()
-        if shape == "threads":
-            self._place = self.once(key="order", name="place")(self._called)
-        else:
-            self._place = self.once(key="order", name="place")(self._awaited)
+        self._place = self.once(key="order", name="place")(self._called if shape == "threads" else self._awaited)
 
     def run(self):
         """Call it until it returns, or its key stays claimed; return what is wrong."""
@@ -103,7 +99,7 @@ class Handler:
         return self._made(name, attempt, drawn < 0.2)
 
     async def _effect_async(self, name, attempt):
-        if self.shape == "threads in a group":
+        if self.chance.random() < 0.5:
             return await asyncio.to_thread(self._effect, name, attempt)
         drawn = self._acts(name, attempt)
         try:
@@ -130,26 +126,18 @@ class Handler:
         self._begin(claim)
 
         async def step(name):
-            form = (
-                self.chance.choice(("blocking", "in a thread", "awaited")) if self.shape == "both forms" else "awaited"
-            )
-            if form == "blocking":
-                self._check(name, claim.step(name, self._effect, name, claim.attempt))
-            elif form == "in a thread":
+            if self.shape == "both forms" and self.chance.random() < 0.5:
                 self._check(name, await asyncio.to_thread(claim.step, name, self._effect, name, claim.attempt))
             else:
                 self._check(name, await claim.step_async(name, self._effect_async, name, claim.attempt))
 
-        if self.shape in {"group", "threads in a group"}:
-            async with asyncio.TaskGroup() as group:
-                for name in NAMES:
-                    group.create_task(step(name))
-        else:
-            await asyncio.gather(*map(step, NAMES))
+        async with asyncio.TaskGroup() as group:
+            for name in NAMES:
+                group.create_task(step(name))
 
 
 @pytest.mark.slow
-@each("shape", SHAPES)
+@each("shape", ["threads", "tasks", "both forms"])
 def test_nothing_of_an_earlier_attempt_acts_and_no_recorded_step_is_made_again(shape):
     found = {seed: wrong for seed in range(12) if (wrong := Handler(seed, shape).run())}
     assert not found

@@ -11,9 +11,8 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
+from tables import each
 from timing import within
-
-pytestmark = pytest.mark.sampled(form=2)
 
 LEASE = 0.45  # seconds; heartbeats renew it thrice in that time
 
@@ -33,11 +32,6 @@ def has_result(ask):
     return any(write.result is not None for write in ask.writes)
 
 
-def too_large():
-    """A ledger on which every heartbeat passes, and no write with a result."""
-    return Faults(MemoryStore(), when(lambda ask: settling(ask) and has_result(ask), fail_before(throttled)))
-
-
 def no_end():
     """A ledger on which every heartbeat passes, and no claim ends."""
     return Faults(MemoryStore(), when(settling, fail_before(throttled)))
@@ -47,10 +41,6 @@ def handle(key="k"):
     return {"much": "x" * 10}
 
 
-async def handle_async(key="k"):
-    return handle()
-
-
 def fails(key="k"):
     raise ZeroDivisionError
 
@@ -58,8 +48,6 @@ def fails(key="k"):
 def call(once, form, function=handle):
     if form == "run":
         return once.run("k", function)
-    if form == "run_async":
-        return asyncio.run(once.run_async("k", handle_async if function is handle else function))
     if form == "complete":
         with once.claim("k", name="n") as claim:
             return claim.complete(function())
@@ -75,10 +63,11 @@ def call(once, form, function=handle):
 
 
 @pytest.mark.filterwarnings("ignore::onceward.ResultWarning")
-@pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch"])
+@pytest.mark.parametrize("form", ["run", "complete", "batch"])
 def test_after_one_lease_a_key_completes_without_its_result(form):
     def act(_):
-        store = too_large()
+        too_large = when(lambda ask: settling(ask) and has_result(ask), fail_before(throttled))
+        store = Faults(MemoryStore(), too_large)
         call(Once(store, name="n", lease=LEASE), form)
         return store
 
@@ -88,7 +77,7 @@ def test_after_one_lease_a_key_completes_without_its_result(form):
         Once(store, name="n").run("k", pytest.fail)
 
 
-@pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch", "checkpoint"])
+@pytest.mark.parametrize("form", ["run", "batch", "checkpoint"])
 def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
     def act(_):
         store = no_end()
@@ -100,7 +89,7 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
     assert {record.status for record in store.store.records.values()} == {IN_PROGRESS}
 
 
-@pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch"])
+@pytest.mark.parametrize("form", ["run", "batch"])
 def test_a_store_that_is_away_for_longer_than_a_lease_has_the_result_when_it_is_back(form):
     def act(_):
         ended = []
@@ -120,48 +109,31 @@ def test_a_store_that_is_away_for_longer_than_a_lease_has_the_result_when_it_is_
     assert once.run("k", pytest.fail) == {"much": "x" * 10}
 
 
-@pytest.mark.parametrize("form", ["run", "run_async", "task_group"])
-def test_a_key_completed_in_vain_is_not_given_back_for_another_run(form):
+@each("is_group", [False, True])
+def test_a_key_completed_in_vain_is_not_given_back_for_another_run(is_group):
     left = [fail_before(StoreError)] * 3
     store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
-    once = Once(store, name="n")
 
-    def completes():
-        current().complete("done")
-
-    async def completes_async():
+    async def completes():
         await current().complete_async("done")
 
     async def groups():
         async with asyncio.TaskGroup() as group:
-            group.create_task(completes_async())
+            group.create_task(completes())
 
-    with pytest.raises(ExceptionGroup if form == "task_group" else ResultNotRecorded):
-        if form == "run":
-            once.run("k", completes)
-        else:
-            asyncio.run(once.run_async("k", completes_async if form == "run_async" else groups))
+    with pytest.raises(ExceptionGroup if is_group else ResultNotRecorded):
+        asyncio.run(Once(store, name="n").run_async("k", groups if is_group else completes))
     assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
 
 
-@pytest.mark.parametrize("form", ["acquire", "acquire_async", "step"])
-def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(form):
+@each("end", [lambda claim: claim.complete("done"), lambda claim: claim.step("charge", list)])
+def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(end):
     left = [fail_before(StoreError)] * 3
     store = Faults(MemoryStore(), lambda ask: left.pop() if left and ask.verb == "swap" else None)
-    once = Once(store, name="n")
-    claim = once.acquire("k")
-
-    async def ends_async():
-        try:
-            await claim.complete_async("done")
-        except ResultNotRecorded as error:
-            await claim.release_async(str(error))
-
+    claim = Once(store, name="n").acquire("k")
     with pytest.raises(OncewardError, match="cannot release it"):
-        if form == "acquire_async":
-            asyncio.run(ends_async())
         try:
-            claim.complete("done") if form == "acquire" else claim.step("charge", list)
+            end(claim)
         except (ResultNotRecorded, StepNotRecorded) as error:  # as in a handler of all errors
             claim.release(str(error))
     assert claim.lost
@@ -171,7 +143,7 @@ def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(for
     assert [record.status for record in store.store.records.values()] == [PARKED]
 
 
-@pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint", "release", "park"])
+@pytest.mark.parametrize("form", ["run", "batch", "checkpoint", "release"])
 def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
     def act(_):
         with pytest.raises(ZeroDivisionError) as raised:
@@ -181,9 +153,9 @@ def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
     def by_hand(_):
         with pytest.raises(StoreError, match="throttled"), Once(no_end(), name="n", lease=LEASE).claim("k") as claim:
             try:
-                getattr(claim, form)()
+                claim.release()
             finally:
                 claim.let_go()
                 claim.settled = "given up"
 
-    within(LEASE * 3, by_hand if form in {"release", "park"} else act, least=LEASE * 1.3)
+    within(LEASE * 3, by_hand if form == "release" else act, least=LEASE * 1.3)

@@ -6,9 +6,9 @@ from test_protocol import LAPSED, NOW, TABLE, record
 from onceward.core import steps
 from onceward.core.drivers import Sleep, drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict, completed, decide, parked, released
+from onceward.core.protocol import Verdict, decide, released
 from onceward.core.record import COMPLETED, PARKED, RELEASED
-from onceward.core.steps import Bid, Refused, Won
+from onceward.core.steps import Bid, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from tables import each
@@ -35,8 +35,7 @@ def test_an_owner_that_a_client_made_has_one_claim(held, verdict):
 
 @each(("mark", "verdict"), [("a", Verdict.WON), (None, Verdict.WON), ("b", Verdict.MISMATCH)])
 def test_a_repeated_request_has_the_same_input(mark, verdict):
-    held = record(**MINE, fingerprint="a")
-    assert decide(held, NOW, "mine", mark, Policy(), single_use=True) is verdict
+    assert decide(record(**MINE, fingerprint="a"), NOW, "mine", mark, Policy(), single_use=True) is verdict
 
 
 @each("row", [row for row in TABLE if row.partition(" ")[0] != "my"])
@@ -71,15 +70,6 @@ def test_a_repeated_request_gets_the_same_claim():
     assert isinstance(again, Won)
     assert again.record == first.record
     assert again.until == pytest.approx(first.until, abs=0.1)
-
-
-@each("outcome", [completed("1"), released(), parked()])
-def test_an_id_whose_claim_has_ended_is_refused(outcome):
-    client = Client()
-    client.end(client.claim(), outcome)
-    refused = client.claim()
-    assert isinstance(refused, Refused)
-    assert refused.verdict is Verdict.USED
 
 
 def test_one_that_waits_takes_no_claim_that_its_own_repeat_has_ended():

@@ -1,8 +1,6 @@
 """Each claim carries the name of its worker, and who meets it is told."""
 
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -42,24 +40,12 @@ def test_busy_and_parked_name_the_worker(once):
     assert busy.value.worker == parked.value.worker == HERE
 
 
-@pytest.mark.parametrize("kind", ["plain", "async"])
-def test_on_lambda_the_worker_is_the_function_and_its_request(once, kind):
-    def plain(order):
+def test_on_lambda_the_worker_is_the_function_and_its_request(once):
+    async def charge(order):
         return 1
 
-    async def coroutine(order):
-        return 1
-
-    handle = on_invoke(once, key="order.id")({"plain": plain, "async": coroutine}[kind])
     context = SimpleNamespace(aws_request_id="5f1c", function_name="charge")
-    assert handle({"id": "k"}, context) == 1
+    assert on_invoke(once, key="order.id")(charge)({"id": "k"}, context) == 1
     assert stands(once).worker == "charge/5f1c"
     once.acquire("l")
     assert once.ledger.show("n:l")[0].worker == HERE
-
-
-def test_on_lambda_outside_of_a_handler_of_ours_it_is_the_function():
-    code = "from onceward.core import worker; print(worker.process)"
-    env = {**os.environ, "AWS_LAMBDA_FUNCTION_NAME": "charge"}
-    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert told.stdout == "charge\n"

@@ -11,27 +11,21 @@ from onceward.keys.json_reading import NotJson, read_json
 from tables import each
 
 FAULTS = [
-    (b"", "it is empty"),
     (b"\xef\xbb\xbf \n", "it is empty"),
     (b'{"a": NaN}', "NaN at byte 6"),
     (b"[-Infinity]", "-Infinity at byte 1"),
     (b"1e999", "a number that is out of range at byte 0"),
-    (b'{"a": "\\ud800"}', "half of a surrogate pair at byte 7"),
     (b'["\\ud83d\\ude00", "\\ude00"]', "half of a surrogate pair at byte 18"),
     (b'{"\xc3\xa9": "\\ud800\\ud800\\udc00"}', "half of a surrogate pair at byte 8"),
     ('"\ud800"', "half of a surrogate pair at byte 1"),
-    (b'"\xed\xa0\x80"', "what is not UTF-8 at byte 1"),
     (b'{"a": "\xff"}', "what is not UTF-8 at byte 7"),
-    (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the name 'c' is there twice at byte 23"),
     (b'\xef\xbb\xbf{"a": 1, "a": 1}', "the name 'a' is there twice at byte 12"),
     (b'{"a": 1, "\\u0061": "\\u003a"}', "the name 'a' is there twice at byte 9"),
-    (b'{"a": 99999999999999999999, "a": 1}', "the name 'a' is there twice at byte 28"),
     (b'\xef\xbb\xbf{"a": 1,}', "trailing comma in object at byte 11"),
     (b'{"a": 1', "it ends too early"),
     (b"[" * 100_000, "it is nested too deep"),
     (gzip.compress(b"{}", mtime=0), "it is compressed with gzip"),
     ("{}".encode("utf-16"), "it is UTF-16"),
-    ('{"a": 1}'.encode("utf-16-be"), "it is UTF-16"),
     ("{}".encode("utf-32"), "it is UTF-32"),
 ]
 
@@ -53,22 +47,6 @@ def test_what_is_not_quite_json_is_refused_with_its_name_and_its_byte(body, why)
 )
 def test_what_only_looks_odd_is_read(text):
     assert read_json("\ufeff" + text) == read_json(b"\xef\xbb\xbf" + text.encode()) == json.loads(text)
-
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(':ab\u00e9"\\'),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(":ab\u00e9"), inner),
-)
-
-
-@pytest.mark.slow
-@given(VALUES, st.booleans())
-def test_all_that_json_writes_is_read(value, ascii_only):
-    assert read_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "a:", "\\u0061"]), st.sampled_from(["1", '"\\u003a"', '":"']))))

@@ -9,15 +9,7 @@ from onceward import Claim, Once
 from onceward.aws import (
     Delivery,
     SqsWorker,
-    on_dynamodb_stream,
-    on_eventbridge,
-    on_firehose,
     on_invoke,
-    on_kafka,
-    on_kinesis,
-    on_rabbitmq,
-    on_s3,
-    on_sns,
     on_sqs,
     on_sqs_fifo,
 )
@@ -29,31 +21,23 @@ from onceward.web import Route
 from queues import lambda_events as events
 from tables import each
 
-URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
-SOURCES = (
-    on_sqs, on_sqs_fifo, on_kinesis, on_dynamodb_stream, on_kafka, on_rabbitmq, on_sns, on_eventbridge, on_s3, on_firehose, on_invoke
-)  # fmt: skip
-
 
 def charge(order, region="eu"):
     return order["id"]
 
 
-PLACES = {
-    "decorated": lambda once, function, key: once(key=key)(function),
-    "batched": lambda once, function, key: once.batch(function, key=key),
-    "in a worker": lambda once, function, key: SqsWorker(once, URL, function, key=key),
-    **{
-        source.__name__: functools.partial(lambda source, once, function, key: source(once, key=key)(function), source)
-        for source in SOURCES
-    },
-}
-
-
-@each("place", PLACES.values())
+@each(
+    "place",
+    [
+        lambda once, function, key: once(key=key)(function),
+        lambda once, function, key: once.batch(function, key=key),
+        lambda once, function, key: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key=key),
+        lambda once, function, key: on_sqs(once, key=key)(function),
+        lambda once, function, key: on_invoke(once, key=key)(function),
+    ],
+)
 def test_a_name_that_is_no_parameter_is_refused_with_the_right_spelling(once, place):
-    def handle(order):
-        raise AssertionError
+    def handle(order): ...
 
     with pytest.raises(ValueError, match=r"key='id' names no parameter of handle\(order\); write key='order\.id'$"):
         place(once, handle, "id")
@@ -79,13 +63,10 @@ def test_the_same_key_is_read_from_the_same_input_everywhere():
 @each(
     ("key", "right"),
     [
-        ("id", "order.id"),
         ("customer.id", "order.customer.id"),
         ("ordr.id", "order.id"),
-        ("order_id", "order.order_id"),
         ("regin", "region"),
         ("[shop, order.id]", "[order.shop, order.id]"),
-        ("[shop, id]", "[order.shop, order.id]"),
         ("{shop: shop, id: order.id}", "{shop: order.shop, id: order.id}"),
         ("id || number", "order.id || order.number"),
         ("join('-', [shop, id])", "join('-', [order.shop, order.id])"),
@@ -101,28 +82,23 @@ def test_the_right_spelling_is_one_that_is_taken(once, key, right):
     once(key=right)(charge)
 
 
-def kinds():
-    class Service:
-        def method(self, order, claim: Claim): ...
-
-    def several(*orders): ...
-    def named(**order): ...
-    def by_place(order, /): ...
-    def claimed(claim: Claim, order): ...
-
-    return {
-        "a method": (Service.method, "method(self, order)", "order.id"),
-        "several": (several, "several(*orders)", "orders[0].id"),
-        "by name": (named, "named(**order)", "order.id"),
-        "by place": (by_place, "by_place(order)", "order.id"),
-        "after a claim": (claimed, "claimed(order)", "order.id"),
-        "a partial": (functools.partial(charge, region="us"), "charge(order, region)", "order.id"),
-    }
+def method(self, order, claim: Claim): ...
+def several(*orders): ...
+def named(**order): ...
+def by_place(order, /): ...
 
 
-@pytest.mark.parametrize("kind", kinds())
-def test_every_kind_of_parameter_is_a_root(once, kind):
-    function, shown, right = kinds()[kind]
+@each(
+    ("function", "shown", "right"),
+    [
+        (method, "method(self, order)", "order.id"),
+        (several, "several(*orders)", "orders[0].id"),
+        (named, "named(**order)", "order.id"),
+        (by_place, "by_place(order)", "order.id"),
+        (functools.partial(charge, region="us"), "charge(order, region)", "order.id"),
+    ],
+)
+def test_every_kind_of_parameter_is_a_root(once, function, shown, right):
     with pytest.raises(ValueError, match=re.escape(f"no parameter of {shown}; write key={right!r}")):
         once(key="id", name="n")(function)
     once(key=right, name="n")(function)

@@ -1,6 +1,5 @@
 """Results and errors that are sealed before they leave the process, and opened for duplicates."""
 
-import asyncio
 import os
 import re
 import sqlite3
@@ -15,9 +14,7 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
 from printed.pages import section
 from tables import each
-from web.api_events import http, keyed
-from web.calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
-from web.wsgi import ask
+from web.calls import AsgiIdempotency, call, post
 
 CARD = "4242-4242-4242-4242"
 fernet = Fernet(Fernet.generate_key())
@@ -58,7 +55,7 @@ def check_nothing_is_plain(once):
 
 
 @SEALS
-@pytest.mark.parametrize("value", [CARD, {"card": CARD, "amount": 5}, None, 0, "", (CARD, b"x"), "ü\ud800"])
+@pytest.mark.parametrize("value", [{"card": CARD, "amount": 5}, None, (CARD, b"x"), "ü\ud800"])
 def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(once, seal, value):
     runs = []
 
@@ -74,17 +71,8 @@ def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(once, seal, val
     check_nothing_is_plain(once)
 
 
-@SEALS
-def test_so_is_that_of_a_coroutine_and_of_a_claim(once, seal):
-    sealing = once.using(seal=seal)
-
-    async def pay():
-        return CARD
-
-    async def main():
-        return [await sealing.run_async("k", pay) for _ in range(2)]
-
-    assert asyncio.run(main()) == [CARD, CARD]
+def test_so_is_that_of_a_claim(once):
+    sealing = once.using(seal=FERNET)
     with sealing.claim("k") as claim:
         claim.complete(CARD)
     with pytest.raises(Completed) as told, sealing.claim("k"):
@@ -93,12 +81,11 @@ def test_so_is_that_of_a_coroutine_and_of_a_claim(once, seal):
     check_nothing_is_plain(once)
 
 
-@SEALS
-def test_a_final_exception_and_its_text_are_sealed_and_raised_again(once, seal):
+def test_a_final_exception_and_its_text_are_sealed_and_raised_again(once):
     def pay():
         raise Declined(f"no money on {CARD}")
 
-    sealing = once.using(seal=seal, final=(Declined,))
+    sealing = once.using(seal=FERNET, final=(Declined,))
     for _ in range(2):
         with pytest.raises(Declined, match=f"^no money on {CARD}$"):
             sealing.run("k", pay)
@@ -107,12 +94,11 @@ def test_a_final_exception_and_its_text_are_sealed_and_raised_again(once, seal):
     check_nothing_is_plain(once)
 
 
-@SEALS
-def test_the_text_of_an_error_is_sealed_and_told_to_who_may_open_it(once, seal):
+def test_the_text_of_an_error_is_sealed_and_told_to_who_may_open_it(once):
     def pay():
         raise LookupError(f"no money on {CARD}")
 
-    sealing = once.using(seal=seal, max_attempts=1)
+    sealing = once.using(seal=FERNET, max_attempts=1)
     with pytest.raises(LookupError):
         sealing.run("k", pay)
     with pytest.raises(Parked) as told:
@@ -166,18 +152,6 @@ def test_what_cannot_be_sealed_completes_without_result_never_in_the_open(once, 
     check_nothing_is_plain(once)
 
 
-def test_what_cannot_be_encoded_is_not_quoted_in_plain_text(once):
-    class Card:
-        def __reduce__(self):
-            raise TypeError(CARD)
-
-        __getstate__ = __repr__ = __reduce__
-
-    with pytest.warns(ResultWarning):
-        once.using(seal=FERNET).run("k", Card)
-    check_nothing_is_plain(once)
-
-
 @pytest.mark.parametrize(
     ("opening", "says"),
     [
@@ -213,10 +187,8 @@ async def later(data): ...
 @each(
     ("seal", "told"),
     [
-        *(
-            (seal, "give a pair of functions, as in seal=")
-            for seal in (FERNET[0], (FERNET[0],), [*FERNET], (1, 2), "a")
-        ),
+        ((FERNET[0],), "give a pair of functions, as in seal="),
+        ((1, 2), "give a pair of functions, as in seal="),
         (b"SECRET", "seal= is a bytes"),
         ((later, bytes), "nobody would await it"),
     ],
@@ -242,23 +214,6 @@ def test_batches_are_sealed(once):
     check_nothing_is_plain(once)
 
 
-def test_a_result_that_commits_with_its_effect_is_sealed(once, url):
-    sealing = once.using(seal=FERNET)
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-        for key, done in (("a", True), ("b", False)):
-            try:
-                with sealing.transaction(key, connection) as transaction:
-                    transaction.result = CARD
-                    if not done:
-                        raise LookupError(CARD)
-            except LookupError:
-                pass
-        with pytest.raises(Completed) as told, sealing.transaction("a", connection):
-            pass
-    assert told.value.result == CARD
-    check_nothing_is_plain(once)
-
-
 def test_answers_over_http_are_sealed(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})
@@ -268,16 +223,6 @@ def test_answers_over_http_are_sealed(once):
     first, second = call(guarded, post("/a", "k"), post("/a", "k"))
     assert (first.text, second.text, second.headers["idempotent-replayed"]) == (CARD, CARD, "true")
 
-    def shop(environ, start_response):
-        start_response("201 Created", [("Content-Type", "text/plain")])
-        return [CARD.encode()]
-
-    shopping = WsgiIdempotency(shop, once, name="wsgi", seal=RAW)
-    assert [ask(shopping).sent for _ in range(2)] == [CARD.encode()] * 2
-
-    handler = on_api(once, name="lambda", seal=FERNET)(lambda event, context: {"statusCode": 200, "body": CARD})
-    assert [handler(keyed(http))["body"] for _ in range(2)] == [CARD] * 2
-    assert [record.status for record in records(once)] == [COMPLETED] * 3
     check_nothing_is_plain(once)
 
 

@@ -28,13 +28,7 @@ def shown(key, *stores, **options):
     return [tree(top) for top in chain.tops]
 
 
-CHAIN = [
-    ("order", None),
-    ("pay", "order"),
-    ("ship", "order"),
-    ("book", "pay"),
-    ("mail", "ship"),
-]
+CHAIN = [("order", None), ("pay", "order"), ("ship", "order"), ("book", "pay"), ("mail", "ship")]
 WHOLE = [{"order": [{"pay": ["book"]}, {"ship": ["mail"]}]}]
 
 
@@ -75,14 +69,12 @@ def test_a_key_in_two_ledgers_is_one_node(store, clock):
         shown("nothing", store)
 
 
-@pytest.mark.parametrize("key", ["a", "b", "c"])
-def test_forged_headers_that_make_a_circle_end(store, key):
-    for one, parent in (("a", "c"), ("b", "a"), ("c", "b")):
+def test_forged_headers_that_make_a_circle_end(store):
+    for one, parent in (("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")):
         put(store, one, parent, "a")
-    put(store, "self", "self", "a")
-    (top, *rest) = shown(key, store)
-    assert "self" in [top, *rest]
-    assert str([top, *rest]).count("'b'") == 1
+    tops = shown("a", store)
+    assert "self" in tops
+    assert str(tops).count("'b'") == 1
 
 
 def test_a_chain_with_more_keys_than_asked_for_is_cut(store):

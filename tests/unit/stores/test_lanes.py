@@ -5,7 +5,6 @@ import contextlib
 import gc
 import os
 import threading
-import time
 import weakref
 from types import SimpleNamespace
 
@@ -13,10 +12,9 @@ import pytest
 
 from onceward.errors import StoreError
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.lanes.refusals import Broken, SqlRefusal
-from stores.scripted_lanes import AwaitedLane, BlockingLane, Server, Write, asked, of_tasks, of_threads
+from stores.scripted_lanes import AwaitedLane, Server, Write, asked, of_tasks, of_threads
 from waiting import until
 
 
@@ -200,19 +198,6 @@ def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(run, s
     assert server.closed == 1
 
 
-def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
-    lanes, outcomes = server.open(), []
-    lost = [lanes._here.threads._free()]
-    thread = threading.Thread(target=lambda: outcomes.append(lanes.run(Write("a"), asked)))
-    thread.start()
-    until(lambda: lanes._here.threads._line)
-    server.lanes.clear()
-    lost.clear()
-    gc.collect()
-    thread.join(5)
-    assert outcomes == ["a done"]
-
-
 @pytest.mark.parametrize(("is_ready", "closed"), [(True, 2), (False, 1)])
 def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_ready, closed, server):
     lanes = server.open(most=2)._here.threads
@@ -251,25 +236,6 @@ def test_a_waiter_that_is_cancelled_is_not_asked_for_again_when_its_batch_was_re
     assert server.seen == [["first"], ["a", "b"], ["b"]]
 
 
-class Interrupted(Write):
-    @property
-    def size(self):
-        if not self.asked:
-            self.asked = True
-            raise KeyboardInterrupt
-        return 10
-
-    @size.setter
-    def size(self, size):
-        self.asked = False
-
-
-def test_an_interrupt_while_a_batch_is_gathered_loses_no_waiter(server):
-    outcomes = of_threads(server, [Write("a"), Write("b"), Interrupted("c"), Write("d")], server.open(timeout=2.0))
-    assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str, str]
-    assert server.seen == [["first"], ["c", "d"]]
-
-
 def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
     async def main():
         lanes = server.open(timeout=0.1)
@@ -304,68 +270,6 @@ class Deaf(AwaitedLane):
         if keys == ["late"]:
             await asyncio.Event().wait()
         return await super().fetch(kind, keys, many)
-
-
-def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(server):
-    stopped = []
-
-    def cancelling(loop, work, **options):
-        task = asyncio.Task(work, loop=loop, **options)
-        if work.__name__ == "_serve" and not stopped:
-            stopped.append(task)
-            task.cancel()
-        return task
-
-    async def main():
-        asyncio.get_running_loop().set_task_factory(cancelling)
-        lanes = server.open()
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
-        await asyncio.sleep(0.01)
-        server.go.set()
-        return await asyncio.wait_for(asyncio.gather(*tasks), 5)
-
-    assert asyncio.run(main()) == ["first done", "a done", "b done"]
-    assert stopped
-
-
-def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server, monkeypatch):
-    monkeypatch.setattr(threads_module, "_NAP", 0.01)
-    lanes, outcomes = server.open(most=2), []
-    lanes.run(Write("a"), asked)
-    server.held, server.full = {"first", "second"}, Broken("too many clients")
-    going = [threading.Event(), server.go]
-
-    def fetch(lane, kind, keys, many, before=BlockingLane.fetch):
-        if keys == ["first"]:
-            assert going[0].wait(60)
-            server.held.discard("first")
-        return before(lane, kind, keys, many)
-
-    server.lanes[0].fetch = lambda *given: fetch(server.lanes[0], *given)
-
-    def work(key):
-        try:
-            outcomes.append(lanes.run(Write(key), asked))
-        except Broken as error:
-            outcomes.append(str(error))
-
-    threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "second", "third", "fourth")]
-    threads[0].start()
-    until(lambda: not lanes._here.threads._idle)
-    threads[1].start()
-    until(lambda: len(lanes._here.threads._all) == 2)
-    threads[2].start()
-    until(lambda: lanes._here.threads._line)
-    server.go.set()  # the second finds no place, and waits
-    threads[3].start()
-    until(lambda: len(lanes._here.threads._line._ranks[1]) == 3)
-    time.sleep(0.1)  # they look again and again
-    going[0].set()  # the others go on the lane of the first
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["first done", "fourth done", "second done", "third done"]
-    assert lanes.run(Write("b"), asked) == "b done"
-    assert server.closed == 1
 
 
 @both

@@ -7,9 +7,8 @@ import warnings
 
 import pytest
 
-from onceward.stores.lanes.limits import limited, shut
+from onceward.stores.lanes.limits import limited
 from onceward.stores.lanes.refusals import Broken
-from tables import each
 
 
 class Lost(Exception):
@@ -52,14 +51,6 @@ def test_a_block_that_an_interrupt_has_lost_shuts_nothing_down(ends):
     read(ends[0])
 
 
-def test_a_driver_without_a_socket_or_with_a_closed_one_is_not_limited():
-    closed = socket.socket()
-    closed.close()
-    for driver in (None, object(), closed):
-        with limited(driver, 0.01):
-            pass
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_leaves_the_parents_connections_alone():
     for limit in (0.3, 1.0, 3.0, 10.0, 30.0):  # a busy machine may fork for longer than the limit
@@ -81,19 +72,3 @@ def test_a_forked_child_leaves_the_parents_connections_alone():
     read(ends[0])
     for end in ends:
         end.close()
-
-
-class Alarmed:
-    """A driver's connection at whose socket a signal handler raises."""
-
-    def __init__(self, error):
-        self.error = error
-
-    def fileno(self):
-        raise self.error
-
-
-@each("error", [TimeoutError("time is up"), Lost()])
-def test_what_a_signal_handler_raises_there_comes_out(error):
-    with pytest.raises(type(error)):
-        shut(Alarmed(error))

@@ -10,28 +10,22 @@ from onceward.stores import open_store
 from onceward.stores.sqlite.store import SqliteStore
 from tables import each
 
-BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
 
-
-@each("base", BASES)
-@each("end", ["#", "#x", "?timeout=5#x", "?region=a#b"])
-def test_a_fragment_is_refused_and_how_a_hash_is_written_is_told(base, end):
-    with pytest.raises(ValueError, match="write it %23"):
+@each("base", ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"])
+@each(
+    ("end", "says"),
+    [
+        ("#", "write it %23"),
+        ("?timeout=5#x", "write it %23"),
+        ("?timeout=1&%74imeout=1", "is given twice"),
+        ("?timeout=", "has no value"),
+        ("?region=&timeout=1", "has no value"),
+        ("?probe", "has no value"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(base, end, says):
+    with pytest.raises(ValueError, match=says):
         open_store(base + end)
-
-
-@each("base", BASES)
-@each("query", ["timeout=1&timeout=2", "timeout=1&%74imeout=1", "region=a&region=b", "x=1&x=1"])
-def test_an_option_that_is_given_twice_is_refused(base, query):
-    with pytest.raises(ValueError, match="is given twice"):
-        open_store(f"{base}?{query}")
-
-
-@each("base", BASES)
-@each("query", ["timeout=", "timeout", "region=&timeout=1", "probe", "name.owner="])
-def test_an_option_without_a_value_is_refused(base, query):
-    with pytest.raises(ValueError, match="has no value"):
-        open_store(f"{base}?{query}")
 
 
 def test_a_plus_is_a_plus_and_a_space_is_written_as_in_a_path():
@@ -39,7 +33,7 @@ def test_a_plus_is_a_plus_and_a_space_is_written_as_in_a_path():
     assert layout.parts[0][:2] == ("pk", "a+b c+")
 
 
-@each("prefix", ["a+b", "a b", "a%b", "a#b", "a&b", "a=b", "ä/:b"])
+@each("prefix", ["a+b", "a b", "a%b", "a#b", "a&b=c", "ä/:b"])
 def test_a_stores_own_url_opens_the_same_store(prefix):
     from onceward.stores.dynamodb import open_table
 
@@ -49,7 +43,7 @@ def test_a_stores_own_url_opens_the_same_store(prefix):
     assert again.layout.names == store.layout.names
 
 
-@each("name", ["a?timeout=1.db", "100%.db", "50%25.db", "#1.db", "a b.db"])
+@each("name", ["a?timeout=1.db", "50%25.db", "#1.db"])
 def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
     store = SqliteStore(tmp_path / name)
     Once(store).run("k", int)
@@ -67,3 +61,18 @@ def test_what_an_error_of_a_server_advises_to_set_is_an_option_of_the_url(scheme
     fixes = open_store(f"{scheme}://user@host/db").faults.fixes.values()
     named = set(re.findall(r"\b(\w+)=", " ".join(fixes)))
     assert named <= {*module.OPTIONS, "target_session_attrs"}  # which is libpq's
+
+
+SECRET = "hush"
+
+
+@each("end", [f"user:{SECRET}@host/db", f"host/db?password={SECRET}", f"host/db?sslpassword={SECRET}&lanes=2"])
+def test_no_password_is_shown(end):
+    assert SECRET not in open_store(f"postgresql://{end}").url
+
+
+@each("host", ["[::1", "[]", "a]b"])
+def test_a_host_that_cannot_be_read_is_refused_without_the_password(host):
+    with pytest.raises(ValueError, match="no host and port") as refused:
+        open_store(f"postgresql://user:{SECRET}@{host}/db")
+    assert SECRET not in str(refused.value)

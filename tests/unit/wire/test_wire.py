@@ -16,6 +16,7 @@ from tables import each
 from web.scripted import CALL, DATE, TOKEN, Server, answer, once, reset, serve, slow
 
 pytestmark = pytest.mark.sampled(carrier=1)
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 
 
 def test_an_answer_has_the_status_the_document_date_and_times_around_it(carrier):
@@ -35,10 +36,8 @@ def test_an_answer_has_the_status_the_document_date_and_times_around_it(carrier)
 @pytest.mark.parametrize(
     ("headers", "own"),
     [
-        (["Content-Type: application/x-amz-json-1.0"], True),
         (["X-Amzn-RequestId: 4KBNVRGD25RG1KEO9UT4V3FQDJVV4KQNSO5AEMVJF66Q9ASUAAJG"], True),
         (["Content-Type: application/xml", "x-amz-request-id: 318BC8BC148832E5"], True),
-        (["Content-Type: text/html", "Server: nginx"], False),
         (["Content-Type: application/json", "X-Amz-Cf-Id: of-a-proxy"], False),
         ([], False),
     ],
@@ -54,26 +53,12 @@ def test_only_an_answer_of_the_services_own_tells_its_time(carrier, headers, own
     ("parts", "body", "kept"),
     [
         ([answer(b'{"a":1}')[:20], answer(b'{"a":1}')[20:-3], answer(b'{"a":1}')[-3:]], {"a": 1}, True),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"{}")], {}, True),
         ([b"HTTP/1.1 100 Continue\r\n\r\n", answer(b"{}")], {}, True),
         ([answer(b'{"a":1}', headers=["Connection: close"])], {"a": 1}, False),
         ([b'HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'], {"a": 1}, False),
         ([answer(b'{"a":1}') + b"more than was asked for"], {"a": 1}, False),
-        (
-            [b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{"a\r\n4;x=y\r\n":1}\r\n0\r\n\r\n'],
-            {"a": 1},
-            True,
-        ),
-        (
-            [
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                b'0007\r\n{"a',
-                b'":1}\r\n0\r\nx: y\r\n',
-                b"\r\n",
-            ],
-            {"a": 1},
-            True,
-        ),
+        ([CHUNKED + b'\r\n3\r\n{"a\r\n4;x=y\r\n":1}\r\n0\r\n\r\n'], {"a": 1}, True),
+        ([CHUNKED + b"\r\n", b'0007\r\n{"a', b'":1}\r\n0\r\nx: y\r\n', b"\r\n"], {"a": 1}, True),
     ],
 )
 def test_answers_come_in_many_forms(carrier, parts, body, kept):
@@ -92,15 +77,6 @@ def test_an_answer_without_a_length_ends_with_its_connection(carrier):
     assert server.connections == 2
 
 
-def test_an_answer_that_has_no_content_ends_with_its_headers(carrier):
-    with Server(serve(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        made = carrier.wire(server.url)
-        for _ in range(2):
-            got = carrier.send(made, ObjectCall("PUT", "b", "k", b"x"))
-            assert got == (204, b"", None, got.sent, got.received)
-    assert server.connections == 1
-
-
 def test_objects_go_to_s3_and_come_back(carrier):
     error = b"<?xml?><Error><Code>NoSuchKey</Code><Message>not there</Message><Key>k</Key></Error>"
     with Server(serve(answer(b""), answer(b"\x00\xff"), answer(error, "404 Not Found"))) as server:
@@ -109,21 +85,16 @@ def test_objects_go_to_s3_and_come_back(carrier):
         assert carrier.send(made, ObjectCall("GET", "b", "a/ö")).body == b"\x00\xff"
         missing = carrier.send(made, ObjectCall("GET", "b", "a/ö"))
         assert missing[:2] == (404, {"__type": "NoSuchKey", "message": "not there"})
-    assert [head.partition("\r\n")[0] for head, _ in server.requests[:2]] == [
-        "PUT /b/a/%C3%B6 HTTP/1.1",
-        "GET /b/a/%C3%B6 HTTP/1.1",
-    ]
-    assert server.requests[0][1] == b"\x00\xff"
+    head, content = server.requests[0]
+    assert head.startswith("PUT /b/a/%C3%B6 HTTP/1.1\r\n")
+    assert content == b"\x00\xff"
 
 
 def test_an_error_that_is_not_json_is_answered_with_its_first_words(carrier):
     page = b"<html>Bad Gateway " + b"x" * 1000
-    with Server(
-        serve(answer(page, "502 Bad Gateway"), answer(b"", "503 Unavailable"), answer(b"[1]", "500 x"))
-    ) as server:
+    with Server(serve(answer(page, "502 Bad Gateway"), answer(b"[1]", "500 x"))) as server:
         made = carrier.wire(server.url)
         assert carrier.send(made)[:2] == (502, {"__type": "", "message": page[:200].decode()})
-        assert carrier.send(made)[:2] == (503, {"__type": "", "message": ""})
         assert carrier.send(made)[:2] == (500, {"__type": "", "message": "[1]"})
 
 
@@ -222,9 +193,8 @@ def test_a_connection_that_is_not_taken_is_a_passing_error(carrier, monkeypatch)
     "parts",
     [
         [b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"],
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n258\r\n", b"x" * 600 + b"\r\n258\r\n", b"x" * 600],
+        [CHUNKED + b"\r\n258\r\n", b"x" * 600 + b"\r\n258\r\n", b"x" * 600],
         [b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 600] * 3],
-        [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000],
     ],
 )
 def test_an_answer_over_the_limit_is_a_lasting_error(carrier, parts, monkeypatch):
@@ -241,53 +211,35 @@ def test_an_answer_at_the_limit_is_taken(carrier, monkeypatch):
         assert len(carrier.send(carrier.wire(server.url), ObjectCall("GET", "b", "k")).body) == 1000
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
-
-
 BROKEN = {
+    "no HTTP": b"SSH-2.0-OpenSSH_9\r\n\r\n",
+    "a status that is no number": b"HTTP/1.1 20x OK\r\n\r\n",
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + answer(b"{}"),
+    "interim answers only": b"HTTP/1.1 100 Continue\r\n\r\n" * 5000,
+    "a flood of headers": answer(b"{}", headers=["X: y"] * 30_000),
+    "a folded header": answer(b"{}", headers=["X: a", " Content-Length: 9"]),
+    "a bare line feed": answer(b"{}", headers=["X: a\nContent-Length: 9"]),
+    "a NUL": answer(b"{}", headers=["X: a\0b"]),
+    "a length below zero": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    "a length of 5,000 digits": b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "a length with a gap": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
+    "two lengths": answer(b"{}", headers=["Content-Length: 1"]),
+    "a length and chunks": CHUNKED + b"Content-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a chunk without a size": CHUNKED + b"\r\n\r\nabc\r\n0\r\n\r\n",
+    "a chunk's size with a plus": CHUNKED + b"\r\n+3\r\nabc\r\n0\r\n\r\n",
     "a chunk's size of 5,000 digits": CHUNKED + b"\r\n" + b"f" * 5000 + b"\r\n{}\r\n0\r\n\r\n",
     "a chunk longer than it says": CHUNKED + b"\r\n2\r\n{} \r\n0\r\n\r\n",
     "an endless trailer": CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 20_000,
-    "two lengths": answer(b"{}", headers=["Content-Length: 1"]),
-    "the same length twice": answer(b"{}", headers=["Content-Length: 2"]),
-    "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n{}",
-    "a length and chunks": CHUNKED + b"Content-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "chunks twice": CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "a length with a plus": b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
-    "a length with a gap": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
-    "a folded header": answer(b"{}", headers=["X: a", " Content-Length: 9"]),
-    "a bare line feed": answer(b"{}", headers=["X: a\nContent-Length: 9"]),
-    "a bare carriage return": answer(b"{}", headers=["X: a\rb"]),
-    "a NUL": answer(b"{}", headers=["X: a\0b"]),
-    "a flood of headers": answer(b"{}", headers=["X: y"] * 30_000),
-    "interim answers only": b"HTTP/1.1 100 Continue\r\n\r\n" * 5000,
-    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + answer(b"{}"),
-    "a long status": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "another checksum": answer(b"{}", headers=[f"x-amz-crc32: {zlib.crc32(b'[]')}"]),
+    "a page": answer(b"<html>Sign in to this network"),
     "deep JSON": answer(b'{"a":' * 100_000),
-    "a huge number": answer(b'{"a":' + b"1" * 5000 + b"}"),
 }
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [b"SSH-2.0-OpenSSH_9\r\n\r\n"],
-        [b"HTTP/1.1 20x OK\r\n\r\n"],
-        [b"x" * 40_000, b"x" * 40_000],
-        [b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"],
-        [b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"],
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"],
-        *([CHUNKED + b"\r\n" + size + b"\r\nabc\r\n0\r\n\r\n"] for size in (b"", b"+3", b"0x3", b"1_0", b"3 3", b"g")),
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1" * 40_000, b"1" * 40_000],
-        [answer(b"{}", headers=[f"x-amz-crc32: {zlib.crc32(b'[]')}"])],
-        [answer(b"<html>Sign in to this network")],
-        [answer(b"\xff")],
-        *([broken] for broken in BROKEN.values()),
-    ],
-)
-def test_an_answer_that_cannot_be_read_is_a_passing_error(carrier, parts):
-    with Server(serve(parts)) as server:
+@pytest.mark.parametrize("broken", BROKEN)
+def test_an_answer_that_cannot_be_read_is_a_passing_error(carrier, broken):
+    with Server(serve([BROKEN[broken]])) as server:
         assert carrier.refused(carrier.wire(server.url)).transient
 
 
@@ -302,15 +254,10 @@ def test_a_date_is_read_as_the_standard_library_reads_it(seconds):
         b"",
         b"yesterday",
         b"fri, 21 anf 2025 13:16:00 gmt",
-        b"fri, 21 nov 2025 13:16 gmt",
         b"fri, 21 nov 2025 13:16:00 pst",
         b"fri, 21 nov " + b"9" * 400 + b" 13:16:00 gmt",
-        b"fri, 21 nov 20250 13:16:00 gmt",
-        b"fri, 00 nov 2025 13:16:00 gmt",
         b"fri, 32 nov 2025 13:16:00 gmt",
-        b"fri, 21 nov 2025 24:16:00 gmt",
         b"fri, 21 nov 2025 13:1_:00 gmt",
-        b"fri, 21 nov 2025 -1:16:00 gmt",
     ],
 )
 def test_a_date_that_is_none_is_none(date):

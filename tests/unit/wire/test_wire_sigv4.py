@@ -150,16 +150,7 @@ def test_the_environment_may_name_endpoints(monkeypatch):
 
 
 @each(
-    "url",
-    [
-        "tables:8000",
-        "ftp://tables",
-        "http://",
-        "http://tables/path",
-        "http://me:pass@tables",
-        "http://tables:port",
-        "x",
-    ],
+    "url", ["tables:8000", "ftp://tables", "http://", "http://tables/path", "http://me:pass@tables", "http://tables:x"]
 )
 def test_an_endpoint_that_is_none_is_refused_without_being_repeated(url):
     with pytest.raises(ValueError, match="give an endpoint as") as caught:
