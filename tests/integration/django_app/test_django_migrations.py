@@ -90,20 +90,3 @@ def test_the_ledger_is_in_the_database_that_the_settings_name(tmp_path):
     )
     assert told == f"1 sqlite:////{str(tmp_path)[1:]}/shop.db.ledger\n"
     assert schema_of(f"{shop.database}.ledger") != []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("allowed", [True, False])
-def test_a_router_that_keeps_the_ledger_out_is_said(small, allowed):
-    told = small.run(
-        f"""
-        from django.core.checks import run_checks
-        from django.test import override_settings
-        class Router:
-            def allow_migrate(self, db, app_label, **hints):
-                return {allowed} or app_label != "onceward"
-        with override_settings(DATABASE_ROUTERS=[Router()]):
-            print([message.id for message in run_checks(tags=["onceward"])])
-        """
-    )
-    assert eval(told) == ([] if allowed else ["onceward.E005"])

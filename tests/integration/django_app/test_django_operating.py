@@ -23,12 +23,10 @@ def checks(shop, **changed):
 @each(
     ("setting", "number", "text"),
     [
-        (["default"], 1, "no dict"),
         ({"DATABASES": "default"}, 1, "unknown names: DATABASES"),
         ({"lease": -1}, 2, "lease"),
         ({"DATABASE": "other"}, 3, "none of DATABASES: default"),
         ({"OPTIONS": {"lane": 4}}, 3, "unknown option lane"),
-        ({"OPTIONS": 4}, 3, "not a dict"),
     ],
 )
 def test_a_wrong_setting_is_said(small, setting, number, text):
@@ -112,7 +110,6 @@ def test_commands_work_on_the_projects_ledger(shop):
     assert "unparked" in shop.manage("onceward", "unpark", "shop.order:k1")
     assert "no such key" in shop.manage("onceward", "show", "shop.order:none", status=1)
     assert "Usage: manage.py onceward" in shop.manage("onceward", "unpark", status=2)
-    assert "COMMAND" in shop.manage("onceward", "--help")
     told = shop.run(
         """
         import io
@@ -122,14 +119,9 @@ def test_commands_work_on_the_projects_ledger(shop):
             call_command("onceward", "ls", "--json", stdout=out)
         except SystemExit as end:
             print(end.code, out.getvalue().count("shop.order"))
-        try:
-            call_command("onceward", "show", "shop.order:k1")
-        except SystemExit as end:
-            print(end.code)
         """
     )
-    assert told.startswith("0 3\nkey            shop.order:k1\n")
-    assert told.endswith("\n0\n")
+    assert told == "0 3\n"
 
 
 ADMIN = (
@@ -185,8 +177,8 @@ viewer = visitor("v", "view_ledgerrecord")
 print([key.rpartition(":")[2] for key in keys(viewer)])
 print(keys(visitor("nobody")))
 print([key.rpartition(":")[2] for key in keys(viewer, "?state=PARKED")], keys(viewer, "?q=shop.order:k3"), keys(viewer, "?q=none"))
-print([len(keys(viewer, f"?changed={age}")) for age in ("1h", "-1h", "-1d")])
-print([len(keys(viewer, f"?state={name}")) for name in ("COMPLETED", "LAPSED", "EXPIRED", "RELEASED", "UNSENT", "REFUSED")])
+print([len(keys(viewer, f"?changed={age}")) for age in ("1h", "-1h")])
+print([len(keys(viewer, f"?state={name}")) for name in ("COMPLETED", "LAPSED", "RELEASED", "UNSENT")])
 page = story(viewer, "shop.order:k1")
 print("CardDeclined" in page, "Fix the cause" in page, "Unpark" in page)
 with_payload = visitor("p", "view_ledgerrecord", "view_payload")
@@ -199,8 +191,8 @@ print(viewer.get(f"{LIST}add/").status_code, viewer.post(f"{LIST}{quote('shop.or
         "['k1', 'k2', 'k3']",
         "403",
         "['k1', 'k2'] ['shop.order:k3'] []",
-        "[0, 3, 3]",
-        "[1, 0, 0, 0, 0, 0]",
+        "[0, 3]",
+        "[1, 0, 0, 0]",
         "True True False",
         "True False True",
         "404 403",

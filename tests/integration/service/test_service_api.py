@@ -9,7 +9,6 @@ import uuid
 import pytest
 
 from onceward import Once
-from onceward.core.drivers import drive
 from tables import each
 from waiting import until
 from web.services import PATIENCE, Api, new_id, serving
@@ -27,31 +26,12 @@ def api(service):
     return Api(service.place, f"shop.{uuid.uuid4().hex}")
 
 
-@pytest.mark.parametrize(
-    "result",
-    [None, 0, False, "", [], {}, 1.0, -0.0, 1e300, 2**70, "\u0000\U0001f600", {"$onceward": 1, "value": {"$tuple": [1]}},
-     {"$onceward": 1, "raised": {"type": "x"}}, {"$onceward": 1, "sealed": "x"}, [[[]]], {"a": None}],
-    ids=repr,
-)  # fmt: skip
+@each("result", [None, -0.0, 2**70, "\0é", {"$onceward": 1, "value": {"$tuple": [1]}}, {"$onceward": 1, "raised": {}}])
 def test_a_replay_is_exactly_what_was_recorded(api, result):
-    claim = api.claimed("order-1")
+    claim = api.claimed(key := repr(result))
     assert api("complete", **claim, result=result).body == {"outcome": "completed", "replayable": True}
-    again = api("claim", key="order-1", id=new_id())
-    assert again.status == 200
-    assert again.body["outcome"] == "completed"
-    assert repr(again.body["result"]) == repr(result)
-
-
-def test_the_history_stays_within_2_kib_whatever_workers_are_called(service, api):
-    for _ in range(12):
-        claim = api.claimed("k", worker="\U0001f600" * 99 + '"')
-        api("release", **claim)
-    once = Once(service.url)
-    record = drive(once.store.load(f"{api.namespace}:k"), once.store).record
-    assert len(record.history.encode()) <= 2048
-    assert record.worker == f'{record.worker.partition("/")[0]}/{"?" * 99}"'
-    assert len(once.ledger.attempts(f"{api.namespace}:k")) >= 2
-    once.close()
+    again = api("claim", key=key, id=new_id())
+    assert (again.status, again.body["outcome"], repr(again.body["result"])) == (200, "completed", repr(result))
 
 
 def test_a_python_worker_and_a_client_share_a_namespace_and_its_derived_keys(service, api):
@@ -70,35 +50,11 @@ def test_a_python_worker_and_a_client_share_a_namespace_and_its_derived_keys(ser
         assert once.ledger.show(f"{api.namespace}:b")[0].owner == claim["id"]
 
 
-def test_each_request_can_be_repeated(api):
-    first = {"key": "k", "id": new_id(), "derive": ["a"]}
-    answers = [api("claim", **first) for _ in range(3)]
-    assert [answer.status for answer in answers] == [201] * 3
-    assert len({(a.body["fence"], a.body["attempt"], a.body["keys"]["a"]) for a in answers}) == 1
-    claim = {"key": "k", "id": first["id"], "fence": answers[0].body["fence"]}
-    for action, more in (
-        ("extend", {}),
-        ("step", {"step": "s"}),
-        ("step", {"step": "s", "result": [1]}),
-        ("step", {"step": "p", "on_lapse": "park"}),
-        ("complete", {"result": {"a": [1]}}),
-    ):
-        told = [api(action, **claim, **more) for _ in range(2)]
-        assert [one.status for one in told] == [200, 200], (action, told)
-        assert {**told[0].body, "lease": 0} == {**told[1].body, "lease": 0}
-
-
 def test_an_id_that_won_another_key_is_refused(api):
     claim = api.claimed("k")
     other = api("claim", key="l", id=claim["id"])
     assert (other.status, other.problem) == (422, "id-used")
     assert api("look", key="l").status == 404
-
-
-def test_a_claim_is_named_by_its_fence_too(api):
-    claim = api.claimed("k")
-    other = api("complete", **{**claim, "fence": claim["fence"] + 1}, result=1)
-    assert (other.status, other.problem) == (410, "lost")
 
 
 def test_a_busy_key_says_when_to_come_again(api):
@@ -117,6 +73,9 @@ def test_another_input_under_one_key_is_refused(api):
     assert (other.status, other.problem) == (422, "mismatch")
     assert api("claim", key="k", id=new_id(), input=None).problem == "mismatch"
     assert api("claim", key="k", id=new_id()).status == 200
+    held = {"key": "l", "id": new_id()}
+    assert api("claim", **held, input=1).status == api("claim", **held, input=1).status == 201
+    assert api("claim", **held, input=2).problem == "mismatch"
 
 
 def test_two_inputs_that_a_float_would_round_to_one_are_two(api):
@@ -127,13 +86,6 @@ def test_two_inputs_that_a_float_would_round_to_one_are_two(api):
             answers.append(api.send("POST", "/v1/shop/claim", body, **{"Content-Type": "application/json"}))
         assert answers[0].status == 201
         assert [answer.problem for answer in answers[1:]] == ["busy", "mismatch"]
-
-
-def test_a_key_whose_client_vanished_is_parked_on_demand(api):
-    api.claimed("k", lease=0.2)
-    until(lambda: api("look", key="k").body["lease"] == 0)
-    parked = api("claim", key="k", id=new_id(), on_lapse="park")
-    assert (parked.status, parked.problem) == (423, "parked")
 
 
 def test_steps_are_made_once_over_attempts_and_a_later_one_gets_their_results(api):
@@ -152,10 +104,11 @@ def test_steps_are_made_once_over_attempts_and_a_later_one_gets_their_results(ap
     assert told == [{"sent": True}, large, None]
 
 
-def test_a_step_that_an_attempt_ended_in_parks_on_demand(api, service):
+def test_a_step_that_an_attempt_ended_in_parks_on_demand_and_begins_in_no_lapsed_lease(api, service):
     first = api.claimed("k", lease=0.3)
     assert api("step", **first, step="pay", on_lapse="park", lease=0.3).body["made"] is False
     until(lambda: api("look", key="k").body["lease"] == 0)
+    assert api("step", **first, step="mail").problem == "lost"
     second = api.claimed("k")
     parked = api("step", **second, step="pay", on_lapse="park")
     assert (parked.status, parked.problem) == (423, "parked")
@@ -165,13 +118,6 @@ def test_a_step_that_an_attempt_ended_in_parks_on_demand(api, service):
         once.ledger.unpark(f"{api.namespace}:k")  # attempts count anew, and nobody has said what became of the step
     third = api.claimed("k")
     assert api("step", **third, step="pay", on_lapse="park").status == 423
-
-
-def test_a_step_does_not_begin_after_the_lease(api):
-    claim = api.claimed("k", lease=0.2)
-    until(lambda: api("look", key="k").body["lease"] == 0)
-    refused = api("step", **claim, step="s")
-    assert (refused.status, refused.problem) == (410, "lost")
 
 
 def test_a_completion_without_a_result_says_why(api):
@@ -208,12 +154,10 @@ def test_the_lease_counts_from_before_the_request(api):
     assert sent + claimed.body["lease"] <= came + 20
 
 
-@pytest.mark.parametrize("action", ["step", "extend"])
-def test_a_request_with_a_shorter_lease_does_not_lengthen_the_belief(api, action):
-    names = {"key": "k", "id": new_id()}
-    claim = api("claim", **names, lease=3000).body
-    more = {"step": "s"} if action == "step" else {}
-    assert api(action, **names, fence=claim["fence"], lease=1, **more).body["lease"] <= claim["lease"]
+@each(("action", "more"), [("step", {"step": "s"}), ("extend", {})])
+def test_a_request_with_a_shorter_lease_does_not_lengthen_the_belief(api, action, more):
+    claim = api.claimed(action, lease=3000)
+    assert api(action, **claim, lease=1, **more).body["lease"] <= 3000
 
 
 def test_a_client_that_has_gone_gets_no_claim(api):
@@ -230,26 +174,15 @@ def test_a_client_that_has_gone_gets_no_claim(api):
 
 BAD = {
     "no JSON": (b"{", 400, "malformed"),
-    "no object": (b"[]", 400, "malformed"),
-    "nothing": (b"", 400, "malformed"),
     "no UTF-8": (b'{"key":"\xff","id":"%s"}' % (b"0" * 32), 400, "malformed"),
-    "no UTF-8 in an input": (b'{"key":"k","id":"%s","input":"\xff"}' % (b"0" * 32), 400, "malformed"),
     "deep": (b'{"key":"k","id":"%s","input":%s}' % (b"0" * 32, b"[" * 5000 + b"]" * 5000), 400, "malformed"),
     "a host's name as id": (b'{"key":"k","id":"web-1"}', 400, "malformed"),
-    "an id in capitals": (b'{"key":"k","id":"%s"}' % (b"A" * 32), 400, "malformed"),
     "an empty key": (b'{"key":"","id":"%s"}' % (b"0" * 32), 400, "malformed"),
     "an empty list": (b'{"key":[],"id":"%s"}' % (b"0" * 32), 400, "malformed"),
-    "a key that is null": (b'{"key":null,"id":"%s"}' % (b"0" * 32), 400, "malformed"),
     "an unknown field": (b'{"key":"k","id":"%s","leese":1}' % (b"0" * 32), 400, "malformed"),
-    "a lease of 0": (b'{"key":"k","id":"%s","lease":0}' % (b"0" * 32), 400, "malformed"),
     "a lease that is too long": (b'{"key":"k","id":"%s","lease":3601}' % (b"0" * 32), 400, "malformed"),
     "a negative wait": (b'{"key":"k","id":"%s","wait":-1}' % (b"0" * 32), 400, "malformed"),
     "no attempts": (b'{"key":"k","id":"%s","max_attempts":0}' % (b"0" * 32), 400, "malformed"),
-    "more attempts than a store counts": (
-        b'{"key":"k","id":"%s","max_attempts":2147483648}' % (b"0" * 32),
-        400,
-        "malformed",
-    ),
     "too much": (b'{"key":"k","id":"%s","input":"%s"}' % (b"0" * 32, b"x" * 1024 * 1024), 413, "too-large"),
 }
 
@@ -266,19 +199,11 @@ def test_bad_addresses_and_kinds_are_refused(api):
     json_type = {"Content-Type": "application/json"}
     assert api.send("GET", "/v1/shop/claim").status == 405
     assert api.send("POST", "/v1/shop/steal", b"{}", **json_type).problem == "not-found"
-    assert api.send("POST", "/v2/shop/claim", b"{}", **json_type).problem == "not-found"
-    assert api.send("POST", "/v1/shop/look/", b'{"key":"k"}', **json_type).problem == "not-found"
-    assert api.send("POST", "/v1/a%20b/look", b'{"key":"k"}', **json_type).problem == "malformed"
     assert api.send("POST", "/v1/a:b/look", b'{"key":"k"}', **json_type).problem == "malformed"
     form = api.send("POST", "/v1/shop/claim", b"{}", **{"Content-Type": "text/plain"})
     assert (form.status, form.problem) == (415, "not-json")
-
-
-def test_a_page_in_a_browser_cannot_reach_it_by_another_name(api):
-    refused = api.send(
-        "POST", "/v1/shop/look", b'{"key":"k"}', **{"Content-Type": "application/json", "Host": "evil.example"}
-    )
-    assert (refused.status, refused.problem) == (421, "wrong-host")
+    from_a_page = api.send("POST", "/v1/shop/look", b'{"key":"k"}', **json_type, Host="evil.example")
+    assert (from_a_page.status, from_a_page.problem) == (421, "wrong-host")
 
 
 def test_the_log_has_requests_and_no_keys(service, api):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 from unittest.mock import AsyncMock
 
 import pytest
@@ -17,7 +16,7 @@ from onceward.service import service
 from onceward.service.bodies import ClaimBody, CompleteBody
 from onceward.service.claims import Claims
 from onceward.service.problems import RequestRefused
-from onceward.service.tokens import ACTIONS, add, made
+from onceward.service.tokens import ACTIONS
 from web.asgi import ask
 
 ID = "0123456789abcdef" * 2
@@ -90,22 +89,6 @@ def test_any_result_comes_back_as_its_own_text(once, value):
     again = json.dumps(names | {"id": "f" * 32}).encode()
     client = asyncio.run(ask(app, again, path="/v1/results/claim", headers=[HOST, JSON]))
     assert f'"result":{text},'.encode() in client.body
-
-
-def test_a_line_that_changes_without_its_files_time_counts(once, tmp_path):
-    path = tmp_path / "tokens.txt"
-    add(str(path), made("other", ["shop"], ["look"])[1])
-    token, line = made("worker", ["shop"], ["look"])
-    add(str(path), line)
-    app = service(once, tokens=str(path), log_requests=False)
-    text = path.read_text().replace(line, f"#{line[1:]}")
-    header = [(b"authorization", b"Bearer " + token.encode())]
-    assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 404
-    before = path.stat()
-    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
-        path.write_text(text)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 401
 
 
 @pytest.mark.parametrize(

@@ -105,17 +105,9 @@ def test_an_old_id_can_win_again_with_a_larger_fence(apis):
     assert one("complete", **first, result=1).problem == "lost"
 
 
-def test_a_repeated_claim_with_another_input_is_refused(apis):
-    claim = {"key": "k", "id": new_id(), "input": {"total": 1}, "lease": 600}
-    assert apis[0]("claim", **claim).status == 201
-    for api in apis:
-        other = api("claim", **claim | {"input": {"total": 2}})
-        assert (other.status, other.problem) == (422, "mismatch")
-        assert api("claim", **claim).status == 201
-
-
 def test_a_step_and_a_result_stay_as_they_were_first(apis):
     claim = apis[0].claimed("k", lease=600)
+    assert [api("step", **claim, step="p", on_lapse="park").status for api in apis] == [200, 200]  # a lost reply
     assert [api("step", **claim, step="s", result=[1.10, 2**70]).status for api in apis] == [200, 200]
     assert apis[1]("step", **claim, step="s", result=[1]).problem == "other-result"
     assert apis[1]("complete", **claim, result={"a": 2**70}).status == 200

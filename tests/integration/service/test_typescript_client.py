@@ -67,23 +67,6 @@ def told(process):
     return json.loads(line)
 
 
-@pytest.mark.nightly
-def test_a_wrong_type_does_not_compile(compiled, tmp_path):
-    for file in ("onceward.ts", "tsconfig.json"):
-        shutil.copy(SOURCE / file, tmp_path)
-    (tmp_path / "wrong.ts").write_text(
-        'import { Onceward } from "./onceward.js";\n'
-        'const once = new Onceward({ url: "http://localhost", namespace: "shop" });\n'
-        'await once.run("k", () => 1, { leese: 5 });\n'
-        "await once.run({}, () => 1);\n"
-        'await once.run("k", () => new Date());\n'
-        'await once.run("k", (claim) => claim.fense);\n'
-    )
-    compiler = ["node", str(typescript() / "bin" / "tsc"), "-p", ".", "--noEmit"]
-    done = subprocess.run(compiler, cwd=tmp_path, capture_output=True, text=True)
-    assert [f"wrong.ts({line}," in done.stdout for line in (1, 2, 3, 4, 5, 6)] == [False, False, True, True, True, True]
-
-
 def test_a_replay_is_the_first_answer(compiled, service, namespace):
     values = [None, 0, "", [], {}, False, 1.5, "\0é😀", {"a": [None, {"$onceward": 1}]}, None]
     with running(compiled, service.place, namespace, "values") as case:

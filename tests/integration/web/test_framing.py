@@ -1,4 +1,4 @@
-"""Requests whose end two readers can see in two places: each of the three servers refuses them, and reads no further."""
+"""Requests whose end two readers can see in two places: each command that serves refuses them, and reads no further."""
 
 import contextlib
 import re
@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tables import each
 from web.servers import serving
 
 pytestmark = pytest.mark.sampled(server=1)
@@ -21,16 +22,11 @@ REFUSED = {
     "two lengths": HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
     "one length twice": HEAD + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
     "a list of lengths": HEAD + b"Content-Length: 3, 3\r\n\r\nabc",
-    "a signed length": HEAD + b"Content-Length: +3\r\n\r\nabc",
-    "two codings": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "a folded line": HEAD + b"X-A: b\r\n c\r\nContent-Length: 0\r\n\r\n",
     "a bare LF in the head": HEAD + b"X-A: b\nContent-Length: 0\r\n\r\n",
     "a bare LF at its end": HEAD + b"Content-Length: 0\n\n",
-    "a space before the colon": HEAD + b"Content-Length : 0\r\n\r\n",
     "chunks in HTTP/1.0": CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n",
-    "a chunk of no size": CHUNKED + b"xyz\r\n\r\n",
     "a chunk of a negative size": CHUNKED + b"-1\r\nabc\r\n0\r\n\r\n",
-    "a chunk of a prefixed size": CHUNKED + b"0x3\r\nabc\r\n0\r\n\r\n",
     "a chunk longer than its size": CHUNKED + b"3\r\nabcd\r\n0\r\n\r\n",
     "a bare LF after a size": CHUNKED + b"3\nabc\r\n0\r\n\r\n",
     "a bare CR in an extension": CHUNKED + b"3;a\rb\r\nabc\r\n0\r\n\r\n",
@@ -52,13 +48,9 @@ def upstream():
 def server(request, tmp_path_factory, upstream):
     store = f"sqlite:///{tmp_path_factory.mktemp('framing')}/ledger.db"
     subprocess.run([sys.executable, "-m", "onceward", "init", "--store", store], check=True)
-    options = {
-        "proxy": ["--upstream", f"http://127.0.0.1:{upstream.getsockname()[1]}", "--name", "http", "--health", "/"]
-    }
-    command = ["onceward", request.param, "--store", store, "--port", "PORT", *options.get(request.param, [])]
-    if request.param == "proxy":
-        command += ["--scope", "everybody"]
-    with serving(*command) as running:
+    options = f"--upstream http://127.0.0.1:{upstream.getsockname()[1]} --name http --health / --scope everybody"
+    more = options.split() if request.param == "proxy" else []
+    with serving("onceward", request.param, "--store", store, "--port", "PORT", *more) as running:
         yield running
 
 
@@ -73,20 +65,11 @@ def answers(server, request):
         return re.findall(rb"HTTP/1\.1 (\d+) ", said)
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each("case", REFUSED)
 def test_a_request_with_two_ends_is_refused_and_ends_its_connection(server, upstream, case):
     assert answers(server, REFUSED[case] + 2 * NEXT) == [b"400"]
     with pytest.raises(BlockingIOError):
         upstream.accept()
-
-
-@pytest.mark.nightly
-def test_a_refused_head_leaves_no_traceback(tmp_path, capfd):
-    store = f"sqlite:///{tmp_path}/ledger.db"
-    subprocess.run([sys.executable, "-m", "onceward", "init", "--store", store], check=True)
-    with serving("onceward", "serve", "--store", store, "--port", "PORT") as running:
-        assert answers(running, REFUSED["both headers"].replace(b"POST", b"HEAD", 1)) == [b"400"]
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_what_follows_a_length_is_a_request_or_ends_the_connection(server):

@@ -3,8 +3,6 @@
 import collections
 import contextlib
 import http.client
-import json
-import time
 
 import pytest
 
@@ -12,17 +10,15 @@ from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from tables import each
-from timing import TRIES
+from waiting import until
+from web.answering import Answering
 from web.calls import Rules, call, post
-from web.servers import gunicorn, keyed, payment, uvicorn
+from web.servers import gunicorn, keyed, payment, serving, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"
-SYNC, THREADS = ("--workers", "4"), ("--workers", "2", "--threads", "6")
 SERVERS = {
-    "flask, processes": (gunicorn, FLASK, *SYNC),
-    "flask, threads, preloaded": (gunicorn, FLASK, *THREADS, "--preload"),
-    "django, processes, preloaded": (gunicorn, DJANGO, *SYNC, "--preload"),
-    "django, threads": (gunicorn, DJANGO, *THREADS),
+    "flask, threads, preloaded": (gunicorn, FLASK, "--workers", "2", "--threads", "6", "--preload"),
+    "django, processes": (gunicorn, DJANGO, "--workers", "4"),
     "django under asgi": (uvicorn, "payments_django:asgi", "--workers", "2"),
     "fastapi": (uvicorn, "payments_fastapi:app"),
 }
@@ -31,18 +27,6 @@ SERVERS = {
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite:///{tmp_path}/payments.db"
-
-
-def test_payment_whose_client_left_is_charged_and_its_retry_gets_receipt(url):
-    with uvicorn("payments_fastapi:app", LEDGER=url, BANK_SECONDS="1") as server:
-        request = ("/payments", payment("a"), keyed("k"))
-        with pytest.raises(TimeoutError):
-            server.post(*request, 0.3)
-        # It waits for the first one's answer (wait=5), which nobody else waits for.
-        status, fields, body = server.post(*request)
-        assert (status, fields["idempotent-replayed"]) == (201, "true")
-        again = server.post(*request)
-        assert (again[0], again[2]) == (201, body)
 
 
 @pytest.mark.sampled("flask, threads, preloaded", "fastapi")
@@ -57,60 +41,24 @@ def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(url, se
     assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
 
 
+def test_a_proxy_told_to_stop_finishes_the_request_under_way(url):
+    with contextlib.closing(Answering()) as upstream:
+        command = f"onceward proxy --upstream {upstream.url} --name http --scope everybody --port PORT --store {url}"
+        with serving(*command.split()) as server:
+            upstream.pause = 1.0
+            with pytest.raises(TimeoutError):
+                server.post("/orders", b"{}", keyed("k"), 0.5)
+            until(lambda: [path for _, path, _, _ in upstream.came if path == "/orders"])
+            server.process.terminate()
+            server.process.wait(60)
+    assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
+
+
 def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(url):
     with gunicorn(FLASK, "--timeout", "1", LEDGER=url, BANK_SECONDS="60", LEASE="60") as server:
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
         assert Once(url).ledger.is_live("payments:k:*")
-
-
-@pytest.fixture
-def app(tmp_path, url):
-    """The tests' own application under gunicorn, and what reads its effects."""
-    log = tmp_path / "log"
-    log.touch()
-    options = ("--worker-class", "gthread", "--workers", "2", "--threads", "4")
-    with gunicorn("web_wsgi_app:app", *options, LEDGER=url, LOG=str(log)) as server:
-        server.effects = lambda: [line.split()[0] for line in log.read_text().splitlines()]
-        yield server
-
-
-def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app):
-    def read(key):
-        with app.connection() as connection:
-            connection.request("POST", "/streamed", headers={"Idempotency-Key": key})
-            reply = connection.getresponse()
-            began = time.monotonic()
-            assert reply.read() == b"".join(b"line %d\n" % number for number in range(5))
-            return time.monotonic() - began, reply.getheader("idempotent-replayed")
-
-    for number in range(TRIES):  # a busy machine delays some
-        (made, first), (sent, again) = read(f"k{number}"), read(f"k{number}")
-        assert (first, again) == (None, "true")
-        assert len(app.effects()) == number + 1
-        if made > 0.5 and sent < made / 2:
-            return
-    raise AssertionError("its head never came long before its end, or its replay was as slow")
-
-
-def test_an_answer_that_fails_midway_is_torn_and_gives_the_key_back(app):
-    for _ in range(2):
-        with pytest.raises(http.client.IncompleteRead):
-            app.post("/failing", headers={"Idempotency-Key": "k"})
-    assert app.effects() == ["failing", "failing"]
-
-
-def test_a_chunked_body_is_read_and_compared_and_limited(app):
-    def send(*parts):
-        headers = {"Idempotency-Key": "k", "Transfer-Encoding": "chunked"}
-        status, _, body = app.post("/told", iter(parts), headers, encode_chunked=True)
-        return status, body if status == 200 else json.loads(body)["type"].partition("#")[2]
-
-    assert send(b"x" * 600, b"y" * 601) == (413, "too-large")
-    assert send(b"x" * 400, b"y" * 500) == (200, b"900")
-    assert send(b"x" * 400 + b"y" * 500) == (200, b"900")
-    assert send(b"x" * 401, b"y" * 499) == (422, "reused")
-    assert app.effects() == ["told"]
 
 
 def litestar(once, rules, paid):

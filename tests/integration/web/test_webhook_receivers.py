@@ -52,24 +52,20 @@ def receiver(once, handler, **options):
     return WebhookReceiver(once, Stripe(SECRET), handler, name="hooks", **options)
 
 
-def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
-    body = b'{"type": "paid", "id": "evt_1", "n": NaN}'
-    answer = receiver(once, lambda event: None).answer(by_stripe(body), body)
-    assert answer.status == 400
-    assert "malformed: " in caplog.text
-    assert "NaN at byte 37" in caplog.text
-
-
 class WithoutId:
     def verify(self, headers, body):
         return WebhookEvent("", "paid", {"challenge": "x"})
 
 
-def test_an_event_is_handled_once_and_one_that_is_forged_or_cannot_be_kept_leaves_nothing(once, handled, tmp_path):
+def test_an_event_is_handled_once_and_one_that_is_forged_or_cannot_be_kept_leaves_nothing(
+    once, handled, tmp_path, caplog
+):
     hook = receiver(once, lambda event: handled.append(event.id))
     assert hook.answer({}, BODY).status == 401
     assert hook.answer(by_stripe(b"[]"), b"[]").status == 400
-    assert hook.answer(by_stripe(b"{}"), b"{}").status == 400
+    not_quite_json = b'{"type": "paid", "id": "evt_1", "n": NaN}'
+    assert hook.answer(by_stripe(not_quite_json), not_quite_json).status == 400
+    assert "NaN at byte 37" in caplog.text
     assert WebhookReceiver(once, WithoutId(), handled.append, name="own").answer({}, b"").status == 400
     for accept in (False, True):
         away = receiver(Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db"), handled.append, accept=accept)
@@ -99,51 +95,36 @@ def test_a_failure_is_the_frameworks_and_a_busy_key_comes_again(once, handled):
     assert (answer.status, int(dict(answer.headers)["Retry-After"]) > 0) == (503, True)
 
 
-@each("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0)])
-def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error):
+@each("is_async", [False, True])
+@each("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0), StopIteration(), CancelledError()])
+def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(error, is_async):
     def handle(event):
         raise error
 
     async def handle_async(event):
         raise error
 
-    for number, handler in enumerate((handle, handle_async)):
-        hook = WebhookReceiver(once, Stripe(SECRET), handler, name=f"hooks{number}")
-        with pytest.raises(type(error)):  # an answer of 200 would lose the event
-            asyncio.run(hook.answer_async(by_stripe(), BODY))
-
-
-@pytest.mark.parametrize("error", [StopIteration, CancelledError])
-def test_a_plain_handler_fails_with_an_error_that_no_future_takes(once, error):
-    def handle(event):
-        raise error
-
-    answer = WebhookReceiver(once, Stripe(SECRET), handle, name="hooks").answer_async(by_stripe(), BODY)
-    with pytest.raises((RuntimeError, CancelledError)):
-        asyncio.run(asyncio.wait_for(answer, 10))
+    hook = WebhookReceiver(Once("memory:"), Stripe(SECRET), handle_async if is_async else handle, name="hooks")
+    with pytest.raises((type(error), RuntimeError)):  # an answer of 200 would lose the event
+        asyncio.run(asyncio.wait_for(hook.answer_async(by_stripe(), BODY), 10))
 
 
 XML = Answer(200, [("Content-Type", "text/xml")], b"<Response/>")
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_handler_gives_the_answer_and_duplicates_get_the_same(once, is_async):
-    answers = [XML, Answer(204), Answer(202, [("X-Odd", "\u00e9")], b"\xff\x00"), Answer(422, (), b"no")]
-    for number, given in enumerate(answers):
-        calls = []
+@each("given", [XML, Answer(202, [("X-Odd", "\u00e9")], b"\xff\x00"), Answer(422, (), b"no")])
+def test_a_handler_gives_the_answer_and_duplicates_get_the_same(given):
+    calls = []
 
-        def handle(event, calls=calls, given=given):
-            calls.append(event)
-            return given
+    def handle(event):
+        calls.append(event)
+        return given
 
-        async def handle_async(event, handle=handle):
-            return handle(event)
-
-        hook = WebhookReceiver(once, Stripe(SECRET), handle_async if is_async else handle, name=f"hooks{number}")
-        first, again = (asyncio.run(hook.answer_async(by_stripe(), BODY)) for _ in range(2))
-        assert (first.status, first.body, list(first.headers)) == (given.status, given.body, list(given.headers))
-        assert again == first
-        assert len(calls) == 1
+    hook = receiver(Once("memory:"), handle)
+    first, again = (hook.answer(by_stripe(), BODY) for _ in range(2))
+    assert (first.status, first.body, list(first.headers)) == (given.status, given.body, list(given.headers))
+    assert again == first
+    assert len(calls) == 1
 
 
 def test_an_answer_that_says_that_it_failed_is_no_outcome(once):
@@ -160,11 +141,8 @@ def test_handshakes_are_answered_and_not_recorded(once):
     assert meta.answer({}, b"", method="GET", query={**asked, "hub.verify_token": "another"}).status == 403
     assert meta.answer({}, b"", method="GET").status == 405
     graph = WebhookReceiver(once, Stripe(SECRET), _note, name="graph", handshake=graph_handshake)
-    assert graph.answer({}, b"", query={"validationToken": "a <b>"}) == (
-        200,
-        (("Content-Type", "text/plain; charset=utf-8"),),
-        b"a <b>",
-    )
+    answer = graph.answer({}, b"", query={"validationToken": "a <b>"})
+    assert (answer.body, dict(answer.headers)) == (b"a <b>", {"Content-Type": "text/plain; charset=utf-8"})
     assert graph.answer(by_stripe(), BODY).status == 200  # an event is no handshake
     assert _keys(once) == ["graph:evt_1"]
 
@@ -222,26 +200,13 @@ def test_accepted_events_start_no_more_threads_than_there_is_room_for(once, hand
     until(lambda: len(handled) == 3)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_the_handler_of_an_accepted_event_can_give_it_to_another_receiver(once, handled, is_async):
-    async def awaited(event: WebhookEvent) -> None:
-        await other(event)
-
+def test_the_handler_of_an_accepted_event_can_give_it_to_another_receiver(once, handled):
     def handle(event: WebhookEvent) -> None:
         other(event)
 
-    async def note(event: WebhookEvent) -> None:
-        handled.append(event.id)
-
-    async def main():
-        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
-        async with asyncio.timeout(60):
-            while once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS":
-                await asyncio.sleep(0.01)
-
-    other = WebhookReceiver(once, Stripe(SECRET), note if is_async else lambda e: handled.append(e.id), name="other")
-    hook = receiver(once, awaited if is_async else handle, accept=True)
-    asyncio.run(main())
+    other = WebhookReceiver(once, Stripe(SECRET), lambda event: handled.append(event.id), name="other")
+    assert receiver(once, handle, accept=True).answer(by_stripe(), BODY).status == 202
+    until(lambda: once.ledger.show("hooks:evt_1")[0].status != "IN_PROGRESS")
     assert [once.ledger.show(f"{name}:evt_1")[0].status for name in ("hooks", "other")] == ["COMPLETED"] * 2
     assert handled == ["evt_1"]
 
@@ -262,7 +227,7 @@ def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, han
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, caplog, is_async):
     async def awaited(event: WebhookEvent) -> None:
-        raise LookupError("no such order")
+        handle(event)
 
     def handle(event: WebhookEvent) -> None:
         raise LookupError("no such order")
@@ -279,18 +244,10 @@ def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, ca
     caplog.clear()
     assert asyncio.run(hook.answer_async(by_stripe(), BODY)).status == 202
     assert "onceward unpark KEY" in caplog.text
-    once.ledger.unpark("hooks:evt_1")
-    again = asyncio.run(once.complete_lapsed_async(hook, released=0.0))
-    assert again.failed == 1
 
 
 def _note(event: WebhookEvent) -> None:
     pass
-
-
-def test_a_receiver_that_would_answer_200_for_what_is_not_done_is_refused(once):
-    with pytest.raises(ValueError, match="the provider would not deliver it again"):
-        receiver(once, print, on_busy="skip")
 
 
 def test_wrong_receivers_are_refused(once):
@@ -298,6 +255,8 @@ def test_wrong_receivers_are_refused(once):
         WebhookReceiver(once, "secret", _note, name="hooks")
     with pytest.raises((TypeError, ValueError)):
         receiver(once, once(key="event.id", name="x")(_note))
+    with pytest.raises(ValueError, match="the provider would not deliver it again"):
+        receiver(once, _note, on_busy="skip")
     with pytest.raises(TypeError, match="the verifier gives the key"):
         receiver(once, _note, key="event.id")
     with pytest.raises(ValueError, match="WebhookReceiver: accept=True"):
@@ -319,21 +278,17 @@ def test_fastapi_receives(once, handled):
 
     app = FastAPI()
     app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
-    app.add_api_route(
-        "/plain", endpoint(WebhookReceiver(once, Stripe(SECRET), handled.append, name="p")), methods=["POST"]
-    )
 
     async def run():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
-            for path in ("/stripe", "/plain"):
-                for _ in range(2):
-                    assert (await client.post(path, content=BODY, headers=by_stripe())).text == "ok"
-                assert (await client.post(path, content=BODY)).status_code == 401
-                assert (await client.post(path, content=bytes(25 << 20))).status_code == 401
-                assert (await client.post(path, content=bytes((25 << 20) + 1))).status_code == 413
+            for _ in range(2):
+                assert (await client.post("/stripe", content=BODY, headers=by_stripe())).text == "ok"
+            assert (await client.post("/stripe", content=BODY)).status_code == 401
+            assert (await client.post("/stripe", content=bytes(25 << 20))).status_code == 401
+            assert (await client.post("/stripe", content=bytes((25 << 20) + 1))).status_code == 413
 
     asyncio.run(run())
-    assert (handled[0], handled[1].id, len(handled)) == ("paid", "evt_1", 2)
+    assert handled == ["paid"]
 
 
 def test_flask_receives(once, handled):

@@ -12,7 +12,6 @@ from onceward.web.webhooks import (
     Shopify,
     SignatureRefused,
     Slack,
-    Sns,
     StandardWebhooks,
     Stripe,
     WebhookEvent,
@@ -48,33 +47,28 @@ def test_a_changed_body_an_old_time_and_another_secret_are_refused(provider):
         (ours, sign(at=now() + long), body),
         (other, sign(), body),
         (ours, {}, body),
-        (ours, dict.fromkeys(sign(), ""), body),
-        (ours, {name: value + "x" for name, value in sign().items()}, body),
         (ours, {name: "é" + value for name, value in sign().items()}, body),
     ]:
         with pytest.raises(SignatureRefused):
             one.verify(headers, sent)
 
 
-@each("name", ["id", "timestamp", "signature"])
-def test_the_two_names_of_a_header_are_never_mixed(name):
-    headers = by_standard()
-    headers[f"svix-{name}"] = headers.pop(f"webhook-{name}")
-    with pytest.raises(SignatureRefused):
-        StandardWebhooks(SECRET).verify(headers, BODY)
-
-
-@each("secret", [f"{SECRET}\n", f" {SECRET}", f"v1,{SECRET}", [SECRET], b"bytes", 7])
+@each("secret", [f"{SECRET}\n", f"v1,{SECRET}", [SECRET], ""])
 @each("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify])
-def test_a_secret_that_was_pasted_wrongly_is_refused_with_what_to_do(made, secret):
-    with pytest.raises((ValueError, TypeError), match=r"strip|from whsec_ on|as a text") as refused:
+def test_a_secret_that_is_missing_or_was_pasted_wrongly_is_refused_with_what_to_do(made, secret):
+    with pytest.raises((ValueError, TypeError), match=r"strip|from whsec_ on|as a text|secret") as refused:
         made(secret)
     assert SECRET[6:] not in str(refused.value)
+    with pytest.raises(ValueError, match="secret"):
+        made()
 
 
 def test_standard_webhooks_sign_their_id_and_need_a_key():
-    with pytest.raises(SignatureRefused):
-        StandardWebhooks(SECRET).verify({**by_standard(), "webhook-id": "msg_2"}, BODY)
+    headers = by_standard()
+    headers["svix-id"] = headers.pop("webhook-id")
+    for changed in ({**by_standard(), "webhook-id": "msg_2"}, headers):
+        with pytest.raises(SignatureRefused):
+            StandardWebhooks(SECRET).verify(changed, BODY)
     with pytest.raises(ValueError, match="anybody"):
         StandardWebhooks("whsec_")
 
@@ -115,10 +109,3 @@ def test_shopifys_key_has_the_shop_and_the_topic():
     with pytest.raises(ValueError, match="no webhook-id"):
         verifier.verify(headers, BODY)
     assert verifier.verify(headers | {"x-shopify-webhook-id": "8"}, BODY).id.endswith(" 8")
-
-
-@each("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify, Sns])
-def test_a_missing_secret_is_refused(made):
-    for secrets in ((), ("",)):
-        with pytest.raises(ValueError, match=r"secret|ARN"):
-            made(*secrets)

@@ -1,5 +1,7 @@
 """A wrong input ends a command with one line that says what is wrong and what to do: no traceback, and no success."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -46,7 +48,6 @@ def refused(result, *texts):
     ("module", "arguments", "extra"),
     [
         ("psycopg", ["ls", "--store", "postgresql://u@h/x"], "postgres"),
-        ("pymysql", ["ls", "--store", "mysql://u@h/x"], "mysql"),
         ("redis", ["ls", "--store", "redis://h/0"], "redis"),
         ("uvicorn", ["serve"], "cli,service"),
     ],
@@ -72,15 +73,14 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(run, tmp_path):
 
 
 @each(
-    ("arguments", "text"),
+    ("function", "text"),
     [
-        (["--call", "wrong_syntax:charge"], "(wrong_syntax.py:1)"),
-        (["--call", "wrong_import:charge"], "No module named 'no_such_module' (wrong_import.py:2)"),
-        (["--call", "no_such_module:charge"], "No module named 'no_such_module'\n"),
+        ("wrong_syntax:charge", "(wrong_syntax.py:1)"),
+        ("wrong_import:charge", "No module named 'no_such_module' (wrong_import.py:2)"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, arguments, text):
-    refused(run("pipe", "lines.ndjson", "--key", "line.id", *arguments), "cannot be imported", text)
+def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, function, text):
+    refused(run("pipe", "lines.ndjson", "--key", "line.id", "--call", function), "cannot be imported", text)
 
 
 @pytest.mark.slow
@@ -90,10 +90,6 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
         (["serve", "--unix", ""], "--unix: give the path of a socket"),
         (["serve", "--tokens", "nowhere"], "--tokens nowhere: no such file. `onceward token"),
         (["serve", "--tokens", "bytes"], "bytes:1: write a name, namespaces, actions and a hash"),
-        (
-            ["token", "shop", "--tokens", "bytes", "--namespace", "x"],
-            "bytes:1: write a name, namespaces, actions and a hash",
-        ),
         (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
         (["token", "", "--tokens", "t", "--namespace", "x"], "'' cannot name a token"),
         (
@@ -105,13 +101,10 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
         (["work", "rabbitmq:q", "--call", "json:dumps", "--set", f"url=amqp://{NOBODY}/"], "is AMQP_URL right?"),
         (["work", "redis:s", "--call", "json:dumps", "--set", f"url=redis://{NOBODY}/0"], "is REDIS_URL right?"),
         (["work", "orders", "--call", "json:dumps"], "as in sqs:orders, kafka:orders"),
-        (["work", "kafka:", "--call", "json:dumps"], "as in sqs:orders, kafka:orders"),
         (["work", "kafka:t", "--call", "json:dumps", "--set", "url=x"], "kafka has the settings servers, group"),
         (["work", "nats:s", "--call", "json:dumps", "--set", "settings=x"], "settings.NAME"),
-        (["work", "rabbitmq:q", "--call", "json:dumps", "--set", "prefetch=many"], "prefetch"),
         (["work", "redis:s", "--call", "json:dumps", "--set", "idle"], "give NAME=VALUE"),
         (["doctor", "--store", "sqlite:///ledger.db", "--watch", "0s"], "--watch 0s: give a positive duration"),
-        (["complete", "--call", "json:dumps", "--every", "0"], "--every 0: give a positive duration"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
@@ -133,3 +126,40 @@ def test_unpark_without_a_seal_imports_nothing_of_the_working_directory(run):
     before = [*sys.path]
     refused(run("unpark", "n:k", "--to", "a b", "--store", "sqlite:///ledger.db"), "a b")
     assert sys.path == before
+
+
+@pytest.fixture
+def blocked(tmp_path):
+    """Return the environment of a process in which typer or rich cannot be imported."""
+
+    def environment(*missing):
+        (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({missing!r}))\n")
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    return environment
+
+
+@pytest.mark.slow
+@each(
+    ("missing", "command"),
+    [
+        (("typer",), ["-m", "onceward", "--version"]),
+        (("rich",), ["-c", "from onceward.cli import main; main()"]),
+    ],
+)
+def test_the_command_without_typer_and_rich_says_what_to_install(blocked, command, missing):
+    result = subprocess.run([sys.executable, *command], env=blocked(*missing), capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == "onceward: the command line needs typer and rich: pip install 'onceward[cli]'\n"
+
+
+def test_the_library_works_without_typer_and_rich(blocked):
+    code = (
+        "from onceward import Once, aws, batch, http, web\n"
+        "once = Once('memory:')\n"
+        "@once(key=lambda x: str(x), name='f')\n"
+        "def f(x: int) -> int: return x\n"
+        "assert f(1) == 1"
+    )
+    subprocess.run([sys.executable, "-c", code], env=blocked("typer", "rich"), check=True)

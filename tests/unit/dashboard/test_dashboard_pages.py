@@ -1,21 +1,25 @@
 """The pages of the dashboard that read, without a browser and on a ledger in memory."""
 
+import inspect
 import re
 
 import msgspec
 import pytest
 
 from onceward import Once
+from onceward.cli.dashboard import VARIABLE
+from onceward.cli.dashboard import dashboard as command
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
-from onceward.dashboard.asking import EVERY, Sampler
+from onceward.dashboard.actions import ACTIONS
+from onceward.dashboard.asking import Sampler
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
-from onceward.stores import audit
 from onceward.testing.clock import ManualClock
+from places import DOCS
 from web.visitors import DashboardVisitor
 
 pytestmark = pytest.mark.slow
@@ -47,16 +51,6 @@ def test_the_overview_says_what_is_parked_and_why(once, client):
     assert "a person must look" in client.get("/record?key=shop.mail:refused").text
     listed = client.get("/records?status=PARKED").text
     assert ("shop.charge:order-7" in listed, "shop.charge:order-1" in listed) == (True, False)
-
-
-def test_a_long_list_goes_on_where_it_ended(once, client):
-    for number in range(60):
-        once.acquire(f"more-{number:02}").complete(number)
-    first = client.get("/records?prefix=shop.charge:more-").text
-    assert "more-49" in first
-    assert "more-50" not in first
-    link = first.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
-    assert "more-50" in client.get(link).text
 
 
 def test_a_record_is_found_by_what_somebody_has_of_it(client):
@@ -131,15 +125,6 @@ def test_hostile_text_stays_text(once, client):
         assert not {"\x1b", "\x07", "\u202e"} & set(told)
 
 
-def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client):
-    once.acquire("changed").park("poison")
-    record = once.store.records["shop.charge:changed"]
-    text = '{"message":{"id":5,"queue":"q","group":null,"body":["b"],"attributes":{}}}'
-    once.store.records[record.key] = record._replace(result=text)
-    answer = client.get("/record?key=shop.charge:changed")
-    assert (answer.status_code, "The message that it keeps" in answer.text) == (200, True)
-
-
 def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
     monkeypatch.setattr(type(once.store), "capabilities", {})
     client = DashboardVisitor(dashboard(once))
@@ -147,16 +132,6 @@ def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
         told = client.get(path).text
         assert "order-7" not in told
     assert "order-7" in client.get("/records?status=PARKED&scan=1").text
-
-
-def test_handlers_come_by_name_or_the_slowest_first(once, client):
-    once.using(name="a.mail").acquire("1").complete(1)
-    record = once.store.records["shop.charge:order-0"]
-    once.store.records[record.key] = record._replace(created_at=record.created_at - 100)
-    for sort, order in (("name", ["a.mail", "shop.charge"]), ("slowest", ["shop.charge", "a.mail"])):
-        told = client.get("/handlers", params={"sort": sort}).text
-        assert re.findall(r'class="key" href="[^"]*">([^<]*)', told) == order
-    assert "100.0 s" in told
 
 
 def test_a_page_of_another_site_cannot_ask_to_read_the_ledger(once, monkeypatch):
@@ -199,35 +174,46 @@ def test_nothing_is_loaded_from_elsewhere(client):
     assert answer.text.count("<script") == answer.text.count('<script src="/static/')
 
 
+TEXT = (DOCS / "how-to" / "dashboard.md").read_text(encoding="utf-8")
+
+
+def test_every_option_and_action_is_documented():
+    names = {"allow_actions", "hide_results", *inspect.signature(command).parameters}
+    assert [name for name in names if f"--{name.replace('_', '-')}" not in TEXT] == []
+    told = {row.strip() for row in re.findall(r"^\| ([a-z ]+) \|", TEXT, re.MULTILINE)}
+    buttons = {"send": "send the kept message", "resend": "send refused messages", "drop": "forget refused messages"}
+    assert {(buttons | {"retry": "retry from a step"}).get(name, name) for name in ACTIONS} - told == set()
+    assert VARIABLE in TEXT
+
+
+def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client):
+    once.acquire("changed").park("poison")
+    record = once.store.records["shop.charge:changed"]
+    text = '{"message":{"id":5,"queue":"q","group":null,"body":["b"],"attributes":{}}}'
+    once.store.records[record.key] = record._replace(result=text)
+    answer = client.get("/record?key=shop.charge:changed")
+    assert (answer.status_code, "The message that it keeps" in answer.text) == (200, True)
+
+
+def test_handlers_come_by_name_or_the_slowest_first(once, client):
+    once.using(name="a.mail").acquire("1").complete(1)
+    record = once.store.records["shop.charge:order-0"]
+    once.store.records[record.key] = record._replace(created_at=record.created_at - 100)
+    for sort, order in (("name", ["a.mail", "shop.charge"]), ("slowest", ["shop.charge", "a.mail"])):
+        told = client.get("/handlers", params={"sort": sort}).text
+        assert re.findall(r'class="key" href="[^"]*">([^<]*)', told) == order
+
+
 def test_a_ledger_that_is_away_is_asked_once_however_many_wait():
-    asked, clock = [], ManualClock(100.0)
+    asked = []
 
     class Away:
         def survey(self):
             asked.append(1)
-            clock.advance(5)  # a time limit
             raise StoreError("away")
 
-    sampler = Sampler(Away(), clock)
+    sampler = Sampler(Away(), ManualClock(100.0))
     for _ in range(8):
         with pytest.raises(StoreError, match="away"):
             sampler.latest()
     assert len(asked) == 1
-    clock.advance(EVERY)
-    with pytest.raises(StoreError, match="away"):
-        sampler.latest()
-    assert len(asked) == 2
-
-
-def test_an_audit_that_is_cut_says_so_before_its_entries_and_knows_their_ends(once, monkeypatch):
-    monkeypatch.setattr("onceward.dashboard.pages._ENTRIES", 5)
-    for n in range(6):
-        entry = audit.begin(once.ledger, audit.Deed(f"k:{n}", "park", "ada", "why", "before"))
-        audit.end(once.ledger, entry, "it was parked")
-    visitor = DashboardVisitor(dashboard(once))
-    first = visitor.get("/audit").text
-    assert 0 < first.index("part of the audit") < first.index("k:0")
-    assert first.count("it was parked") == 3  # the end of the third is on the next page
-    more = re.search(r'href="([^"]*after=[^"]*)"', first)[1].replace("&amp;", "&")
-    second = visitor.get(more, headers={"sec-fetch-site": "same-origin"}).text
-    assert "part of the audit" in second

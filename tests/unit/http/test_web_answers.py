@@ -6,28 +6,24 @@ import math
 import zlib
 from decimal import Decimal
 
-import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import (
     Busy,
-    KeyMissing,
     LeaseLost,
     Mismatch,
     Parked,
-    Reentrant,
     ResultNotRecorded,
     ResultUnavailable,
     StoreError,
 )
 from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
-from onceward.http.guarded import Exchange, Unrecorded
+from onceward.http.guarded import Exchange
 from onceward.http.route import KeyedRequest
 from onceward.results.codec import Codec
-from onceward.web import Answer, Request
+from onceward.web import Answer
 from tables import each
 from web.calls import Rules
 from web.rules import GZIP, JSON, UUID, asked, fields, keyed, kind_of, post, problem
@@ -76,8 +72,7 @@ def test_method_path_query_and_body_are_in_the_fingerprint():
 @each(
     ("one", "other"),
     [
-        (b'{"a": 1, "b": [1, 2]}', b'{"b":[1,2],"a":1}'),
-        (b'{"a": {"c": 1, "b": 2}}', b'{"a": {"b": 2, "c": 1}}'),
+        (b'{"a": {"c": 1, "b": [1, 2]}}', b'{"a": {"b":[1,2], "c": 1}}'),
         (b'"\\u00fc"', '"ü"'.encode()),
         (b"100", b"1e2"),
         (b"0", b"-0.0"),
@@ -93,15 +88,12 @@ def test_json_that_says_the_same_has_one_fingerprint(one, other):
     [
         (b"[1, 2]", b"[2, 1]"),
         (b"1", b'"1"'),
-        (b"1.5", b'"1.5"'),
-        (b"null", b"{}"),
         (b"null", b""),
         (b"true", b"1"),
         (b"0.1", b"0.1000000000000000055511151231257827"),  # one float, two amounts
         (b"9007199254740993", b"9007199254740992.0"),
         (b"18446744073709551617", b"18446744073709551616"),
         (b"1e400", b"1e401"),
-        (b"1", b"-1"),
         (b"1e99999999999999999999", b"1e99999999999999999998"),
         (b'"\\ud800"', b'"\\ud801"'),
     ],
@@ -133,27 +125,6 @@ NUMBERS = st.one_of(
 )
 
 
-DOCUMENTS = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
-    max_leaves=20,
-)
-
-
-def reversed_members(document):
-    if isinstance(document, dict):
-        return {name: reversed_members(document[name]) for name in reversed(list(document))}
-    return [reversed_members(item) for item in document] if isinstance(document, list) else document
-
-
-@given(DOCUMENTS)
-def test_any_document_has_one_fingerprint_however_it_is_written(document):
-    one = json.dumps(document).encode()
-    other = json.dumps(reversed_members(document), ensure_ascii=False, indent=1)
-    if other.isascii() or all(not 0xD800 <= ord(c) < 0xE000 for c in other):
-        assert print_of(one, JSON) == print_of(other.encode(), JSON)
-
-
 @given(NUMBERS, NUMBERS)
 def test_numbers_have_one_fingerprint_just_when_they_are_equal(one, other):
     def text(number):
@@ -163,11 +134,6 @@ def test_numbers_have_one_fingerprint_just_when_they_are_equal(one, other):
     if equal and max(abs(one), abs(other)) >= 10**19:
         return  # a whole number and its short form, as in 1e19: told apart, which is a 422 and no second effect
     assert (print_of(text(one), JSON) == print_of(text(other), JSON)) is equal
-
-
-@given(st.binary(), st.text(), st.text())
-def test_no_body_path_or_query_breaks_the_fingerprint(body, path, query):
-    assert len(print_of(body, JSON)) == len(fingerprint(Request("POST", path, query), body)) == 64
 
 
 def test_outcomes_are_recorded_and_what_may_pass_is_not():
@@ -212,25 +178,16 @@ def test_an_answer_comes_back_from_the_ledger_as_it_was(body):
     assert readable == {"status": 201, "headers": [["a", "b"]], "body": '{"id": 7}'}
 
 
-def test_a_body_over_limit_is_recorded_without_it_and_duplicate_is_told():
+def test_a_body_over_the_limit_or_the_ledgers_is_recorded_without_it_and_duplicate_is_told():
     rules = Rules(max_response=3)
     kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
     assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
     answer = rules.repeat(kept)
     assert (answer.status, kind_of(answer)) == (409, "unavailable")
     assert "status 201" in problem(answer)["detail"]
-
-
-@each("body", [b"a" * 1000, b"\x01" * 200, b"\xff" * 800])
-def test_what_the_ledger_does_not_take_is_recorded_without_its_body(body):
-    most = 1000
-    kept = Rules().keep(Answer(200, [], body), most)
-    assert kept.missing is not None
-    assert len(msgspec.json.encode(kept)) <= most
-    assert Rules().keep(Answer(200, [], body), 10 * most) == recorded(Answer(200, [], body))
-
-
-ROUTE = "POST /orders"
+    large = Answer(200, [], b"\xff" * 800)  # in base64 more than the ledger takes
+    assert Rules().keep(large, 1000).missing is not None
+    assert Rules().keep(large, 10_000) == recorded(large)
 
 
 @each(
@@ -260,24 +217,8 @@ def test_a_busy_key_says_when_to_come_back(left, after):
     assert int(after) >= min(5, math.ceil(left))
 
 
-@pytest.fixture
-def exchange():
-    return Exchange(Rules(), KeyedRequest(("k",), "f", ROUTE), 10**6)
-
-
-def test_an_exchange_answers_refuses_or_goes_on(exchange):
-    answer = Rules().repeat(recorded(Answer(201, [], b"made")))
-    assert (answer.status, answer.body, fields(answer)) == (201, b"made", {"idempotent-replayed": "true"})
-    outcome = exchange.outcome(Answer(503))
-    assert isinstance(outcome, Unrecorded)
-    assert "503" in str(outcome)
-    assert exchange.refused(LeaseLost("k", "record its result"), done=True).status == 409
-    for error in (Reentrant("k"), KeyMissing("k"), ZeroDivisionError()):
-        with pytest.raises(type(error)):
-            exchange.refused(error)
-
-
-def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(exchange, caplog):
+def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
+    exchange = Exchange(Rules(), KeyedRequest(("k",), "f", "POST /orders"), 10**6)
     assert exchange.refused(ResultNotRecorded("k", None, "the store is away"), done=True) is None
     assert "the store is away" in caplog.text
 

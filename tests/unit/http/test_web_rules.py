@@ -45,21 +45,15 @@ def test_a_string_in_quotes_is_a_key(line, key):
         '"a"b',
         '"a" ;q=1',
         '"a";',
-        '"a";Q=1',
         '"a";q=',
-        '"a";q=1.2345',
-        '"a";q=(1 2)',
         r'"a\b"',
         '"a\tb"',
-        '"\x7f"',
         '"ü"',
         "ü",
         "a b",
         "a,b",
         "a;b",
         "a\\b",
-        ":YQ==:;x",
-        "\u0661",  # a digit of another script
         "a\n",
     ],
 )
@@ -69,7 +63,7 @@ def test_everything_else_is_refused(line):
             read_key([line], strict=strict)
 
 
-@each("line", [UUID, "abc", "a:b/c+d=", "order#7", "  abc\t", "7", "?1", "!'()*[]"])
+@each("line", [UUID, "a:b/c+d=", "order#7", "  abc\t", "7", "!'()*[]"])
 def test_a_bare_value_is_a_key_unless_strict(line):
     assert read_key([line]) == line.strip()
     with pytest.raises(BadRequest, match="quotes"):
@@ -85,12 +79,6 @@ def test_a_header_is_one_and_its_length_is_bounded_on_both_sides():
     ):
         with pytest.raises(BadRequest, match=says):
             read_key(lines, **options)
-
-
-@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1).filter(str.strip))
-def test_any_printable_text_survives_quoting(key):
-    quoted = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    assert read_key([quoted], strict=True, most=10**6) == key
 
 
 @given(st.one_of(st.text(), st.text(st.sampled_from('"\\;=, a1*:?%@.'))))
@@ -110,19 +98,15 @@ def test_no_header_breaks_the_reader(line):
     ("pattern", "path", "covered"),
     [
         ("*", "/", True),
-        ("*", "", True),
         ("/orders", "/orders", True),
         ("/orders", "/orders/", True),
-        ("/orders", "//orders", True),  # as frameworks route them
-        ("/orders", "/orders//", True),
         ("/orders", "/orders\n", True),
-        ("/v1/orders/{id}", "//v1//orders/7", True),
+        ("/v1/orders/{id}", "//v1//orders/7", True),  # as frameworks route them
         ("/orders/{id:int}", "/orders/7", True),
         ("/orders/", "/orders", True),
         ("/orders", "/orders/7", False),
         ("/orders", "/ordersx", False),
         ("/orders", "/v1/orders", False),
-        ("/orders/{id}", "/orders/7", True),
         ("/orders/{id}", "/orders/", False),
         ("/orders/{id}", "/orders/7/refunds", False),
         ("/orders/{id}/refunds", "/orders/7/refunds", True),
@@ -162,15 +146,9 @@ def test_where_the_key_is_optional_a_missing_one_lets_through_and_a_bad_one_is_4
     for line in ('"a" "b"', "a b", ""):
         answer = rules.begin(keyed(line))
         assert (problem(answer)["title"], answer.status) == ("Idempotency-Key is malformed", 400)
-
-
-def test_the_header_has_the_name_and_form_that_the_rules_say():
-    rules = Rules(Route(key="X-Request-Token"))
-    assert rules.begin(keyed()).status == 400
-    assert isinstance(asked(rules, post("/orders", ("x-request-token", "t"))), KeyedRequest)
-    assert asked(Rules(), keyed("abc"))[:3] == asked(Rules(), keyed('"abc"'))[:3]
-    assert Rules(strict=True).begin(keyed(UUID)).status == 400
-    assert isinstance(asked(Rules(strict=True), keyed(f'"{UUID}"')), KeyedRequest)
+    renamed = Rules(Route(key="X-Request-Token"))
+    assert renamed.begin(keyed()).status == 400
+    assert isinstance(asked(renamed, post("/orders", ("x-request-token", "t"))), KeyedRequest)
 
 
 IN_BODY = Rules(Route(key="body.payment.id"))
@@ -191,7 +169,7 @@ def test_the_key_is_read_from_the_body():
     assert asked(several, post(), b'{"shop": "a"}').status == 400
 
 
-@each("body", [b"", b"{}", b'{"payment": {}}', b'{"payment": {"id": null}}', b"no json", b"[" * 10**5])
+@each("body", [b"", b"{}", b'{"payment": {"id": null}}', b"no json", b"[" * 10**5])
 def test_a_body_without_the_key_is_refused_or_let_through(body):
     answer = asked(IN_BODY, post(), body)
     assert (answer.status, kind_of(answer)) == (400, "missing")
@@ -214,7 +192,7 @@ def test_a_body_that_some_applications_take_for_json_is_400_also_where_no_key_is
     assert why in problem(answer)["detail"]
 
 
-@each("value", ['"\\ud83d"', '""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
+@each("value", ['"\\ud83d"', '" "', "1.5", "true", '{"a": 1}', "[]", "[[1]]"])
 def test_a_key_of_another_kind_is_400(value):
     for required in (True, False):
         rules = Rules(Route(key="body.payment.id", required=required))
@@ -245,45 +223,39 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
     assert Rules(Route(required=False), max_request=10).begin(post("/orders", ("content-length", "11"))) is None
 
 
-@each("length", ["", "ten", "-1", "²", "9" * 5000])
-def test_no_content_length_breaks_the_rules(length):
-    found = Rules().begin(keyed(UUID, ("content-length", length)))
-    assert isinstance(found, PendingRequest) is (length[:1] != "9")
-
-
 @each(
     ("make", "says"),
     [
         *[
             (lambda path=path: Route(path), "is never in the path that a route is compared with")
-            for path in ("/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top")
+            for path in ("/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1")
         ],
-        *[(lambda record=record: Rules(record=record), "give statuses") for record in ("2xx", ["200"], [])],
         (lambda: Route("orders"), "slash"),
+        (lambda: Route(5), "^path=5: give"),
         (lambda: Route("/a/*/b"), "end only"),
         (lambda: Route("/a/{id"), "braces"),
-        (lambda: Route("/a/{b/c}"), "braces"),
-        (lambda: Route(key="Idempotency Key"), "header"),
-        (lambda: Route(key=""), "header"),
-        (lambda: Route(key=""), "JMESPath"),
+        (lambda: Route(key=""), "header.*JMESPath"),
         (lambda: Route(key="body.a["), "JMESPath"),
         (lambda: Route(key="body.items[].id"), "projection"),
         (lambda: Route(methods="POST"), "list"),
-        (lambda: Route(methods=[]), "list"),
+        (lambda: Route(methods=["PO ST"]), "^methods=.* 'PO ST' is not a method"),
+        (lambda: Route(methods=["GET", "head"]), "^methods=.* leave HEAD out"),
+        (lambda: Route(required="yes"), "^required='yes': give True or False"),
         (lambda: Rules("/orders"), "Route"),
-        (lambda: Rules(length=(0, 5)), "length"),
         (lambda: Rules(length=(6, 5)), "length"),
+        (lambda: Rules(length=("1", "2")), "^length=.*: give the least and the most"),
         (lambda: Rules(max_request=-1), "max_request"),
         (lambda: Rules(max_response=True), "max_response"),
-        (lambda: Rules(scope=7), "scope"),
+        (lambda: Rules(record=200), "^record=200: give statuses"),
+        (lambda: Rules(record=["200"]), "give statuses"),
+        (lambda: Rules(record_within=float("inf")), "record_within="),
+        (lambda: Rules(strict="no"), "^strict='no': give True or False"),
         (lambda: Rules(scope=""), "scope"),
+        (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
+        (lambda: Rules(scope="cookie:"), "^scope='cookie:': say which caller"),
         (lambda: Rules(exempt="/health"), "give paths"),
         (lambda: Rules(exempt=["health"]), "slash"),
-        (lambda: Rules(exempt=7), "give paths"),
         (lambda: Rules(fingerprint="body"), '"all", "path", or a callable'),
-        (lambda: Rules(fingerprint=None), "callable"),
-        (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
-        (lambda: Rules(docs="https://example.com/#a"), "fragment"),
         (lambda: Rules(docs="https://example.com/\r\nx: y"), "fragment"),
     ],
 )

@@ -77,8 +77,3 @@ def test_a_busy_key_is_asked_for_again_until_its_result_is_there():
 
     results, ran = asyncio.run(main())
     assert ([text(result) for result in results], ran) == (["paid", "paid"], ["o"])
-
-
-def test_a_tool_that_is_not_there_is_an_error_at_once():
-    with pytest.raises((LookupError, BaseExceptionGroup)):
-        asyncio.run(call_tool(shop(Once("memory:", name="shop"), []), "send", {}))

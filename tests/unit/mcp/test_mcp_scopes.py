@@ -127,11 +127,3 @@ def test_the_owner_can_say_who_the_caller_is(library):
 def test_without_a_token_nothing_runs():
     with serving(ToolScope.TOKEN) as call:
         assert "has no verified access token" in text(call()[0])
-
-
-def test_a_coroutine_function_is_no_scope():
-    async def who(context):
-        return "alice"
-
-    with pytest.raises(TypeError, match="nobody would await it"):
-        exactly(Once("memory:"), key=ToolKey.argument(), scope=who)

@@ -113,36 +113,3 @@ def test_an_exit_that_no_server_waits_for_reaches_who_runs_the_loop(once):
     with pytest.raises(SystemExit):
         run(main())
     assert asgi.statuses(once) == [IN_PROGRESS]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("waits", [0, 1])
-@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
-def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
-    async def app(scope, receive, send):
-        for _ in range(waits):
-            await asyncio.sleep(0)
-        raise error
-
-    async def ask(key):
-        try:
-            await asgi.served(guarded, headers=keyed(key))
-        except error:
-            pass
-
-    guarded = AsgiIdempotency(app, once)
-
-    async def main():
-        await ask(0)
-        await asyncio.sleep(0.01)
-        gc.collect()
-        gc.disable()
-        try:
-            for key in range(1, 20):
-                await ask(key)
-            await asyncio.sleep(0.01)
-            return gc.collect()
-        finally:
-            gc.enable()
-
-    assert run(main()) < 20

@@ -5,10 +5,9 @@ import re
 from typing import Annotated
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 
-from onceward import Claim, current
 from onceward.http.request import BadRequest, read_key
 from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
@@ -31,39 +30,7 @@ def header_of(described):
     return parameter
 
 
-@pytest.fixture
-def runs():
-    return []
-
-
-@pytest.fixture
-def app(once, runs):
-    router = APIRouter(route_class=idempotent_route(once))
-
-    @router.post("/orders/{order}/payments", status_code=201, responses={409: {"description": "Paid already"}})
-    async def pay(order: str, payment: dict, claim: Annotated[Claim, Depends(current)]):
-        runs.append(claim.record.key)
-        if order == "unknown":
-            raise HTTPException(404, "no such order")
-        if order == "broken":
-            raise LookupError(order)
-        return {"order": order, "run": len(runs)}
-
-    @router.get("/orders/{order}")
-    async def show(order: str):
-        return {"order": order}
-
-    made = FastAPI()
-    made.include_router(router, prefix="/v1")
-
-    @made.post("/other")
-    async def other():
-        return {}
-
-    return made
-
-
-def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, runs):
+def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once):
     def session():
         yield
         raise ConnectionError("the commit failed")
@@ -75,7 +42,7 @@ def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, ru
         runs.append("order")
         return {}
 
-    app = FastAPI()
+    app, runs = FastAPI(), []
     app.include_router(router)
     for _ in range(2):
         with pytest.raises(ConnectionError):
@@ -83,7 +50,7 @@ def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, ru
     assert len(runs) == 2
 
 
-def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):
+def test_an_endpoints_key_may_be_optional_or_in_its_body(once):
     rules = Rules(Route(methods=["PATCH"], required=False), Route(methods=["POST"], key="body.id"))
     router = APIRouter(route_class=idempotent_route(once, rules))
 
@@ -95,7 +62,7 @@ def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):
     async def make(what: dict):
         runs.append("post")
 
-    app = FastAPI()
+    app, runs = FastAPI(), []
     app.include_router(router)
     patch = {"method": "PATCH", "url": "/a"}
     call(app, patch, patch, *[post("/a", json={"id": 1})] * 2)
@@ -117,7 +84,17 @@ def check_documented(described, success):
     assert "application/json" in responses["422"]["content"]  # FastAPI's own is still there
 
 
-def test_an_endpoint_of_the_route_class_is_documented(app):
+def test_an_endpoint_of_the_route_class_is_documented(once):
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/orders/{order}/payments", status_code=201, responses={409: {"description": "Paid already"}})
+    async def pay(order: str, payment: dict): ...
+
+    @router.get("/orders/{order}")
+    async def show(order: str): ...
+
+    app = FastAPI()
+    app.include_router(router, prefix="/v1")
     described = operation(app, "/v1/orders/{order}/payments")
     check_documented(described, "201")
     assert "400" not in operation(app, "/v1/orders/{order}", "get")["responses"]
@@ -155,7 +132,7 @@ def test_a_header_that_is_documented_already_is_left_as_it_is():
     assert document_schema(schema, Rules())["paths"]["/a"]["post"]["parameters"] == [own]
 
 
-@each("length", [(1, 255), (1, 1), (16, 36)])
+@each("length", [(1, 255), (16, 36)])
 @each("strict", [True, False])
 def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
     schema = {"paths": {"/a": {"post": {}}}}

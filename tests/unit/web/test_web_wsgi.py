@@ -148,28 +148,6 @@ def test_what_an_application_writes_is_sent_at_once_and_a_client_that_leaves_doe
     assert (ask(app).sent, statuses(once)) == (b"one two three", [COMPLETED])
 
 
-def test_mistakes_of_an_application_are_told_and_give_the_key_back(once):
-    def twice(environ, start_response):
-        start_response("200 OK", [])
-        start_response("200 OK", [])
-
-    def never(environ, start_response):
-        return [b"one"]
-
-    def text(environ, start_response):
-        start_response("200 OK", [])
-        return ["text"]
-
-    for app, told in (
-        (twice, "start_response was called again"),
-        (never, "has not called start_response"),
-        (text, "string argument"),
-    ):
-        with pytest.raises((AssertionError, TypeError), match=told):
-            ask(WsgiIdempotency(app, once))
-        assert statuses(once) == [RELEASED]
-
-
 class Closing:
     """A body that notes when it was closed."""
 
@@ -239,31 +217,27 @@ def test_the_claim_is_at_hand_in_the_application_and_its_answer_only(once):
     assert keys == ["http:k:*"] * 2
 
 
-HEADERS = [
-    ("X-Name", "\u0141ukasz"),
-    ("X-Name", "a\r\nX-More: b"),
-    ("X-Name", "a\x00b"),
-    ("X-Name", " a"),
-    ("X Name", "a"),
-]
-HEADERS += [("", "a"), (b"X-Name", b"a"), ("X-Name", 7)]
-
-
-@pytest.mark.parametrize("answer", [*(Answer(201, [header]) for header in HEADERS), Answer("201"), Answer(100)])
-def test_an_answer_that_no_server_can_send_completes_the_claim_without_it(once, answer):
-    runs = []
-
+@each(
+    "answer",
+    [
+        Answer(201, [("X-Name", "\u0141ukasz")]),
+        Answer(201, [("X-Name", "a\r\nX-More: b")]),
+        Answer(201, [("X Name", "a")]),
+        Answer(201, [("X-Name", 7)]),
+        Answer("201"),
+        Answer(100),
+    ],
+)
+def test_an_answer_that_no_server_can_send_completes_the_claim_without_it(answer):
     def app(environ, start_response):
-        runs.append(1)
         with pytest.warns(ResultWarning, match="cannot be sent|its status is"):
             current().complete(answer)
         start_response("201 Created", [])
         return [b"order 7"]
 
-    app = WsgiIdempotency(app, once)
+    app = WsgiIdempotency(app, Once("memory:"))
     assert ask(app).sent == b"order 7"
     assert (ask(app).status, ask(app).problem) == (409, "unavailable")
-    assert runs == [1]
 
 
 def test_a_streamed_answer_is_sent_as_made_and_ends_when_it_is_recorded(once):

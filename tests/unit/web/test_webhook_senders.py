@@ -1,6 +1,5 @@
 """Deliveries as senders sign them: vectors of their own libraries and documents. Each is taken, and every change of it is refused."""
 
-import asyncio
 import base64
 import binascii
 import datetime as dt
@@ -15,7 +14,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceward import Once
-from onceward.http.answer import Answer
 from onceward.web.webhooks import (
     Adyen,
     CloudEvents,
@@ -162,9 +160,7 @@ def test_paddle_and_lemon_squeezy_and_linear():
     event = LemonSqueezy(SECRET).verify({"x-signature": signed(body)}, body)
     spaced = body.replace(b": ", b" : ")
     assert event.kind == "order_created"
-    assert (
-        LemonSqueezy(SECRET).verify({"x-signature": signed(spaced)}, spaced) == event
-    )  # of equal content, the key is equal
+    assert LemonSqueezy(SECRET).verify({"x-signature": signed(spaced)}, spaced) == event  # equal content, equal key
     other = body.replace(b'"1"', b'"2"')
     assert LemonSqueezy(SECRET).verify({"x-signature": signed(other)}, other).id != event.id
 
@@ -291,7 +287,7 @@ def test_cloudevents_binary_structured_and_batched_have_one_key():
     assert ours.verify(binary, b'{"n": 1}') == known
     structured = {**sent, "content-type": "application/cloudevents+json; charset=utf-8"}
     assert ours.verify(structured, json.dumps(event).encode()) == known
-    assert ours.verify(batch, json.dumps([event, {**event, "id": "2"}]).encode())[::1][0] == known
+    assert ours.verify(batch, json.dumps([event, {**event, "id": "2"}]).encode())[0] == known
     image = {**binary, "content-type": "image/png", "ce-source": "/caf%C3%A9"}
     assert ours.verify(image, b"\x00")[2:] == (b"\x00", "/café")
     encoded = {**{name: event[name] for name in ("id", "source", "type")}, "data_base64": "AAE="}
@@ -301,13 +297,8 @@ def test_cloudevents_binary_structured_and_batched_have_one_key():
     for headers in ({**binary, "authorization": "Bearer no"}, {**binary, "authorization": "t1"}, {}):
         with pytest.raises(SignatureRefused):
             ours.verify(headers, b'{"n": 1}')
-    for headers, body in [
-        (sent, b"{}"),
-        (structured, b"[1]"),
-        (batch, b"{}"),
-        ({**sent, "content-type": "application/cloudevents+avro"}, b""),
-    ]:
-        with pytest.raises(ValueError, match=r"no |not a list|events are in|has no event"):
+    for headers, body in [(sent, b"{}"), (structured, b"[1]"), (batch, b"{}")]:
+        with pytest.raises(ValueError, match=r"no |not a list|has no event"):
             ours.verify(headers, body)
 
 
@@ -360,20 +351,3 @@ def test_a_sender_of_your_own_is_a_row():
     assert Acme(SECRET).verify(headers, body)[:2] == ("e1", "paid")
     with pytest.raises(SignatureRefused):
         Acme(SECRET).verify({**headers, "x-acme-time": str(int(now) + 1)}, body)
-
-
-def test_the_same_for_a_coroutine():
-    handled = []
-
-    async def handle(event):
-        handled.append(event.id)
-        if event.id == "bad":
-            raise RuntimeError("bad")
-        return Answer(201, (), event.id.encode())
-
-    hook = WebhookReceiver(Once("memory:"), Several(), handle, name="several")
-    with pytest.raises(RuntimeError):
-        asyncio.run(hook.answer_async({}, b"a bad b"))
-    assert handled == ["a", "bad", "b"]
-    assert asyncio.run(hook.answer_async({}, b"a b")) == Answer(201, (), b"a")
-    assert handled == ["a", "bad", "b"]
