@@ -108,7 +108,7 @@ class Run:
                 self._guard.send_due(answer.record)
             if isinstance(answer, Won):
                 span, item.span = item.span, None
-                item.claim = claim = self._guard.held(answer, bid.policy, self._asked, told=told, span=span)
+                item.claim = claim = self._guard.held(answer, bid.policy, self._asked, listening=told, span=span)
                 claim.deadline = self._time.deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:

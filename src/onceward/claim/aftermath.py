@@ -20,17 +20,17 @@ T = TypeVar("T")
 ENDED = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
 
 
-def apart(made: Steps[T]) -> Steps[T]:
+def apart(verb: Steps[T]) -> Steps[T]:
     """Run steps on the store's own connection, in the middle of a transaction's. As in ``drive``, they see no interrupt."""
     try:
-        request = next(made)
+        request = next(verb)
         while True:
             try:
                 reply = yield request if type(request) is Sleep else Apart(request)
             except OncewardError as error:
-                request = made.throw(error)
+                request = verb.throw(error)
             else:
-                request = made.send(reply)
+                request = verb.send(reply)
     except StopIteration as end:
         value: T = end.value
         return value
@@ -86,13 +86,13 @@ class OfClaim:
 
     def _has_left(self) -> Steps[bool]:
         """Return whether the record shows the renewal that began the transaction, which was rolled back."""
-        begun = self._claim.record
+        renewal = self._claim.record
         try:
-            reply: Reply = yield from apart(self._claim.store.load(begun.key))
+            reply: Reply = yield from apart(self._claim.store.load(renewal.key))
         except StoreError:  # the caller must see the body's error
             return False
         held = reply.record
-        return held is not None and held.version[:2] == begun.version[:2] and held.beat >= begun.beat
+        return held is not None and held.version[:2] == renewal.version[:2] and held.beat >= renewal.beat
 
     def ended_early(self) -> Steps[None]:
         """Park the key."""
@@ -108,7 +108,7 @@ class OfClaim:
             return apart(steps.heartbeat(claim.store, renewals, [claim.policy], claim.clock))
 
         try:
-            (outcome,) = yield from asked(beat, claim, error)
+            (outcome,) = yield from ask_again(beat, claim, error)
         except (
             BaseException
         ) as trouble:  # also an interrupt: what was not committed must not be written with the next end
@@ -150,7 +150,7 @@ def ended_by_body(key: str) -> OncewardError:
     )
 
 
-def asked(verb: Callable[[], Steps[T]], claim: EndingClaim, error: BaseException) -> Steps[T]:
+def ask_again(verb: Callable[[], Steps[T]], claim: EndingClaim, error: BaseException) -> Steps[T]:
     """Ask until the store answers, for one lease; after an interrupt, for CLAIM_PATIENCE."""
     clock = claim.clock
     limit = claim.limit(1) if isinstance(error, Exception) else clock() + retries.CLAIM_PATIENCE

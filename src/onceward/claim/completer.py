@@ -122,17 +122,17 @@ class Completer:
     ) -> None:
         self._store = handlers[0].guard.store
         self._clock = handlers[0].guard.clock
-        self._wanted = [Criteria(("LAPSED",))]
+        self._searches = [Criteria(("LAPSED",))]
         if released is not None:
-            self._wanted.append(Criteria(("RELEASED",), released))
-        for criteria in self._wanted:
+            self._searches.append(Criteria(("RELEASED",), released))
+        for criteria in self._searches:
             criteria.check()
         self._stop = stop
-        self._said: set[tuple[str, int]] = set()  # the keys and fences that the log tells of
+        self._warned: set[tuple[str, int]] = set()  # the keys and fences that the log tells of
         self._spaces: dict[str, dict[str, KeepingHandler]] = {}  # by namespace, then by the function's own name
         for one in handlers:
-            named = self._spaces.setdefault(one.guard.name, {})
-            if named.setdefault(one.inputs.name, one).function != one.function:
+            by_name = self._spaces.setdefault(one.guard.name, {})
+            if by_name.setdefault(one.inputs.name, one).function != one.function:
                 raise ValueError(
                     f"{one.inputs.name}: two functions have this name, so a kept call could be of either: give one another name"
                 )
@@ -141,7 +141,7 @@ class Completer:
         """Look once. Raises StoreError if the ledger cannot be reached."""
         tally = _Tally()
         for handlers in self._spaces.values():
-            for key in self._begun(drive(self._keys(handlers), self._store)):
+            for key in self._until_stopped(drive(self._keys(handlers), self._store)):
                 again = self._again(handlers, drive(self._load(key), self._store), tally)
                 if again is not None:
                     guard, function, (args, kwargs) = again
@@ -153,7 +153,7 @@ class Completer:
         """Like :meth:`run`, for coroutine functions, and functions that do not block."""
         tally = _Tally()
         for handlers in self._spaces.values():
-            for key in self._begun(await drive_async(self._keys(handlers), self._store)):
+            for key in self._until_stopped(await drive_async(self._keys(handlers), self._store)):
                 again = self._again(handlers, await drive_async(self._load(key), self._store), tally)
                 if again is not None:
                     guard, function, (args, kwargs) = again
@@ -161,7 +161,7 @@ class Completer:
                         await guard.call_async(key, None, function, args, kwargs)
         return tally.sweep
 
-    def _begun(self, keys: Iterable[str]) -> Iterator[str]:
+    def _until_stopped(self, keys: Iterable[str]) -> Iterator[str]:
         for key in keys:
             if self._stop():
                 return
@@ -170,21 +170,21 @@ class Completer:
     def _keys(self, handlers: dict[str, KeepingHandler]) -> Steps[list[str]]:
         """Return the keys of a namespace that are half done, those first that have waited longest."""
         prefix = f"{next(iter(handlers.values())).guard.name}:"
-        found: dict[str, float] = {}
+        lease_ends: dict[str, float] = {}
         any_of = Criteria(
-            tuple(state for one in self._wanted for state in one.states)
+            tuple(state for one in self._searches for state in one.states)
         )  # DynamoDB charges for each look
         after: str | None = None
         while True:
             page: Page = yield from self._store.select(ByKey(prefix, any_of), after, _PAGE)
             for record in page.records:
                 if self._is_wanted(record, page.now) and not is_expired(record, page.now):
-                    found[record.key] = record.lease_until
+                    lease_ends[record.key] = record.lease_until
             if (after := page.next) is None:
-                return sorted(found, key=found.__getitem__)
+                return sorted(lease_ends, key=lease_ends.__getitem__)
 
     def _is_wanted(self, record: Record, now: float) -> bool:
-        return any(meets(record, criteria.clause, now) for criteria in self._wanted)
+        return any(meets(record, criteria.clause, now) for criteria in self._searches)
 
     def _load(self, key: str) -> Steps[Reply]:
         return retry_transient(partial(self._store.load, key), self._clock, patience(self._clock))
@@ -196,11 +196,11 @@ class Completer:
             tally.add("taken")
             return None
         try:
-            handler, kept = _handler_of(handlers, record)
-            arguments = handler.inputs.decode(kept)
+            handler, call_input = _handler_of(handlers, record)
+            arguments = handler.inputs.decode(call_input)
         except (NotReplayable, TypeError) as error:
-            if (record.key, record.fence) not in self._said:
-                self._said.add((record.key, record.fence))
+            if (record.key, record.fence) not in self._warned:
+                self._warned.add((record.key, record.fence))
                 logger().warning("%s: left as it is, and not run: %s", record.key, error)
             tally.add("left")
             return None
@@ -212,10 +212,10 @@ def _handler_of(handlers: dict[str, KeepingHandler], record: Record) -> tuple[Ke
         raise NotReplayable("its record needs a newer version of onceward")
     if record.input is None:
         raise NotReplayable("its arguments were not kept. Deliver it again")
-    kept = _opened(record.input, [one.guard.policy.seal for one in handlers.values()])
-    if kept.function not in handlers:
-        raise NotReplayable(f"it is a call of {kept.function}, which is not among the handlers given")
-    return handlers[kept.function], kept
+    call_input = _opened(record.input, [one.guard.policy.seal for one in handlers.values()])
+    if call_input.function not in handlers:
+        raise NotReplayable(f"it is a call of {call_input.function}, which is not among the handlers given")
+    return handlers[call_input.function], call_input
 
 
 def _opened(text: str, seals: Sequence[Seal | None]) -> KeptInput:

@@ -29,10 +29,10 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # not in a separate function: an interrupt at its entry would be missed
-            self._guard.leave(self._left(error), self._block)
+            self._guard.leave(self._leave(error), self._block)
         except BaseException as met:
             if is_cut_short(self._block, met):
-                self._guard.leave(self._left(error), self._block)
+                self._guard.leave(self._leave(error), self._block)
             raise
 
     async def __aenter__(self) -> Claim:
@@ -43,10 +43,10 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # as above
-            await self._guard.leave_async(self._left(error), self._block)
+            await self._guard.leave_async(self._leave(error), self._block)
         except BaseException as met:
             if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
-                await self._guard.leave_async(self._left(error), self._block)
+                await self._guard.leave_async(self._leave(error), self._block)
             if met is not error and met.__context__ is None:
                 met.__context__ = error  # asyncio's cancellation does not show what it replaces
             raise
@@ -66,7 +66,7 @@ class ClaimContext:
             raise
         return claim
 
-    def _left(self, error: BaseException | None) -> HeldClaim:
+    def _leave(self, error: BaseException | None) -> HeldClaim:
         """Note how the block ended, and return its claim."""
         claim = self._claim
         if claim is None:

@@ -81,10 +81,10 @@ class DecoratedHandler:
         reader = CallReader(function, key, fingerprint, handler.claim)
         self.signature = reader.signature
         self.read = reader.under(self.guard.name, guards.class_check(name, self.guard, function))
-        self._given = (guards, function, key, fingerprint, self.guard.name, options)
+        self._arguments = (guards, function, key, fingerprint, self.guard.name, options)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return DecoratedHandler, self._given
+        return DecoratedHandler, self._arguments
 
 
 def decorated(

@@ -185,7 +185,7 @@ class EndingClaim(Lease):
             raise LeaseLost(self.record.key, doing)
         self.record = ended.record
         if self.story is not None:
-            self.story.ended(self.record, outcome, now=self.clock(), left=self.remaining)
+            self.story.ended(self.record, outcome, now=self.clock(), remaining=self.remaining)
         if self.outbox is not None and self.paused is None:
             self.hand_over()
         self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again

@@ -67,10 +67,10 @@ class GuardFactory:
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
         """Return a factory with other defaults. A ``name`` of None keeps this factory's."""
-        named = self.name if name is None else name
-        made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers, self.url)
-        made._namesakes = self._namesakes
-        return made
+        name = self.name if name is None else name
+        factory = GuardFactory(self.store, self.clock, name, self.policy(options), self.observers, self.url)
+        factory._namesakes = self._namesakes
+        return factory
 
     def __reduce__(self) -> tuple[object, ...]:
         from onceward.stores.pickling import place_of  # only who pickles pays for it
@@ -106,7 +106,7 @@ class GuardFactory:
 
         policy = self.policy(options)
         handler = handler_of(function)
-        return self._made(function, handler, policy, name, keeps=keeps), handler
+        return self._build(function, handler, policy, name, keeps=keeps), handler
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
         """Return the guard of a handler that runs without a decorator. The handler is examined once.
@@ -127,7 +127,7 @@ class GuardFactory:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
-        guard = self._made(function, handler, self.defaults, None, lasting=False, keeps=True)
+        guard = self._build(function, handler, self.defaults, None, lasting=False, keeps=True)
         try:
             if method is None:
                 self._run[function] = guard
@@ -139,8 +139,8 @@ class GuardFactory:
 
     def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> "Guard":
         """Return the guard of keys that ``function`` handles without a recorded result."""
-        named = self._name_of(function, name)
-        return self._guard(self.policy(options), named)
+        space = self._name_of(function, name)
+        return self._guard(self.policy(options), space)
 
     def for_keys(
         self,
@@ -167,15 +167,15 @@ class GuardFactory:
         """
         # A guard without a cache keeps nothing of its calls, so that all can share it.
         plain = not options and codec is None and not self.defaults.cache and (name is None or type(name) is str)
-        if plain and (known := self._keyed.get((name, default, heartbeat))) is not None:
-            return known
+        if plain and (guard := self._keyed.get((name, default, heartbeat))) is not None:
+            return guard
         policy = self.policy(options)
         if policy.on_busy == "skip":
             raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
         if not heartbeat:
             policy = policy._replace(heartbeat=0)
-        named = (self.name or default) if name is None else checked_name(name)
-        guard = self._guard(policy, named, codec)
+        space = (self.name or default) if name is None else checked_name(name)
+        guard = self._guard(policy, space, codec)
         if plain and len(self._keyed) < _NAMES:
             self._keyed[name, default, heartbeat] = guard
         return guard
@@ -188,7 +188,7 @@ class GuardFactory:
             return None
         return self._namesakes[0].class_check(guard.name, function)
 
-    def _made(
+    def _build(
         self,
         function: Callable[..., object],
         handler: "Handler",
@@ -201,7 +201,7 @@ class GuardFactory:
         from onceward.claim.handler_codec import codec_of  # as above
 
         codec = codec_of(function, handler)
-        named = self._name_of(function, name, lasting=lasting)
+        space = self._name_of(function, name, lasting=lasting)
         inputs = None
         if policy.keep_input and keeps:
             if isinstance(function, partial) or "<lambda>" in getattr(function, "__qualname__", ""):
@@ -211,8 +211,8 @@ class GuardFactory:
                 )
             from onceward.claim.inputs import InputCodec  # as above
 
-            inputs = InputCodec(function, handler.name or named, handler.claim, policy.seal)
-        return self._guard(policy, named, codec, handler.parameter, inputs)
+            inputs = InputCodec(function, handler.name or space, handler.claim, policy.seal)
+        return self._guard(policy, space, codec, handler.parameter, inputs)
 
     def _guard(
         self,
@@ -256,10 +256,10 @@ def _unpickled(
     from onceward.stores.pickling import arrived
 
     store, is_first = arrived(place)
-    made = GuardFactory(store, clock, name, policy, Observers(observers) if observers else UNOBSERVED, place.url)
+    factory = GuardFactory(store, clock, name, policy, Observers(observers) if observers else UNOBSERVED, place.url)
     if is_first:
-        made.watch_store()
-    return made
+        factory.watch_store()
+    return factory
 
 
 def policy_of(defaults: Policy, options: Options) -> Policy:

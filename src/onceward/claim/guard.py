@@ -187,21 +187,21 @@ class Guard(Leaving):
     def _recalled(self, key: str, fingerprint: str | None, comes: "Comes | None") -> CallOutcome[object] | None:
         if not self.observers.given:
             return self.replays.recall(key, fingerprint)
-        known = self.replays.remembered(key)
-        if known is None:
+        record = self.replays.remembered(key)
+        if record is None:
             return None
         try:
             outcome = self.replays.recall(key, fingerprint)
         except Exception as error:  # it may be the recorded one
-            self._tell_recalled(known, error if isinstance(error, Mismatch) else None, comes)
+            self._tell_recalled(record, error if isinstance(error, Mismatch) else None, comes)
             raise
         if outcome is not None:
-            self._tell_recalled(known, None, comes)
+            self._tell_recalled(record, None, comes)
         return outcome
 
-    def _tell_recalled(self, known: Record, mismatch: Mismatch | None, comes: "Comes | None") -> None:
-        event = observe.of_memory(known.key, known.trace, mismatch)
-        if (span := self.observers.begin(self.name, known.key, comes)) is not None:
+    def _tell_recalled(self, record: Record, mismatch: Mismatch | None, comes: "Comes | None") -> None:
+        event = observe.of_memory(record.key, record.trace, mismatch)
+        if (span := self.observers.begin(self.name, record.key, comes)) is not None:
             span.note(event)
             span.end()
         self.observers.tell(event)
@@ -225,16 +225,16 @@ class Guard(Leaving):
                 docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint, provenance, owner)
-        told = self.observers.are_listening()
-        since = self.clock() if told or self._caches else 0.0
-        span = self.observers.begin(self.name, key, comes) if told else None
+        listening = self.observers.are_listening()
+        since = self.clock() if listening or self._caches else 0.0
+        span = self.observers.begin(self.name, key, comes) if listening else None
         if span is not None:
             bid = span.on(bid)
         try:
             claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
             outcome = drive(claiming, self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told, span)
+                return self._won(outcome, since, listening, span)
         except BaseException as error:
             if span is not None:
                 span.end(error)
@@ -242,7 +242,7 @@ class Guard(Leaving):
                 with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
                     settle(partial(self._abandon, self.store, bid), self.store)
             raise
-        return self.answer(outcome, since, told=told, span=span)
+        return self.answer(outcome, since, listening=listening, span=span)
 
     async def enter_async(
         self,
@@ -255,16 +255,16 @@ class Guard(Leaving):
     ) -> HeldClaim | CallOutcome[object]:
         """Like :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint, provenance)
-        told = self.observers.are_listening()
-        since = self.clock() if told or self._caches else 0.0
-        span = self.observers.begin(self.name, key, comes) if told else None
+        listening = self.observers.are_listening()
+        since = self.clock() if listening or self._caches else 0.0
+        span = self.observers.begin(self.name, key, comes) if listening else None
         if span is not None:
             bid = span.on(bid)
         try:
             claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
             outcome = await drive_async(claiming, self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told, span)
+                return self._won(outcome, since, listening, span)
         except BaseException as error:
             if span is not None:
                 span.end(error)
@@ -272,7 +272,7 @@ class Guard(Leaving):
                 with suppress(Exception):  # as above
                     await settle_async(partial(self._abandon, self.store, bid), self.store)
             raise
-        return self.answer(outcome, since, told=told, span=span)
+        return self.answer(outcome, since, listening=listening, span=span)
 
     def bid(
         self,
@@ -291,12 +291,12 @@ class Guard(Leaving):
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def answer(
-        self, outcome: Replay | Refused, since: float, *, told: bool, span: "CallSpan | None" = None
+        self, outcome: Replay | Refused, since: float, *, listening: bool, span: "CallSpan | None" = None
     ) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
         if isinstance(outcome, Replay) and outcome.is_due:
             self.send_due(outcome.record)
-        if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
+        if listening or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
             self.observers.tell(*self.events_of(outcome, since, span))
         if span is not None:
             span.end()
@@ -318,14 +318,14 @@ class Guard(Leaving):
             span.note(event)
         return [event]
 
-    def _won(self, outcome: Won, since: float, told: bool, span: "CallSpan | None") -> HeldClaim:
-        if told:
+    def _won(self, outcome: Won, since: float, listening: bool, span: "CallSpan | None") -> HeldClaim:
+        if listening:
             self.observers.tell(*self.events_of(outcome, since, span))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(observe.about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
-        if told:
-            claim = self.held(outcome, self.policy, since, told=True, span=span)
+        if listening:
+            claim = self.held(outcome, self.policy, since, listening=True, span=span)
         else:
             claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers)
         try:
@@ -335,11 +335,13 @@ class Guard(Leaving):
             raise
         return claim
 
-    def held(self, won: Won, policy: Policy, since: float, *, told: bool, span: "CallSpan | None" = None) -> HeldClaim:
-        """Return the claim won under ``policy``, whose lease can differ; ``told`` is whether observers listen."""
-        claim = HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)
+    def held(
+        self, won: Won, policy: Policy, since: float, *, listening: bool, span: "CallSpan | None" = None
+    ) -> HeldClaim:
+        """Return the claim won under ``policy``, whose lease can differ; ``listening`` is whether observers listen."""
+        claim = HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, listening=listening)
         if claim.story is not None:
-            claim.story.asked, claim.story.span = since, span
+            claim.story.since, claim.story.span = since, span
             if span is not None and won.before is not None:
                 span.link(won.before.trace)
         return claim

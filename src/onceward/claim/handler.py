@@ -40,8 +40,8 @@ def handler_of(function: Callable[..., object]) -> Handler:
     # The outermost function decides: a plain one can wrap a coroutine function, and the other way round.
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     hints, late = _hints(function)
-    taken = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
-    parameter = None if taken is None else ClaimParameter(taken, _place(function, taken))
+    for_claim = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
+    parameter = None if for_claim is None else ClaimParameter(for_claim, _place(function, for_claim))
     try:
         name = function_name(function)
     except ValueError:
@@ -83,11 +83,11 @@ def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
     except TypeError:
         return {}, False  # a callable without annotations of its own
     hints: dict[str, object] = {}
-    for name, written in target.__annotations__.items():
+    for name, annotation in target.__annotations__.items():
         try:
             hints[name] = hint(function, name)
         except NameError:
-            if written in {"Claim", "onceward.Claim"}:
+            if annotation in {"Claim", "onceward.Claim"}:
                 hints[name] = Claim
     return hints, "return" in target.__annotations__ and "return" not in hints
 

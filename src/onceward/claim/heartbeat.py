@@ -127,9 +127,9 @@ def renew(claims: list[Lease]) -> None:
     if not claims:
         return
     store: Store = claims[0].store
-    asked = [(c.record, c.renewal) for c in claims]
+    renewals = [(c.record, c.renewal) for c in claims]
     try:
-        outcomes = drive(steps.renewals(store, asked, [c.policy for c in claims], claims[0].clock), store)
+        outcomes = drive(steps.renewals(store, renewals, [c.policy for c in claims], claims[0].clock), store)
     except Exception as error:  # retried until the lease is over; claim.lost tells the handler
         if len(claims) == 1:
             _failed(claims[0], error)

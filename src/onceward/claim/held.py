@@ -57,8 +57,8 @@ class HeldClaim(EndingClaim):
     ) -> T:
         """See :class:`Claim`."""
         chain = self._chained()
-        made = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
-        return cast("T", made)
+        result = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
+        return cast("T", result)
 
     @property
     def follows(self) -> bool:
@@ -81,8 +81,8 @@ class HeldClaim(EndingClaim):
             from onceward.outbox.pending import PendingMessages, check_outbox  # as below: only who sends pays for it
 
             check_outbox(self.store)
-            made = PendingMessages(self.record.key, self.record.owner, self.policy)
-            vars(self).setdefault("outbox", made)  # of several threads, one wins
+            messages = PendingMessages(self.record.key, self.record.owner, self.policy)
+            vars(self).setdefault("outbox", messages)  # of several threads, one wins
         assert self.outbox is not None
         trace = self.observers.headers()
         return self.outbox.add(target, message, key, delay, group, headers, self._check_sending, trace)
@@ -100,9 +100,9 @@ class HeldClaim(EndingClaim):
             raise LeaseLost(self.record.key, "send a request")
         step = None if self.chain is None else self.chain.within()
         key = derived_key(self.record.key, ("request", *(() if step is None else (step,)), *parts))
-        made: dict[str, object] = vars(self).setdefault("requested", {})
+        requests: dict[str, object] = vars(self).setdefault("requested", {})
         mine = object()
-        if made.setdefault(key, mine) is not mine:  # of several threads, one wins
+        if requests.setdefault(key, mine) is not mine:  # of several threads, one wins
             raise ValueError(
                 f"{self.record.key}: a second request to {parts[-1]} in one attempt. Its key must tell the two apart: give it one, "
                 "as in headers={'Idempotency-Key': claim.key('refund', order_id)}"

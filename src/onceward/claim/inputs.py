@@ -120,11 +120,11 @@ class InputCodec:
             TypeError: the arguments do not fit the function.
         """
         self.resolve()
-        given = self._signature.bind(*args, **kwargs).arguments
+        arguments = self._signature.bind(*args, **kwargs).arguments
         try:
-            text: str | Exception = self._encoded(given)
+            text: str | Exception = self._encode(arguments)
         except Exception as error:  # encoding may run a user's code
-            text = firmly(self._encoded, given, error)
+            text = firmly(self._encode, arguments, error)
         if isinstance(text, Exception):
             raise InputNotKept(f"{self.name}: {text}. Nothing ran. {_FIX}") from text
         if (size := len(text.encode())) > LONGEST:
@@ -134,9 +134,9 @@ class InputCodec:
             )
         return text
 
-    def _encoded(self, given: Mapping[str, object]) -> str:
+    def _encode(self, arguments: Mapping[str, object]) -> str:
         parts: dict[str, msgspec.Raw] = {}
-        for name, value in given.items():
+        for name, value in arguments.items():
             try:
                 parts[name] = msgspec.Raw(self._codecs[name].encode(value).encode())
             except NotReplayable as error:
@@ -144,20 +144,20 @@ class InputCodec:
         text = msgspec.json.encode(KeptInput(self.name, parts)).decode()
         return text if self._seal is None else cast("str", sealing().sealed(self._seal, text))
 
-    def decode(self, kept: KeptInput) -> CallArguments:
+    def decode(self, call_input: KeptInput) -> CallArguments:
         """Return the arguments of a kept call; raises NotReplayable if they do not fit the function today."""
         self.resolve()
         values: dict[str, object] = {}
-        for name, text in kept.arguments.items():
+        for name, text in call_input.arguments.items():
             if name not in self._codecs:
                 raise NotReplayable(f"its call had an argument {name!r}, which {self.name} does not take today")
             try:
                 values[name] = self._codecs[name].decode(bytes(text).decode())
             except NotReplayable as error:
                 raise NotReplayable(f"its argument {name!r} cannot be read: {error.__cause__ or error}") from error
-        bound = inspect.BoundArguments(self._signature, values)
+        call = inspect.BoundArguments(self._signature, values)
         try:
-            self._signature.bind(*bound.args, **bound.kwargs)
+            self._signature.bind(*call.args, **call.kwargs)
         except TypeError as error:
             raise NotReplayable(f"its call does not fit {self.name} today: {error}") from error
-        return CallArguments(bound.args, bound.kwargs)
+        return CallArguments(call.args, call.kwargs)

@@ -103,8 +103,8 @@ class Joined:
 
         Its beat leaps: no version that is rolled back with this transaction comes again.
         """
-        asked, leap = [(held.record, held.policy.lease)], int.from_bytes(os.urandom(5))
-        (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock, leap)
+        renewals, leap = [(held.record, held.policy.lease)], int.from_bytes(os.urandom(5))
+        (outcome,) = yield from steps.heartbeat(self._store, renewals, [held.policy], held.clock, leap)
         if isinstance(outcome, Lost):
             held.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
@@ -141,7 +141,7 @@ class Joined:
         heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
 
     def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
-        sent, made = False, False
+        sent, committed = False, False
         try:
             yield from self.session.flush()
             yield from self._record(held, result)
@@ -153,13 +153,13 @@ class Joined:
             error = self._rolled_back(met) if isinstance(met, ResultNotRecorded) else met
             if sent and self.session.state is not TransactionState.OPEN:
                 yield from self.session.rollback()  # the caller can use the connection while the store is asked
-                made = yield from after.was_committed(error)
+                committed = yield from after.was_committed(error)
             else:
                 with contextlib.suppress(StoreError):  # the caller must see the commit's error
                     yield from self._give_up(after, error)
             if error is not met:
                 raise error from met
-            if not made or not isinstance(error, OncewardError):  # also an interrupt
+            if not committed or not isinstance(error, OncewardError):  # also an interrupt
                 raise
         self.committed = True
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from onceward.claim.aftermath import ENDED, apart, asked, ended_by_body
+from onceward.claim.aftermath import ENDED, apart, ask_again, ended_by_body
 from onceward.claim.ends import EndingClaim
 from onceward.claim.guard import Guard
 from onceward.claim.joined import Joined
@@ -50,8 +50,8 @@ class JoinedKey(Joined):
         yield from self._claim(self._guard, bid)
 
     def _claim(self, guard: Guard, bid: Bid) -> Steps[None]:
-        told, since = guard.observers.are_listening(), bid.clock()
-        span = guard.observers.begin(guard.name, bid.key) if told else None
+        listening, since = guard.observers.are_listening(), bid.clock()
+        span = guard.observers.begin(guard.name, bid.key) if listening else None
         if span is not None:
             bid = span.on(bid)
         try:
@@ -60,14 +60,14 @@ class JoinedKey(Joined):
             if span is not None:
                 span.end(error)
             raise
-        self._events = guard.events_of(outcome, since, span) if told or isinstance(outcome, Refused) else []
+        self._events = guard.events_of(outcome, since, span) if listening or isinstance(outcome, Refused) else []
         if isinstance(outcome, Replay) and outcome.is_due:
             guard.send_due(outcome.record)
         if not isinstance(outcome, Won):
             if span is not None:
                 span.end()
             raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
-        self.held = held = guard.held(outcome, bid.policy, since, told=told, span=span)
+        self.held = held = guard.held(outcome, bid.policy, since, listening=listening, span=span)
         self._after = OfKey(guard, bid, held)
         held.paused, held.exclusive = self._undo, self.session.exclusive
 
@@ -104,11 +104,11 @@ class OfKey:
         bid, clock = self._other_bid(), self._claim.clock
         again = lambda: self._again(bid, lambda claim: claim.failing(error))
         try:
-            met = yield from retries.retry_transient(again, clock, retries.patience(clock))
+            outcome = yield from retries.retry_transient(again, clock, retries.patience(clock))
         except Exception as trouble:  # the body's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
             return
-        if self._has_left(met):  # only the body can have committed this claim
+        if self._has_left(outcome):  # only the body can have committed this claim
             yield from self.ended_early()
             raise ended_by_body(self._bid.key) from error
 
@@ -125,19 +125,19 @@ class OfKey:
                 return claim.failing(error)
             return claim.leaving(protocol.released(noted(describe(error), claim.policy)), "give it back")
 
-        made, bid = False, self._other_bid()
+        committed, bid = False, self._other_bid()
         try:
-            met = yield from asked(lambda: self._again(bid, ending), self._claim, error)
-            made = isinstance(met, Replay) and self._has_left(met)
-            if made:
-                self._claim.record = met.record  # with its times, which came with the lost reply
+            outcome = yield from ask_again(lambda: self._again(bid, ending), self._claim, error)
+            committed = isinstance(outcome, Replay) and self._has_left(outcome)
+            if committed:
+                self._claim.record = outcome.record  # with its times, which came with the lost reply
         finally:
-            if not made:
+            if not committed:
                 self._claim.reopened(self._claimed)
-        if not made and self._has_left(met):
+        if not committed and self._has_left(outcome):
             yield from self.ended_early()
             raise ended_by_body(self._bid.key) from error
-        return made
+        return committed
 
     def untold(self) -> None:
         """Nothing: the claim is gone with the transaction."""
@@ -146,9 +146,9 @@ class OfKey:
         """Return a bid of another owner, which tells its claim from the transaction's."""
         return self._bid._replace(owner=os.urandom(16).hex())
 
-    def _has_left(self, met: Won | Replay | Refused) -> bool:
-        """Return whether ``met`` is a record that the transaction's own claim has left."""
-        return not isinstance(met, Won) and met.record.owner == self._bid.owner
+    def _has_left(self, outcome: Won | Replay | Refused) -> bool:
+        """Return whether ``outcome`` is a record that the transaction's own claim has left."""
+        return not isinstance(outcome, Won) and outcome.record.owner == self._bid.owner
 
     def _again(self, bid: Bid, ending: Callable[[EndingClaim], Steps[None]]) -> Steps[Won | Replay | Refused]:
         """Claim the key again, and end it with ``ending(claim)``."""
@@ -159,9 +159,9 @@ class OfKey:
             raise KeyLocked(f"{bid.key}: an open transaction still holds the key")
         if isinstance(outcome, Won):
             first = self._claim.story
-            claim = self._guard.held(outcome, bid.policy, 0.0, told=first is not None)
+            claim = self._guard.held(outcome, bid.policy, 0.0, listening=first is not None)
             if claim.story is not None and first is not None:
-                claim.story.began, claim.story.asked = first.began, first.asked
+                claim.story.began, claim.story.since = first.began, first.since
                 claim.story.span, first.span = first.span, None
             yield from apart(ending(claim))
             self.ended.append(claim)

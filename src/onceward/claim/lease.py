@@ -50,7 +50,7 @@ class Lease(Claim):
         codec: "Codec",
         observers: Observers = UNOBSERVED,
         *,
-        told: bool = False,
+        listening: bool = False,
     ) -> None:
         self.store = store
         self.record: Record = won.record
@@ -66,7 +66,7 @@ class Lease(Claim):
         self._process = worker.generation
         self.outer = CURRENT.get()
         self.observers = observers
-        self.story = self._new_story(clock()) if told else None
+        self.story = self._new_story(clock()) if listening else None
         self.settled = self.paused = None
 
     @property
@@ -82,10 +82,10 @@ class Lease(Claim):
     @property
     def renewal(self) -> float:
         """Seconds to renew the lease for: its length, or the rest of a longer one, but not beyond the deadline."""
-        wanted = max(self.policy.lease, self.remaining)
+        lease = max(self.policy.lease, self.remaining)
         if self.deadline is None:
-            return wanted
-        return min(wanted, lease_to(self.store, self.policy.lease, self.deadline - self.clock()))
+            return lease
+        return min(lease, lease_to(self.store, self.policy.lease, self.deadline - self.clock()))
 
     @property
     def over(self) -> bool:

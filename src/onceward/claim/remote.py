@@ -80,8 +80,10 @@ async def remote_claim(
         raise LeaseLost(key, doing)
     keep = None if record.expires_at is None else max(0.0, record.expires_at - record.lease_until)
     policy = guard.policy._replace(lease=lease or guard.policy.lease, retention=keep)
-    left = max(0.0, record.lease_until - reply.now)
-    longest = policy._replace(lease=max(policy.lease, left))  # the margin is a part of the lease that the record has
-    won = Won(record, belief(store, longest, sent, reply, record, lease=left))
-    told = guard.observers.are_listening()
-    return RemoteClaim(store, won, policy, clock, guard.codec, guard.observers, told=told)
+    remaining = max(0.0, record.lease_until - reply.now)
+    longest = policy._replace(
+        lease=max(policy.lease, remaining)
+    )  # the margin is a part of the lease that the record has
+    won = Won(record, belief(store, longest, sent, reply, record, lease=remaining))
+    listening = guard.observers.are_listening()
+    return RemoteClaim(store, won, policy, clock, guard.codec, guard.observers, listening=listening)

@@ -120,18 +120,18 @@ class Replays:
 
     def remembered(self, key: str) -> Record | None:
         """Return the record that :meth:`recall` answers from, or None."""
-        known = self._cache.get(key)
-        return None if known is None or self._clock() >= known.until else known.record
+        entry = self._cache.get(key)
+        return None if entry is None or self._clock() >= entry.until else entry.record
 
     def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
         """Return the remembered answer, or None. Raises the errors of :meth:`answer`."""
-        known = self._cache.get(key)
-        if known is None or self._clock() >= known.until:
+        entry = self._cache.get(key)
+        if entry is None or self._clock() >= entry.until:
             return None
-        before = known.record.fingerprint
+        before = entry.record.fingerprint
         if fingerprint is not None and before is not None and fingerprint != before:
             raise Mismatch(key)
-        return CallOutcome(self.recorded(known.record), known.record, replayed=True)
+        return CallOutcome(self.recorded(entry.record), entry.record, replayed=True)
 
 
 def parked_error(record: Record, why: str | None, doubt: "Doubt | None") -> Parked:
@@ -140,19 +140,19 @@ def parked_error(record: Record, why: str | None, doubt: "Doubt | None") -> Park
     return Parked(record.key, record.attempts, why, record.worker, in_doubt=doubt is not None, step=step)
 
 
-def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | OwnerUsed | Parked | UnknownNeed | UnknownStatus:
+def refusal(answer: Refused, policy: Policy) -> Busy | Mismatch | OwnerUsed | Parked | UnknownNeed | UnknownStatus:
     """Return the error that says why a key cannot be claimed."""
-    record = refused.record
-    if refused.verdict is Verdict.UNKNOWN:
+    record = answer.record
+    if answer.verdict is Verdict.UNKNOWN:
         needs = unknown_needs(record)
         return UnknownNeed(record.key, needs) if needs else UnknownStatus(record.key, record.status)
-    if refused.verdict is Verdict.MISMATCH:
+    if answer.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
-    if refused.verdict is Verdict.USED:
+    if answer.verdict is Verdict.USED:
         return OwnerUsed(record.key)
-    if refused.verdict is Verdict.PARKED:
+    if answer.verdict is Verdict.PARKED:
         from onceward.results.step_entries import doubt_about  # it loads msgspec
 
         return parked_error(record, opened_note(record.error, policy), doubt_about(record))
-    known_for = max(0.0, record.lease_until - refused.wait - record.created_at)
-    return Busy(record.key, refused.wait, record.worker, known_for)
+    known_for = max(0.0, record.lease_until - answer.wait - record.created_at)
+    return Busy(record.key, answer.wait, record.worker, known_for)

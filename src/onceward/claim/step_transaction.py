@@ -51,10 +51,10 @@ class StepTransaction(ClaimTransaction[C]):
             self._span.leave()
             self._span.end(error)
 
-    def _refused(self, joined: Joined, error: BaseException) -> None:
+    def _clean_up(self, joined: Joined, error: BaseException) -> None:
         if isinstance(error, StepMade):
             self.result = error.result
-        super()._refused(joined, error)
+        super()._clean_up(joined, error)
 
 
 class JoinedStep(Joined):
@@ -72,17 +72,17 @@ class JoinedStep(Joined):
         claim: EndingClaim,
         undo: Callable[[], None],
         chain: HandlerSteps,
-        given: object,
+        step: object,
     ) -> None:
         super().__init__(session, place, claim.store, claim.record.key, claim, undo)
         self._claim = claim
         self._chain = chain
-        self._given = given
+        self._step = step
 
     def enter(self) -> Steps[None]:
         """Begin the transaction; raises StepMade if an earlier attempt has made the step."""
         chain = self._chain
-        name, entry = chain.begin(self._given, parks=True)
+        name, entry = chain.begin(self._step, parks=True)
         if entry is not None:
             chain.use(name)
             raise StepMade(
@@ -100,7 +100,7 @@ class JoinedStep(Joined):
 
     def _record(self, held: EndingClaim, result: object) -> Steps[None]:
         until: Callable[[], float] = lambda: held.clock() + held.remaining
-        self._note = note = self._chain.notes.made(self._name, Codec(), result, held.clock() - self._since)
+        self._note = note = self._chain.notes.success(self._name, Codec(), result, held.clock() - self._since)
         if note.large is not None:
             yield from keep(held, note.name, note.large, until)
         outcome = yield from write_steps(

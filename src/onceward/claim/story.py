@@ -18,7 +18,7 @@ class Story:
     """The events of one claim.
 
     Attributes:
-        asked: when its key was asked for, on the owner's clock; None when nobody listened then.
+        since: when its key was asked for, on the owner's clock; None when nobody listened then.
         began: when the handler began, on the owner's clock; None when nobody listened then.
         raised: the handler's exception, until it is noted.
         ran: how long the handler ran, in seconds, once it has ended.
@@ -26,14 +26,14 @@ class Story:
         span: follows the claim; None if nobody makes spans.
     """
 
-    __slots__ = ("_events", "_observers", "_over", "_route", "asked", "began", "late_since", "raised", "ran", "span")
+    __slots__ = ("_events", "_observers", "_over", "_route", "began", "late_since", "raised", "ran", "since", "span")
 
     def __init__(self, observers: Observers, began: float | None) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
         self._route = ROUTE.get()  # read now: heartbeats, and recording after an answer, have another context
         self._over = False  # whether its end is noted
-        self.asked: float | None = None
+        self.since: float | None = None
         self.began = began
         self.raised: Exception | None = None
         self.ran: float | None = None
@@ -49,8 +49,8 @@ class Story:
         if self.began is not None:
             self.ran = now - self.began
 
-    def ended(self, record: Record, outcome: Outcome, *, now: float, left: float) -> None:
-        """Note how the claim was ended, ``now`` on the owner's clock, with ``left`` seconds of its lease."""
+    def ended(self, record: Record, outcome: Outcome, *, now: float, remaining: float) -> None:
+        """Note how the claim was ended, ``now`` on the owner's clock, with ``remaining`` seconds of its lease."""
         if self._over:  # an interrupt came after the end was noted
             return
         self._over = True
@@ -60,8 +60,8 @@ class Story:
             kind = "failed"
         if self.ran is None:
             self.handled(now)
-        took = None if self.asked is None else now - self.asked
-        self.note(kind, record, error=error or outcome.error, ran=self.ran, left=left, took=took)
+        took = None if self.since is None else now - self.since
+        self.note(kind, record, error=error or outcome.error, ran=self.ran, left=remaining, took=took)
         if self.late_since is not None:
             self.note("settled_late", record, late=now - self.late_since)
 

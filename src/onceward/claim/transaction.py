@@ -65,7 +65,7 @@ class RecordTransaction(Transaction[C]):
             self._enter_span()
         except BaseException as error:
             self.undo()
-            self._refused(joined, error)
+            self._clean_up(joined, error)
             raise
         return self
 
@@ -94,7 +94,7 @@ class RecordTransaction(Transaction[C]):
             is_open = joined.session.state is TransactionState.OPEN
             if is_open and not isinstance(error, GeneratorExit):  # cancelled when it had just begun
                 await shielded(partial(drive_whole_async, joined.undo(), joined), joined.session.cut)
-            self._refused(joined, error)
+            self._clean_up(joined, error)
             raise
         return self
 
@@ -140,7 +140,7 @@ class RecordTransaction(Transaction[C]):
     @abstractmethod
     def _join_record(self, session: Session) -> Joined: ...
 
-    def _refused(self, joined: Joined, error: BaseException) -> None:
+    def _clean_up(self, joined: Joined, error: BaseException) -> None:
         """Clean up and tell observers: the body does not run."""
         CURRENT.set(self._outer)
         if not joined.entered or joined.session.state is not TransactionState.OPEN:

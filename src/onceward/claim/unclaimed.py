@@ -30,8 +30,8 @@ class Unclaimed:
 
         # Never that of a handler: it would take a message of the same key for its own completion.
         own = NAME if not self.guards.name else f"{self.guards.name}.{NAME}"
-        named = own if name is None else checked_name(name)
-        return TransactionOutbox(self.store, self.guards.policy(options), named, connection, self.guards.observers)
+        space = own if name is None else checked_name(name)
+        return TransactionOutbox(self.store, self.guards.policy(options), space, connection, self.guards.observers)
 
     def enqueue(self, task: object, /, *args: object, key: object, **kwargs: object) -> bool:
         """Queue a job of a task once for ``key``: ``once.enqueue(charge, order, key=("daily", day))``.

@@ -143,7 +143,7 @@ class Claims:
                     OTHER_RESULT, f"{claim.record.key}: its step {text!r} is recorded with another result"
                 )
         elif isinstance(body.result, Raw):
-            await chain.notes.write_async(chain.notes.made(text, JSON_TEXT, body.result, 0.0), body.result)
+            await chain.notes.write_async(chain.notes.success(text, JSON_TEXT, body.result, 0.0), body.result)
             result = body.result
         else:
             await self._begin_step(claim, text, entry, parks=body.on_lapse == "park")
@@ -248,7 +248,7 @@ class Claims:
             raise parked_error(claim.record, why, Doubt(text))
         chain.notes.check_room(text)
         if parks:
-            await chain.notes.write_async(chain.notes.begun(text))
+            await chain.notes.write_async(chain.notes.beginning(text))
 
     def _guard(self, name: str) -> Guard:
         guard = self._guards.get(name)

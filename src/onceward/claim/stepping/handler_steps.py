@@ -89,14 +89,14 @@ class HandlerSteps(StepsOfAttempt):
             self.notes.check_room(step.name)
             self._place.enter(step.name)
             if step.ask is not None:
-                made = self._answered(step, step.ask())
-                if made is not None:
-                    note = self.notes.made(step.name, step.codec, made.result, 0.0)
-                    self.notes.tell(self.notes.write(note, made.result))
-                    return made.result
+                earlier = self._earlier(step, step.ask())
+                if earlier is not None:
+                    note = self.notes.success(step.name, step.codec, earlier.result, 0.0)
+                    self.notes.tell(self.notes.write(note, earlier.result))
+                    return earlier.result
             self._check_begin(step.name)
             if step.parks:
-                self.notes.write(self.notes.begun(step.name))
+                self.notes.write(self.notes.beginning(step.name))
                 self.check_lease(step.name)  # the write can take long
             call = Call(step.call)
             with self._claim.observers.begin_step(step.name) or _NO_SPAN:
@@ -118,14 +118,14 @@ class HandlerSteps(StepsOfAttempt):
             self._place.enter(step.name)
             if step.ask is not None:
                 answer = step.ask()
-                made = self._answered(step, await answer if hasattr(answer, "__await__") else answer)
-                if made is not None:
-                    note = self.notes.made(step.name, step.codec, made.result, 0.0)
-                    self.notes.tell(await self.notes.write_async(note, made.result))
-                    return made.result
+                earlier = self._earlier(step, await answer if hasattr(answer, "__await__") else answer)
+                if earlier is not None:
+                    note = self.notes.success(step.name, step.codec, earlier.result, 0.0)
+                    self.notes.tell(await self.notes.write_async(note, earlier.result))
+                    return earlier.result
             self._check_begin(step.name)
             if step.parks:
-                await self.notes.write_async(self.notes.begun(step.name))
+                await self.notes.write_async(self.notes.beginning(step.name))
                 self.check_lease(step.name)  # as above
             call = Call(step.call)
             with self._claim.observers.begin_step(step.name) or _NO_SPAN:
@@ -156,7 +156,7 @@ class HandlerSteps(StepsOfAttempt):
             LeaseLost, StepNotRecorded: this attempt must not begin a step.
             OncewardError: the record has no room for it.
         """
-        handler, codec = _known(function)
+        handler, codec = _handler_and_codec(function)
         if handler.is_async and not awaited:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
         _check_options(on_lapse, not_made)
@@ -169,13 +169,13 @@ class HandlerSteps(StepsOfAttempt):
             ask = partial(on_lapse, self._claim.key(name), *args, **kwargs)
         return Step(text, call, codec, ask, on_lapse == "park", not_made)
 
-    def recorded(self, found: RecordedStep) -> Steps[object]:
+    def recorded(self, step: RecordedStep) -> Steps[object]:
         """Return the recorded result of a step, and tell observers."""
-        claim, entry = self._claim, found.entry
+        claim, entry = self._claim, step.entry
         try:
             text = yield from fetch(claim, entry)
             record = claim.record._replace(result=text, error=entry.why)
-            value = Replays(claim.policy, claim.clock, found.codec).recorded(record)
+            value = Replays(claim.policy, claim.clock, step.codec).recorded(record)
         except StoreError as error:
             self._stopped, self._comes_back = str(error), True
             raise
@@ -188,7 +188,7 @@ class HandlerSteps(StepsOfAttempt):
         self.notes.tell(Note(entry.name, entry), again=True)
         return value
 
-    def _answered(self, step: Step, answer: object) -> Made | None:
+    def _earlier(self, step: Step, answer: object) -> Made | None:
         if isinstance(answer, Made):
             return answer
         if answer is NOT_MADE:
@@ -239,7 +239,7 @@ class HandlerSteps(StepsOfAttempt):
         """Return what to record of a step that was made: the same each time."""
         noted = call.get(_NOTE)
         if not isinstance(noted, Note):
-            call[_NOTE] = noted = self.notes.made(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
+            call[_NOTE] = noted = self.notes.success(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
         return noted
 
 
@@ -255,18 +255,18 @@ def _check_options(on_lapse: object, not_made: object) -> None:
         raise ValueError('not_made= is for steps with on_lapse="park"')
 
 
-def _known(function: Callable[..., object]) -> tuple[Handler, Codec]:
+def _handler_and_codec(function: Callable[..., object]) -> tuple[Handler, Codec]:
     """Return what is known of a step's function, and how its results are stored; raises TypeError if they cannot be."""
     if not callable(function):
         raise TypeError(f"{function!r} is not a function: write claim.step(name, function, *arguments)")
     one = getattr(function, "__func__", function)
     try:
-        found = _KNOWN.get(one)
-        if found is None:
-            found = _KNOWN[one] = _read(function)
+        both = _KNOWN.get(one)
+        if both is None:
+            both = _KNOWN[one] = _read(function)
     except TypeError:  # it takes no weak reference, or no hash, or its results cannot be stored
-        found = _read(function)
-    handler, codec = found
+        both = _read(function)
+    handler, codec = both
     if codec.resolve is not None:
         codec.resolve()
     return handler, codec

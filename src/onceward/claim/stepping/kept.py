@@ -28,10 +28,10 @@ def keep(claim: "Lease", name: str, text: str, until: Callable[[], float]) -> St
     longer = policy._replace(retention=None if policy.retention is None else policy.retention + _LONGER)
     bid = Bid(kept_key(claim.record.key, name, claim.fence), claim.record.owner, None, longer, claim.clock)
 
-    def write(made: Write, seen: Record | None) -> Steps[Reply]:
-        return store.insert(made) if seen is None else store.swap(made, seen)
+    def put(write: Write, seen: Record | None) -> Steps[Reply]:
+        return store.insert(write) if seen is None else store.swap(write, seen)
 
-    effect = Effect(protocol.completed(text), write)
+    effect = Effect(protocol.completed(text), put)
     outcome = yield from retry_transient(lambda: steps.claim(store, bid, effect), claim.clock, until)
     if not isinstance(outcome, Settled):
         text = "another record is in the place of a step's result: look with onceward show, and clear a foreign record"

@@ -37,12 +37,12 @@ class Room:
         """
         # Some characters of a name take a byte more in the record.
         self.running[name] = 2 * size_of(name) + (_LEAST if result < _LEAST - _EACH else _EACH + result)
-        needed = self.running.copy()
-        if recorded is not None and len(needed) > 1:
+        sizes = self.running.copy()
+        if recorded is not None and len(sizes) > 1:
             for other in entries_of(recorded).values():
                 if other.done:  # its text is counted
-                    needed.pop(other.name, None)
-        return size_of(recorded or "") + sum(needed.values()) + _SPARE <= LONGEST
+                    sizes.pop(other.name, None)
+        return size_of(recorded or "") + sum(sizes.values()) + _SPARE <= LONGEST
 
     def leave(self, name: str) -> None:
         """Note that a step has ended."""
@@ -71,25 +71,25 @@ class StepNotes:
                 "bytes. Nothing of it ran. Make fewer steps, or give each part a key of its own"
             )
 
-    def begun(self, name: str) -> Note:
+    def beginning(self, name: str) -> Note:
         """Return the note that a step begins."""
         claim = self._claim
         at, worker = claim.store_time(), claim.record.worker
         return Note(name, Entry(name, claim.attempt, done=False, at=at, worker=worker, fence=claim.fence))
 
-    def made(self, name: str, codec: Codec, value: object, took: float) -> Note:
+    def success(self, name: str, codec: Codec, value: object, took: float) -> Note:
         """Return the note that a step was made. A result without room here gets a record of its own."""
         claim = self._claim
         outcome = completion(codec, claim.policy, value)
-        known = (name, claim.attempt, True, claim.store_time(), took, claim.record.worker)
+        common = (name, claim.attempt, True, claim.store_time(), took, claim.record.worker)
         text = outcome.result
         if text is None:
-            return Note(name, Entry(*known, why=outcome.error))
+            return Note(name, Entry(*common, why=outcome.error))
         if self.room.fits(claim.record.steps, name, size_of(text)):
-            return Note(name, Entry(*known, msgspec.Raw(text.encode())))
+            return Note(name, Entry(*common, msgspec.Raw(text.encode())))
         self.room.fits(claim.record.steps, name)  # without it
         why = f"its result is in the record {kept_key(claim.record.key, name, claim.fence)}"
-        return Note(name, Entry(*known, why=why, kept=claim.fence), text)
+        return Note(name, Entry(*common, why=why, kept=claim.fence), text)
 
     def write(self, note: Note, value: object = None) -> Note:
         """Record a note, and return it as it was recorded. ``value`` is the result of a step that was made.

@@ -39,15 +39,15 @@ class Note(NamedTuple):
 class _Change:
     """A note on its way. ``error`` says why it was not written.
 
-    When its caller has gone, it is ``left``, and another caller can write. ``blocks`` is whether its caller blocks the ``thread``.
+    When its caller has gone, it is ``is_left``, and another caller can write. ``blocks`` is whether its caller blocks the ``thread``.
     """
 
-    __slots__ = ("blocks", "error", "left", "made", "note", "thread")
+    __slots__ = ("blocks", "error", "is_left", "is_written", "note", "thread")
 
     def __init__(self, note: Note, *, blocks: bool) -> None:
         self.note = note
         self.blocks, self.thread = blocks, get_ident()
-        self.made = self.left = False
+        self.is_written = self.is_left = False
         self.error: OncewardError | None = None
 
 
@@ -76,7 +76,7 @@ class StepWriter:
         try:
             settle(partial(self._recording, change), self._claim.store)
         finally:
-            change.left = True  # first: an interrupt can come when a function is entered
+            change.is_left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
         return change.note
 
@@ -86,7 +86,7 @@ class StepWriter:
         try:
             await settle_async(partial(self._recording, change), self._claim.store)
         finally:
-            change.left = True  # first: an interrupt can come when a function is entered
+            change.is_left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
         return change.note
 
@@ -99,7 +99,7 @@ class StepWriter:
             if change.note.large is not None:
                 yield from self._keep(change)
             self._waiting.append(change)
-        while not change.made:
+        while not change.is_written:
             if change.error is not None:
                 raise change.error
             if not claim.paused and self._may_write(change):
@@ -126,7 +126,7 @@ class StepWriter:
         with self._lock:
             writing = self._writing
             # One that is suspended in this thread, such as a task, cannot go on while this caller blocks it.
-            if writing is None or writing.left or (change.blocks and writing.thread == change.thread):
+            if writing is None or writing.is_left or (change.blocks and writing.thread == change.thread):
                 self._writing = change
             return self._writing is change
 
@@ -136,11 +136,11 @@ class StepWriter:
         with self._lock:
             if self._writing is change:
                 self._writing = None
-            if change in self._waiting and (change.made or change.error is not None):
+            if change in self._waiting and (change.is_written or change.error is not None):
                 self._waiting.remove(change)
 
     def _write(self, limit: float) -> Steps[None]:
-        together = [one for one in self._waiting if not one.made and one.error is None]
+        together = [one for one in self._waiting if not one.is_written and one.error is None]
         try:
             yield from self._swap(together, limit)
         except OncewardError as error:
@@ -148,7 +148,7 @@ class StepWriter:
                 one.error = error
             raise
         for one in together:
-            one.made = True
+            one.is_written = True
 
     def _swap(self, together: list[_Change], limit: float) -> Steps[None]:
         claim = self._claim
@@ -156,7 +156,7 @@ class StepWriter:
             claim.store,
             claim.record,
             # Not those that a blocking caller in this thread has written meanwhile: their steps may have gone on.
-            lambda text: with_notes([one.note for one in together if not one.made], text),
+            lambda text: with_notes([one.note for one in together if not one.is_written], text),
             claim.policy,
             lease=lambda: claim.renewal,
             clock=claim.clock,
