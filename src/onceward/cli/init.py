@@ -96,11 +96,11 @@ def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | No
         if TEMPLATE.of(store) is None and form != "sql":
             DOCUMENT.needed(store)  # its error names the stores that can
         return TEMPLATE.needed(store)(form, aws.options)
-    from onceward.aws.templates import FORMS, printed
+    from onceward.aws.templates import FORMS, render
 
     if form not in FORMS:
         raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
-    return printed(form, described(aws), consumer)
+    return render(form, described(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

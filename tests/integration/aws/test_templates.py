@@ -12,7 +12,7 @@ import yaml
 
 from onceward import Once
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.aws.templates import Consumer, printed
+from onceward.aws.templates import Consumer, render
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.observe.cloudwatch import ALARMS
@@ -159,7 +159,7 @@ def stack(client, function):
     clouds, table = client("cloudformation"), f"ledger-{function}"
     # The server knows no autoscaling.
     described = DOCUMENT.needed(open_store(f"dynamodb://{table}"))(TableWanted())
-    text = printed("cloudformation", described, Consumer(function, 30, None, TOPIC))
+    text = render("cloudformation", described, Consumer(function, 30, None, TOPIC))
     role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
     clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])
     told = lambda: clouds.describe_stacks(StackName=table)["Stacks"][0]
@@ -206,7 +206,7 @@ LAYOUTS = [
 
 
 def template(store, kind, options):
-    return printed(kind, DOCUMENT.needed(store)(TableWanted(frozenset(options))))
+    return render(kind, DOCUMENT.needed(store)(TableWanted(frozenset(options))))
 
 
 def what_init_sent(store, proxy):

@@ -1,6 +1,6 @@
 """Ledgers as code, as tests print them."""
 
-from onceward.aws.templates import Consumer, printed
+from onceward.aws.templates import Consumer, render
 from onceward.stores import open_store
 from onceward.stores.capabilities import DOCUMENT, TableWanted
 
@@ -21,7 +21,7 @@ CASES = {
 def text_of(case: str, form: str) -> str:
     """Return one of the cases in a form."""
     url, wanted, consumer = CASES[case]
-    return printed(form, DOCUMENT.needed(open_store(url))(wanted), consumer)
+    return render(form, DOCUMENT.needed(open_store(url))(wanted), consumer)
 
 
 def sent(proxy, action):

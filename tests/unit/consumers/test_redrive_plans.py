@@ -39,7 +39,7 @@ def held(status, attempts=3, lease_until=0.0):
     ],
 )
 def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
-    assert Letters("n", None, where).meant(message(body)) is meant
+    assert Letters("n", None, where).matches(message(body)) is meant
 
 
 @each(

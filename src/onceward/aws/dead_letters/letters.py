@@ -44,18 +44,18 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue, seal: Seal | None = None) 
 
 
 def _copy(record: Record, queue: Queue, room: int, seal: Seal | None) -> Outgoing:
-    kept = read_kept(opened_kept(record.key, check_keeps(record), seal))
-    if kept.queue.endswith(".fifo") is not queue.fifo:  # the name of a FIFO queue must end so
+    stored = read_kept(opened_kept(record.key, check_keeps(record), seal))
+    if stored.queue.endswith(".fifo") is not queue.fifo:  # the name of a FIFO queue must end so
         raise Refusal(
-            f"{record.key}: its message comes from {kept.queue}. Only one of that and {queue.name} is a FIFO queue: "
+            f"{record.key}: its message comes from {stored.queue}. Only one of that and {queue.name} is a FIFO queue: "
             "give a queue of the same kind"
         )
     # Each version of the record has its own id: within five minutes a FIFO queue drops a second message with one id, and the
     # message may have been received, failed and kept again in that time.
     dedup = derived_key(record.key, ("unpark", record.fence, record.beat)) if queue.fifo else None
     name = record.key.partition(":")[0]
-    by_default = record.key == ledger_key(name, origin(kept.message))
-    return copied(kept.message, dedup, room, by_default=by_default)
+    by_default = record.key == ledger_key(name, origin(stored.message))
+    return copied(stored.message, dedup, room, by_default=by_default)
 
 
 _BODY: Final = fixed("body", "the decoded body of the message")
@@ -99,15 +99,15 @@ class Letters:
         self.by_default = key is None and unwrap is None  # with unwrap, the key is in SNS's envelope
         self._where = None if where is None else StrictPath(where, "where", _BODY)
 
-    def meant(self, message: Message) -> bool:
+    def matches(self, message: Message) -> bool:
         """Return whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
         if self._where is None:
             return True
         try:
-            found = self._where.search({"body": self._delivery(message).data})
+            value = self._where.search({"body": self._delivery(message).data})
         except (KeyMissing, MalformedRecord):
             return False  # it lacks a part that a function of the expression needs, or cannot be read
-        return found is not None and found is not False and found not in ("", [], {})
+        return value is not None and value is not False and value not in ("", [], {})
 
     def read(self, message: Message) -> LetterReading:
         """Return the keys of a message.
@@ -119,9 +119,9 @@ class Letters:
             delivery = self._delivery(message)
             if delivery.fault is not None:
                 raise delivery.fault
-            named = {"body": delivery.data}
-            key = self._keys.key(named, {DELIVERY_NAME: delivery})
-            return LetterReading(origin(message), ledger_key(self._name, key), self._keys.fingerprint(named, named))
+            args = {"body": delivery.data}
+            key = self._keys.key(args, {DELIVERY_NAME: delivery})
+            return LetterReading(origin(message), ledger_key(self._name, key), self._keys.fingerprint(args, args))
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 

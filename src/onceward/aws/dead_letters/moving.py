@@ -109,29 +109,29 @@ class Mover:
         if verdict is Verdict.REPLAY:
             return Fate("finished", message, "an earlier run has sent it")
         if own is not None and verdict in {Verdict.BUSY, Verdict.PARKED}:
-            left = max(0.0, own.lease_until - now)
-            why = f"its sending is {own.status}: another run is moving it, or was killed; try again in {left:.0f} s"
+            rest = max(0.0, own.lease_until - now)
+            why = f"its sending is {own.status}: another run is moving it, or was killed; try again in {rest:.0f} s"
             raise Refusal(why)
         reading = self._letters.read(message)
         if reading.origin in self._sent:
             raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
-        begun = own is not None and verdict is not Verdict.START
-        plan, record = self._plan(reading, begun=begun, dry_run=True)
+        resumes = own is not None and verdict is not Verdict.START
+        plan, record = self._plan(reading, resumes=resumes, dry_run=True)
         if plan.moves:
             self._copy(message)  # refuses what cannot be sent before anything is changed
         if not self._dry_run and (plan.moves or plan.step == "finish"):
             if plan.step == "rerun" and record is not None:
                 self._clear(message, own, record)
-                done, _ = self._acted(message, reading, begun=True)
+                done, _ = self._acted(message, reading, resumes=True)
                 plan = plan if done.moves else done
             else:
-                plan, record = self._acted(message, reading, begun=begun)
+                plan, record = self._acted(message, reading, resumes=resumes)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
         return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
-    def _acted(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _acted(self, message: Message, reading: LetterReading, *, resumes: bool) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
         try:
             claim = self._once.acquire(message.id, name=NAME, **self._options)
@@ -140,7 +140,7 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is moving it: {error}") from error
         try:
-            plan, record = self._plan(reading, begun=begun, dry_run=False)
+            plan, record = self._plan(reading, resumes=resumes, dry_run=False)
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait", "drop"}:
@@ -182,10 +182,10 @@ class Mover:
         if not drive(store.delete(record), store).won:
             raise Refusal("its key has changed meanwhile: try again")
 
-    def _plan(self, reading: LetterReading, *, begun: bool, dry_run: bool) -> tuple[Plan, Record | None]:
+    def _plan(self, reading: LetterReading, *, resumes: bool, dry_run: bool) -> tuple[Plan, Record | None]:
         """Return what to do with a message, and the record of its key; unless ``dry_run``, make the key ready to run again."""
         mark, answers = reading.fingerprint, (self._completed, self._in_doubt)
-        return readied(self._once, reading.key, *answers, dry_run=dry_run, begun=begun, fingerprint=mark)
+        return readied(self._once, reading.key, *answers, dry_run=dry_run, begun=resumes, fingerprint=mark)
 
     def _look(self, key: str) -> tuple[Record | None, float]:
         store = self._once.store

@@ -106,8 +106,8 @@ class Redrive:
             ValueError: the queues do not fit each other.
             OncewardError: they cannot be read.
         """
-        told = self._source.attributes()
-        source, target = QueueSettings.read(told), QueueSettings.read(self._target.attributes())
+        attributes = self._source.attributes()
+        source, target = QueueSettings.read(attributes), QueueSettings.read(self._target.attributes())
         if source.arn == target.arn:
             raise ValueError(f"{source.name} is both the dead-letter queue and the target: give another target")
         if source.fifo is not target.fifo:
@@ -122,14 +122,14 @@ class Redrive:
                 f"{source.name} has a dead-letter queue of its own, which gets a message after {source.receives} receives, and each "
                 "run counts as one"
             )
-        hidden = int(told["ApproximateNumberOfMessagesNotVisible"])
+        hidden = int(attributes["ApproximateNumberOfMessagesNotVisible"])
         if hidden:
             notes.append(
                 f"about {hidden} message(s) of {source.name} are hidden now: another consumer has them, or a killed run had them. "
                 "Run this again when they are visible"
             )
         self._mover.room = target.largest
-        return Backlog(int(told["ApproximateNumberOfMessages"]), hidden, notes)
+        return Backlog(int(attributes["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
         """Yield each message's outcome. At the end, or on close, unhide the messages that stay.
@@ -143,10 +143,10 @@ class Redrive:
         """
         if not self._mover.room:
             self.waiting()
-        left = self._limit
+        remaining = self._limit
         with self._hidden() as (visibility, receipts), ThreadPoolExecutor(_AT_ONCE) as pool:
-            while not stopped() and (left is None or left > 0):
-                count = _AT_ONCE if left is None else min(_AT_ONCE, left)
+            while not stopped() and (remaining is None or remaining > 0):
+                count = _AT_ONCE if remaining is None else min(_AT_ONCE, remaining)
                 messages = self._source.receive(count, WAIT, self._visibility)
                 if not messages:
                     return
@@ -162,7 +162,7 @@ class Redrive:
                         if fate.gone:
                             visibility.release(receipts.pop(fate.message.id))
                 yield from fates
-                left = None if left is None else left - sum(fate.gone for fate in fates)
+                remaining = None if remaining is None else remaining - sum(fate.gone for fate in fates)
                 self._check(fates)
 
     @contextmanager
@@ -188,7 +188,7 @@ class Redrive:
         return [self._handled(message) for message in messages]
 
     def _handled(self, message: Message) -> Fate:
-        if not self._letters.meant(message):
+        if not self._letters.matches(message):
             return Fate("filtered", message, "--where is not true for it")
         if message.group in self._stuck:
             return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
@@ -228,9 +228,9 @@ def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
     Raises:
         StoreError: it cannot be read.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     after: str | None = None
     for page in ledger.pages(limit=_LOOKED_AT):
-        found.update(record.key.partition(":")[0] for record in page.records)
+        names.update(record.key.partition(":")[0] for record in page.records)
         after = page.next
-    return found - {NAME}, after is None
+    return names - {NAME}, after is None

@@ -57,8 +57,8 @@ class Inspection:
 
     def _messages(self, store: Store) -> None:
         """Look for messages that nobody sends."""
-        found, ready = FOUND.of(store), OUTBOX.of(store)
-        if ready is None or (found is not None and not found()):
+        exists, ready = FOUND.of(store), OUTBOX.of(store)
+        if ready is None or (exists is not None and not exists()):
             return
 
         def look() -> Page:
@@ -70,17 +70,17 @@ class Inspection:
             self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
     def _functions(self, queue: QueueSettings) -> None:
-        named = self.facts.function is not None
+        has_function = self.facts.function is not None
         check = "event source mapping"
         try:
             triggers = _triggers(queue.arn)
         except ImportError:
             says = "doctor cannot read Lambda's mappings without botocore"
-            self._gaps.note(check, says, "pip install botocore", needed=named)
+            self._gaps.note(check, says, "pip install botocore", needed=has_function)
         except Exception as error:  # botocore's errors have no root of their own
             fix = "allow lambda:ListEventSourceMappings, lambda:GetFunctionConfiguration and lambda:GetFunctionConcurrency"
             says = f"Lambda's mappings of {queue.name} could not be read: {error}"
-            self._gaps.note(check, says, fix, needed=named)
+            self._gaps.note(check, says, fix, needed=has_function)
         else:
             self.facts = self.facts._replace(triggers=triggers)
 
@@ -100,19 +100,19 @@ def _name(function: str) -> str:
 
 def _triggers(arn: str) -> tuple[Trigger, ...]:
     client = client_of("lambda", arn)
-    found = []
+    triggers = []
     for page in client.get_paginator("list_event_source_mappings").paginate(EventSourceArn=arn):
         for mapping in page["EventSourceMappings"]:
-            told = client.get_function_configuration(FunctionName=mapping["FunctionArn"])
-            function = told["FunctionName"]  # all its aliases and versions share the reserved concurrency
+            configuration = client.get_function_configuration(FunctionName=mapping["FunctionArn"])
+            function = configuration["FunctionName"]  # all its aliases and versions share the reserved concurrency
             try:
                 reserved = client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
             except Exception:  # it needs its own permission, and the check works without it
                 reserved = None
-            found.append(
+            triggers.append(
                 Trigger(
                     function=function,
-                    timeout=told["Timeout"],
+                    timeout=configuration["Timeout"],
                     enabled=mapping["State"] not in {"Disabled", "Disabling"},
                     partial="ReportBatchItemFailures" in (mapping.get("FunctionResponseTypes") or ()),
                     window=mapping.get("MaximumBatchingWindowInSeconds") or 0,
@@ -121,7 +121,7 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
                     filtered=bool((mapping.get("FilterCriteria") or {}).get("Filters")),
                 )
             )
-    return tuple(found)
+    return tuple(triggers)
 
 
 _LONG: Final = 600.0  # seconds: relays look every minute, and a target that fails is tried after 5 minutes
@@ -129,14 +129,14 @@ _LONG: Final = 600.0  # seconds: relays look every minute, and a target that fai
 
 def diagnosis(facts: Facts) -> list[Finding]:
     """Return what all checks find, the worst first."""
-    found = list(facts.gaps)
+    findings = list(facts.gaps)
     if facts.queue is not None:
         for check in (*QUEUE_CHECKS, functions):
-            found += check(facts.queue, facts)
+            findings += check(facts.queue, facts)
     if facts.ledger is not None:
-        found += facts.ledger.findings()
-        found += _messages(facts.overdue)
-    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+        findings += facts.ledger.findings()
+        findings += _messages(facts.overdue)
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def _messages(overdue: float) -> Iterator[Finding]:

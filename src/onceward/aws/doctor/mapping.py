@@ -58,8 +58,8 @@ def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     """Check the event source mappings, if there are any."""
     if facts.triggers is None:
         return
-    named = [trigger for trigger in facts.triggers if facts.function in {None, trigger.function}]
-    if facts.function is not None and not named:
+    triggers = [trigger for trigger in facts.triggers if facts.function in {None, trigger.function}]
+    if facts.function is not None and not triggers:
         says, why = f"{facts.function} has none for {queue.name}", "nothing of the queue comes to the function"
         fix = f"create one, with FunctionResponseTypes=ReportBatchItemFailures and EventSourceArn={queue.arn}"
         yield Finding("error", _MAPPING, says, why, fix, _LAMBDA)
@@ -74,7 +74,7 @@ def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         says = f"{queue.name} calls {' and '.join(sorted(on))}"
         why = "each message goes to one of them, whichever is first, and their keys have different namespaces unless name= is given"
         yield Finding("warning", _MAPPING, says, why, "give each function a queue of its own")
-    for trigger in named:
+    for trigger in triggers:
         yield from _partial(trigger)
         yield from _timeout(trigger, queue, facts)
         yield from _throttled(trigger)
@@ -95,14 +95,14 @@ def _partial(trigger: Trigger) -> Iterator[Finding]:
 
 def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     check = "function timeout"
-    wanted = TIMEOUTS * trigger.timeout + trigger.window
+    minimum = TIMEOUTS * trigger.timeout + trigger.window
     window = f" and a batching window of {trigger.window} s" if trigger.window else ""
     says = f"{trigger.function} has a timeout of {trigger.timeout} s{window}, and {queue.name} a visibility of {queue.visibility} s"
-    fix = f"give the queue a visibility timeout of {wanted} s"
+    fix = f"give the queue a visibility timeout of {minimum} s"
     if queue.visibility < trigger.timeout:
         why = "messages come again while they are handled, and each time costs a receive"
         yield Finding("error", check, says, why, f"{fix}, or the function a shorter timeout", _LAMBDA)
-    elif queue.visibility < wanted:
+    elif queue.visibility < minimum:
         why = "Lambda needs time to try again when the function is throttled: six timeouts and the window"
         yield Finding("warning", check, says, why, fix, _LAMBDA)
     else:

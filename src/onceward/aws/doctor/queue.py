@@ -25,13 +25,13 @@ def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         return
     if dead is None:
         return
-    permission, named = dead.allows.get("redrivePermission", "allowAll"), dead.allows.get("sourceQueueArns")
+    permission, sources = dead.allows.get("redrivePermission", "allowAll"), dead.allows.get("sourceQueueArns")
     if dead.fifo is not queue.fifo:
         says = f"one of {queue.name} and its dead-letter queue {dead.name} is a FIFO queue, and the other is not"
         why = "SQS moves nothing between them, and a message that always fails blocks or is dropped"
         yield Finding("error", check, says, why, "give the queue a dead-letter queue of its own kind", _DEAD)
     elif permission == "denyAll" or (
-        permission == "byQueue" and (not isinstance(named, list) or queue.arn not in named)
+        permission == "byQueue" and (not isinstance(sources, list) or queue.arn not in sources)
     ):
         says = f"{dead.name} does not allow {queue.name} to use it ({permission})"
         fix = f"add {queue.arn} to its RedriveAllowPolicy"
@@ -41,19 +41,19 @@ def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
 
 
 def _alone(queue: QueueSettings, facts: Facts) -> Finding:
-    limit, gone = facts.policy.max_attempts, f"{days(queue.retention)} after it was sent"
+    limit, when = facts.policy.max_attempts, f"{days(queue.retention)} after it was sent"
     by_lambda = bool(facts.triggers) or facts.function is not None
     fix = "give the queue a RedrivePolicy"
     if not by_lambda:
         why = (
             f"`onceward work` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts. "
-            f"With any other consumer, SQS drops it {gone}"
+            f"With any other consumer, SQS drops it {when}"
         )
     elif limit is None:
-        why = f"if a message always fails, SQS drops it {gone}, without a trace"
+        why = f"if a message always fails, SQS drops it {when}, without a trace"
         fix += ", or the guard max_attempts="
     else:
-        why = f"if a message always fails, its key is parked after {limit} attempts, and SQS drops the message {gone}"
+        why = f"if a message always fails, its key is parked after {limit} attempts, and SQS drops the message {when}"
     level: Level = "error" if by_lambda and limit is None else "warning"
     return Finding(level, "dead letters", f"{queue.name} has no dead-letter queue", why, fix, _DEAD)
 
@@ -107,21 +107,21 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
 
 def retention(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     """Check that the ledger remembers what is done for as long as a message can come again."""
-    check, kept, dead = "retention", facts.policy.retention, facts.dead
-    if kept is None:
+    check, span, dead = "retention", facts.policy.retention, facts.dead
+    if span is None:
         yield Finding("ok", check, "the ledger never forgets what is done")
         return
-    says, again = f"the ledger forgets what is done after {days(kept)}", "a message that comes again later runs again"
+    says, again = f"the ledger forgets what is done after {days(span)}", "a message that comes again later runs again"
     # With one visibility to spare; and nothing is received after the queue has dropped it.
     retries = min(queue.delay + queue.visibility * (queue.receives + 1), queue.retention)
     whole = queue.retention if dead is None else dead.retention + (queue.retention if queue.fifo else 0)
-    if kept < max(retries, queue.retention):
+    if span < max(retries, queue.retention):
         longest = f"{queue.name} keeps messages for {days(queue.retention)}"
-        if kept < retries:
+        if span < retries:
             longest = f"all receives of a message may take {days(retries)} (visibility times maxReceiveCount, and one to spare)"
         fix = f"give a retention of at least {max(retries, queue.retention, whole)} s"
         yield Finding("error", check, f"{says}, and {longest}", again, fix)
-    elif kept < whole and dead is not None:
+    elif span < whole and dead is not None:
         says += f", and {dead.name} may hold a message until {days(whole)} after it was sent"
         why = f"after a redrive, {again}, although it was completed"
         yield Finding("warning", check, says, why, f"give a retention of at least {whole} s", _KEPT)

@@ -25,7 +25,7 @@ from onceward.http.rules import Rules, rules_of
 from onceward.once import Once, check_once
 
 Function = Callable[..., object]
-_Asked = KeyedRequest | HeldRequest | Answer | PassedRequest | None
+_Stage = KeyedRequest | HeldRequest | Answer | PassedRequest | None
 # The handler has run, so it does not run again, even if its caller cannot read the response.
 _NO_RESPONSE: Final = bodiless(502, (), "the function did not return a response")
 RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
@@ -62,10 +62,10 @@ def on_api(
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
     check_once(once, "@on_api({})")
-    policy, made = with_wait(options, wait), rules_of(rules)
+    policy, own_rules = with_wait(options, wait), rules_of(rules)
 
     def decorate(function: Function) -> LambdaHandler[object]:
-        api = _Api(once, made, function, name, policy)
+        api = _Api(once, own_rules, function, name, policy)
 
         def handle(event: object, context: object) -> object:
             request = _Request(api, event, context)
@@ -98,13 +98,13 @@ class _Api(Guarded):
         self.parameter = handler.parameter
         self.shape = api_event.REST
 
-    def under(self, shape: api_event.Shape, left: float | None) -> "_Api":
-        """Return this for one invocation: its leases and waits end ``left`` seconds from now."""
+    def under(self, shape: api_event.Shape, remaining: float | None) -> "_Api":
+        """Return this for one invocation: its leases and waits end ``remaining`` seconds from now."""
         policy, store = self.guard.policy, self.guard.store
-        if left is not None:
-            policy = within(store, policy, left)
+        if remaining is not None:
+            policy = within(store, policy, remaining)
             if policy.wait:
-                policy = policy._replace(on_busy=min(policy.wait, max(0.0, left - RESERVE)))
+                policy = policy._replace(on_busy=min(policy.wait, max(0.0, remaining - RESERVE)))
         own = copy(self)
         own.guard, own.shape = self.guard.under(policy, AnswerCodec()), shape
         return own
@@ -125,36 +125,36 @@ class _Request:
     """
 
     def __init__(self, api: _Api, event: object, context: object) -> None:
-        self._given = (event, context)
+        self._arguments = (event, context)
         self._shape, request, body = api_event.read(event)
-        asked = api.rules.begin(request)
-        self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
-        self._left = left = time_left(context)
-        self._api = api.under(self._shape, left) if isinstance(self._asked, KeyedRequest) else api
+        stage = api.rules.begin(request)
+        self._stage = api.rules.ask(stage, body) if isinstance(stage, PendingRequest) else stage
+        self._remaining = remaining = time_left(context)
+        self._api = api.under(self._shape, remaining) if isinstance(self._stage, KeyedRequest) else api
 
     def answer(self) -> object:
-        asked: _Asked = self._asked
-        if isinstance(asked, KeyedRequest):
-            asked = claim(self._api, asked)
-        if isinstance(asked, HeldRequest):
-            response = asked.call(partial(self._call, asked))
-            return self._instead(asked.settle(self._outcome(asked, response)), response)
-        if isinstance(asked, Answer):
-            return api_event.response_of(self._shape, asked)
-        with asked or nullcontext():
-            return self._watched(asked, self._call(None))
+        stage: _Stage = self._stage
+        if isinstance(stage, KeyedRequest):
+            stage = claim(self._api, stage)
+        if isinstance(stage, HeldRequest):
+            response = stage.call(partial(self._call, stage))
+            return self._instead(stage.settle(self._outcome(stage, response)), response)
+        if isinstance(stage, Answer):
+            return api_event.response_of(self._shape, stage)
+        with stage or nullcontext():
+            return self._watched(stage, self._call(None))
 
     async def answer_async(self) -> object:
-        asked: _Asked = self._asked
-        if isinstance(asked, KeyedRequest):
-            asked = await claim_async(self._api, asked)
-        if isinstance(asked, HeldRequest):
-            response = await asked.call_async(partial(self._await, asked))
-            return self._instead(await asked.settle_async(self._outcome(asked, response)), response)
-        if isinstance(asked, Answer):
-            return api_event.response_of(self._shape, asked)
-        with asked or nullcontext():
-            return self._watched(asked, await self._await(None))
+        stage: _Stage = self._stage
+        if isinstance(stage, KeyedRequest):
+            stage = await claim_async(self._api, stage)
+        if isinstance(stage, HeldRequest):
+            response = await stage.call_async(partial(self._await, stage))
+            return self._instead(await stage.settle_async(self._outcome(stage, response)), response)
+        if isinstance(stage, Answer):
+            return api_event.response_of(self._shape, stage)
+        with stage or nullcontext():
+            return self._watched(stage, await self._await(None))
 
     def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
         answer = api_event.answer_of(self._shape, response)
@@ -179,9 +179,9 @@ class _Request:
 
     def _begin(self, held: HeldRequest | None) -> object:
         """Call the function; if it is a coroutine function, it begins when its coroutine is awaited."""
-        if held is not None and self._left is not None:
-            held.claim.deadline = self._api.guard.clock() + self._left
-        args: tuple[object, ...] = self._given
+        if held is not None and self._remaining is not None:
+            held.claim.deadline = self._api.guard.clock() + self._remaining
+        args: tuple[object, ...] = self._arguments
         kwargs: Mapping[str, object] = {}
         if self._api.parameter is not None:
             claim = None if held is None else held.claim

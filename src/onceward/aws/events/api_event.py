@@ -173,12 +173,12 @@ def _body(event: Event) -> bytes:
 
 def _pairs(event: Event, field: str) -> list[tuple[str, str]]:
     """Return the names and values of a field such as ``headers``, one pair for each value."""
-    found = event.get(field)
-    if found is None:
+    members = event.get(field)
+    if members is None:
         return []
-    if isinstance(found, dict):
+    if isinstance(members, dict):
         pairs = [
-            (name, value) for name, held in found.items() for value in (held if isinstance(held, list) else [held])
+            (name, value) for name, held in members.items() for value in (held if isinstance(held, list) else [held])
         ]
         if all(isinstance(part, str) for pair in pairs for part in pair):
             return pairs
@@ -186,10 +186,10 @@ def _pairs(event: Event, field: str) -> list[tuple[str, str]]:
 
 
 def _text(event: Event, *path: str) -> str:
-    found = at(event, *path)
-    if not isinstance(found, str):
+    text = at(event, *path)
+    if not isinstance(text, str):
         raise MalformedEvent(f"the event has no {'.'.join(path)}, or it is not text; nothing has run")
-    return found
+    return text
 
 
 # --- responses ------------------------------------------------------------------------------------------------------
@@ -205,14 +205,14 @@ def _inferred(shape: Shape, response: object) -> Answer | None:
 
 
 def _response_headers(response: dict[object, object]) -> Iterator[tuple[str, str]]:
-    told = set()
+    seen = set()
     for field in ("multiValueHeaders", "headers"):
         held: Any = response.get(field) or {}
         for name, values in held.items():  # the caller handles what is not a dict
             for value in values if isinstance(values, list) else [values]:
                 pair = (str(name), str(value).lower() if isinstance(value, bool) else str(value))
-                if pair not in told:  # in both fields it counts once
-                    told.add(pair)
+                if pair not in seen:  # in both fields it counts once
+                    seen.add(pair)
                     yield pair
 
 

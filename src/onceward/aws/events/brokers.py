@@ -12,7 +12,7 @@ from onceward.aws.events.records import (
     filled,
     from_base64,
     grouped,
-    needed,
+    require_text,
     source_of,
     text_at,
     text_of_bytes,
@@ -81,7 +81,7 @@ def _servers(servers: str | None) -> str | None:
 
 def _kafka_record(delivery: Delivery, cluster: str | None, group: str) -> None:
     record, delivery.group, delivery.place = delivery.raw, group, f"in {group}"
-    topic, partition, offset = needed(record, "topic"), _number(record, "partition"), _number(record, "offset")
+    topic, partition, offset = require_text(record, "topic"), _number(record, "partition"), _number(record, "offset")
     delivery.id = (f"{topic}-{partition}", offset)
     delivery.place = f"topic {topic}, partition {partition}, offset {offset}"
     timestamp = at(record, "timestamp")
@@ -90,7 +90,7 @@ def _kafka_record(delivery: Delivery, cluster: str | None, group: str) -> None:
     if delivery.key is None and cluster is not None:
         delivery.key = (cluster, topic, partition, offset, *([timestamp] if type(timestamp) is int else []))
     if at(record, "value") is not None:
-        delivery.body = from_base64(needed(record, "value"), "the value")
+        delivery.body = from_base64(require_text(record, "value"), "the value")
 
 
 def _kafka_header(record: object, name: str) -> str | None:
@@ -153,7 +153,7 @@ def _jms_message(delivery: Delivery) -> None:
     delivery.destination = text_at(delivery.raw, "destination", "physicalName")
     delivery.header = partial(text_at, at(delivery.raw, "properties"))
     delivery.id = delivery.key = text_at(delivery.raw, "messageID")
-    delivery.body = from_base64(needed(delivery.raw, "data"), "data")
+    delivery.body = from_base64(require_text(delivery.raw, "data"), "data")
 
 
 def _of_rabbitmq(event: object) -> list[Delivery]:
@@ -167,9 +167,9 @@ def _rabbitmq_message(delivery: Delivery, queue: str) -> None:
     delivery.header = partial(_rabbitmq_header, at(delivery.raw, "basicProperties", "headers"))
     delivery.id = text_at(delivery.raw, "basicProperties", "messageId")
     delivery.key = delivery.header(KEY_HEADER) or delivery.id
-    delivery.body = from_base64(needed(delivery.raw, "data"), "data")
+    delivery.body = from_base64(require_text(delivery.raw, "data"), "data")
 
 
 def _rabbitmq_header(headers: object, name: str) -> str | None:
-    found = at(headers, name)
-    return str(found) if isinstance(found, str | int | float) else text_of_bytes(at(found, "bytes"))
+    value = at(headers, name)
+    return str(value) if isinstance(value, str | int | float) else text_of_bytes(at(value, "bytes"))

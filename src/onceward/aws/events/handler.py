@@ -91,18 +91,18 @@ def handling(
         )
 
         def handle(event: object, context: object) -> T:
-            found = deliveries(event)
+            records = deliveries(event)
             if (execution := durable.execution_of((context,), {})) is not None:
-                return answer([_durably(batch, source, function, execution, found)])
-            for number, delivery in enumerate(found, 1):
+                return answer([_durably(batch, source, function, execution, records)])
+            for number, delivery in enumerate(records, 1):
                 if delivery.id is None and delivery.key is None and delivery.place is None:
                     delivery.place = f"number {number} of the event"
-            left = time_left(context)
+            remaining = time_left(context)
             if batch.is_async:
                 from onceward.aws.events.loop import run
 
-                return answer(run(batch.run_async(found, time_left=left)))
-            return answer(batch.run(found, time_left=left))
+                return answer(run(batch.run_async(records, time_left=remaining)))
+            return answer(batch.run(records, time_left=remaining))
 
         return naming_worker(function, handle, once)
 
@@ -140,7 +140,7 @@ def naming_worker(
     """Return ``handle`` as the handler made of ``function``; claims carry the Lambda function's name and its request."""
 
     @wraps(function)
-    def named(event: object, context: object = None) -> T:
+    def wrapper(event: object, context: object = None) -> T:
         request = getattr(context, "aws_request_id", None)
         name = f"{getattr(context, 'function_name', None) or worker.process}/{request}" if request else None
         token = worker.NAMED.set(name)
@@ -151,16 +151,16 @@ def naming_worker(
             _send_messages(context)
             once.guards.observers.flush()  # the process may be frozen now
 
-    return cast("LambdaHandler[T]", named)
+    return cast("LambdaHandler[T]", wrapper)
 
 
 def _send_messages(context: object) -> None:
-    """Send what this invocation has left to send: the process may be frozen now."""
+    """Send the messages that this invocation has still to send: the process may be frozen now."""
     sender = sys.modules.get("onceward.outbox.sender")
     if sender is None or not len(sender.SENDER):
         return
-    left = time_left(context)
-    seconds = _SENDING if left is None else min(left - _SPARE, _SENDING)
+    remaining = time_left(context)
+    seconds = _SENDING if remaining is None else min(remaining - _SPARE, _SENDING)
     loop = sys.modules.get("onceward.aws.events.loop")
     if loop is None:
         sender.drain(seconds)
@@ -174,5 +174,5 @@ def _send_messages(context: object) -> None:
 def time_left(context: object) -> float | None:
     """Return the seconds until Lambda stops the invocation; None if the context does not say."""
     tell = getattr(context, "get_remaining_time_in_millis", None)
-    left = tell() if callable(tell) else None
-    return left / 1000 if isinstance(left, int | float) else None
+    milliseconds = tell() if callable(tell) else None
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None

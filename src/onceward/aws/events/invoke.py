@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack, cast
 import msgspec
 
 from onceward.aws.events.handler import Decorator, LambdaHandler, handling
-from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
+from onceward.aws.events.records import at, filled, from_base64, require_text, text_at, unfit
 from onceward.aws.events.response import BatchFailed, Response, delivery_of, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim import durable
@@ -67,17 +67,17 @@ def _given_context(function: Callable[..., object], signature: inspect.Signature
     """Return a function of the payload, which gives Lambda's context to ``function``."""
 
     @wraps(function)
-    def given(*args: object, **kwargs: object) -> object:
+    def call(*args: object, **kwargs: object) -> object:
         return function(*args, context=_CONTEXT.get(), **kwargs)
 
     @wraps(function)
-    async def given_async(*args: object, **kwargs: object) -> object:
+    async def call_async(*args: object, **kwargs: object) -> object:
         return await cast("Awaitable[object]", function(*args, context=_CONTEXT.get(), **kwargs))
 
-    made: Any = given_async if inspect.iscoroutinefunction(function) else given
+    wrapper: Any = call_async if inspect.iscoroutinefunction(function) else call
     rest = [one for name, one in signature.parameters.items() if name != "context"]
-    made.__signature__ = signature.replace(parameters=rest)
-    return cast("Callable[..., object]", made)
+    wrapper.__signature__ = signature.replace(parameters=rest)
+    return cast("Callable[..., object]", wrapper)
 
 
 def _delivery(event: object) -> list[Delivery]:
@@ -142,7 +142,7 @@ def _of_firehose(event: object) -> list[Delivery]:
         if delivery.id is not None:
             delivery.key = (stream, delivery.id)
         field = _field(delivery.raw)
-        delivery.body = from_base64(needed(delivery.raw, field), field)
+        delivery.body = from_base64(require_text(delivery.raw, field), field)
 
     return [filled(FIREHOSE, record, fill) for record in records]
 
@@ -155,10 +155,10 @@ def _field(record: object) -> str:
 def _transformed(outcomes: Sequence[BatchOutcome]) -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
         raise BatchFailed("the event has a record without a recordId to answer with; Firehose must try again", outcomes)
-    return {"records": [_answered(outcome) for outcome in outcomes]}
+    return {"records": [_result_of(outcome) for outcome in outcomes]}
 
 
-def _answered(outcome: BatchOutcome) -> dict[str, object]:
+def _result_of(outcome: BatchOutcome) -> dict[str, object]:
     delivery = delivery_of(outcome)
     field = _field(delivery.raw)
     answer: dict[str, object] = {"recordId": delivery.id, "result": "ProcessingFailed", field: at(delivery.raw, field)}

@@ -7,7 +7,7 @@ from urllib.parse import unquote_plus
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator, handling
-from onceward.aws.events.records import at, deliveries_of, needed, notification, text_at, unfit
+from onceward.aws.events.records import at, deliveries_of, notification, require_text, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
@@ -100,15 +100,15 @@ def _object(delivery: Delivery) -> None:
 
 def _object_data(record: object) -> dict[str, Any]:
     """Return a notification's fields (S3 User Guide, "Event message structure") in a flat dict."""
-    written = needed(record, "s3", "object", "key")
+    raw = require_text(record, "s3", "object", "key")
     try:
-        key = unquote_plus(written, errors="strict")
+        key = unquote_plus(raw, errors="strict")
     except UnicodeDecodeError as error:
         raise MalformedRecord(f"s3.object.key is not URL-encoded UTF-8: {error}") from error
     data: dict[str, Any] = {
-        "eventName": needed(record, "eventName"),
+        "eventName": require_text(record, "eventName"),
         "eventTime": at(record, "eventTime"),
-        "bucket": needed(record, "s3", "bucket", "name"),
+        "bucket": require_text(record, "s3", "bucket", "name"),
         "key": key,
     }
     data.update({name: at(record, "s3", "object", name) for name in ("versionId", "size", "eTag", "sequencer")})

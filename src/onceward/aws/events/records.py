@@ -54,10 +54,10 @@ def deliveries_of(
 
 def source_of(event: object, *sources: str) -> str:
     """Return the source of a whole event, the first of ``sources`` if it names none; raises MalformedEvent for another one."""
-    found = at(event, "eventSource")
-    if isinstance(found, str) and found not in sources:
-        raise MalformedEvent(f"{_other_source(sources[0], found)}; nothing has run")
-    return found if isinstance(found, str) else sources[0]
+    source = at(event, "eventSource")
+    if isinstance(source, str) and source not in sources:
+        raise MalformedEvent(f"{_other_source(sources[0], source)}; nothing has run")
+    return source if isinstance(source, str) else sources[0]
 
 
 def grouped(event: object, field: str, takes: str) -> list[tuple[str, object]]:
@@ -80,22 +80,22 @@ def filled(source: str, record: object, fill: Fill) -> Delivery:
 
 def unfit(event: object, takes: str) -> MalformedEvent:
     """Return the error for an event that is not of the kind that the handler ``takes``."""
-    given = f"a {type(event).__name__}"
+    kind = f"a {type(event).__name__}"
     if isinstance(event, dict):
-        given = f"a dict with {', '.join(map(repr, list(event)[:8])) or 'nothing'}"
-    return MalformedEvent(f"this handler takes {takes}, and was given {given}; nothing has run")
+        kind = f"a dict with {', '.join(map(repr, list(event)[:8])) or 'nothing'}"
+    return MalformedEvent(f"this handler takes {takes}, and was given {kind}; nothing has run")
 
 
-def _other_source(source: str, found: str) -> str:
-    """Return what is wrong with a record or event of the source ``found``, and what to do."""
-    other = _WRAPPERS.get(found)
+def _other_source(source: str, actual: str) -> str:
+    """Return what is wrong with a record or event of the source ``actual``, and what to do."""
+    other = _WRAPPERS.get(actual)
     right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
-    return f"this handler takes events of {source}, and was given a record of {found!r}. {right}"
+    return f"this handler takes events of {source}, and was given a record of {actual!r}. {right}"
 
 
 def _of_another(record: object, source: str) -> str | None:
-    found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
-    return _other_source(source, found) if isinstance(found, str) and found != source else None
+    actual = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
+    return _other_source(source, actual) if isinstance(actual, str) and actual != source else None
 
 
 def at(value: object, *path: str) -> object:
@@ -109,16 +109,16 @@ def at(value: object, *path: str) -> object:
 
 def text_at(value: object, *path: str) -> str | None:
     """Return the str at ``path``; None if it is missing, empty or not a str."""
-    found = at(value, *path)
-    return found if isinstance(found, str) and found else None
+    text = at(value, *path)
+    return text if isinstance(text, str) and text else None
 
 
-def needed(value: object, *path: str) -> str:
+def require_text(value: object, *path: str) -> str:
     """Return the str at ``path``, which may be empty; raises MalformedRecord if it is missing or not a str."""
-    found = at(value, *path)
-    if not isinstance(found, str):
+    text = at(value, *path)
+    if not isinstance(text, str):
         raise MalformedRecord(f"the record has no {'.'.join(path)}, or it is not text")
-    return found
+    return text
 
 
 def last_part(arn: str | None) -> str | None:
@@ -128,7 +128,7 @@ def last_part(arn: str | None) -> str | None:
 
 def notification(delivery: Delivery, envelope: object) -> None:
     """Take SNS's message out of its envelope (SNS Developer Guide, "Amazon SNS message and JSON formats")."""
-    delivery.body = needed(envelope, "Message")
+    delivery.body = require_text(envelope, "Message")
     attributes = at(envelope, "MessageAttributes")
     delivery.header = lambda name: text_at(attributes, name, "Value")
     delivery.key = delivery.header(KEY_ATTRIBUTE) or text_at(envelope, "MessageId")

@@ -84,11 +84,11 @@ def reported(
         none_done = len(failed) == len(outcomes) and any(o.status not in {"busy", "deferred"} for o in failed)
         if failed and (not partial or (all_failed == "raise" and none_done)):
             raise failure(outcomes)
-        named = failed[:1] if first_only else failed
+        failures = failed[:1] if first_only else failed
         # Lambda reads an item without a name as a failure of the whole batch, or ignores it.
-        if any(delivery_of(outcome).id is None for outcome in named):
+        if any(delivery_of(outcome).id is None for outcome in failures):
             raise failure(outcomes, "; one of them has no identifier, so it cannot be reported")
-        return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
+        return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in failures]}
 
     return handling(once, source, deliveries, answer, group=group, concurrency=concurrency, **options)
 

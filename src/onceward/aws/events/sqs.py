@@ -6,7 +6,7 @@ from typing import Final, Literal, Unpack
 
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator
-from onceward.aws.events.records import at, deliveries_of, filled, last_part, needed, notification, text_at
+from onceward.aws.events.records import at, deliveries_of, filled, last_part, notification, require_text, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
@@ -108,7 +108,7 @@ def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
     delivery.group = text_at(record, "attributes", "MessageGroupId")
     delivery.header = partial(_header, record)
     delivery.destination = last_part(text_at(record, "eventSourceARN"))
-    delivery.body = needed(record, "body")
+    delivery.body = require_text(record, "body")
     if unwrap == "sns":
         envelope = Delivery(SOURCE, record)
         envelope.body = delivery.body
@@ -123,7 +123,7 @@ def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
 
 def _header(record: object, name: str) -> str | None:
     """Return a message attribute. X-Ray's can be a system attribute (X-Ray Developer Guide, "Amazon SQS and AWS X-Ray")."""
-    found = text_at(record, "messageAttributes", name, "stringValue")
-    if found is None and name.lower() == "x-amzn-trace-id":
+    text = text_at(record, "messageAttributes", name, "stringValue")
+    if text is None and name.lower() == "x-amzn-trace-id":
         return text_at(record, "attributes", "AWSTraceHeader")
-    return found
+    return text

@@ -9,7 +9,7 @@ import msgspec
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator
-from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, needed, text_at
+from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, require_text, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
@@ -88,7 +88,7 @@ def _kinesis_record(delivery: Delivery) -> None:
     if stream is not None and event_id is not None:
         # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
         delivery.key = (stream.partition("/consumer/")[0], event_id)
-    delivery.body = data = from_base64(needed(raw, "kinesis", "data"), "kinesis.data")
+    delivery.body = data = from_base64(require_text(raw, "kinesis", "data"), "kinesis.data")
     if _MARK in data:
         _open_envelope(delivery, data)
 
@@ -120,11 +120,11 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
     inner = []
     for index, (partition_key, hash_key, data) in enumerate(records):
         own = {"partitionKey": partition_key, "explicitHashKey": hash_key, "subSequenceNumber": index}
-        made = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
-        made.id, made.body = outer.id, data
-        made.place = f"{outer.place or outer.id}, number {index} of its aggregate"
-        made.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
-        inner.append(made)
+        delivery = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
+        delivery.id, delivery.body = outer.id, data
+        delivery.place = f"{outer.place or outer.id}, number {index} of its aggregate"
+        delivery.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
+        inner.append(delivery)
     return inner
 
 
@@ -159,7 +159,7 @@ def user_records(data: bytes) -> list[UserRecord] | None:
         return None
     if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
-    parts = [[_as_bytes(value) for number, value in _fields(message) if number == wanted] for wanted in (1, 2, 3)]
+    parts = [[_as_bytes(value) for number, value in _fields(message) if number == field] for field in (1, 2, 3)]
     partition_keys, hash_keys = ([key.decode() for key in table] for table in parts[:2])
     return [_user_record(record, partition_keys, hash_keys) for record in parts[2]]
 
@@ -225,7 +225,7 @@ def _change(delivery: Delivery) -> None:
     raw = delivery.raw
     delivery.id = text_at(raw, "dynamodb", "SequenceNumber")
     delivery.key = text_at(raw, "eventID")
-    data: dict[str, object] = {"eventName": needed(raw, "eventName")}
+    data: dict[str, object] = {"eventName": require_text(raw, "eventName")}
     try:
         for name in ("Keys", "NewImage", "OldImage"):
             if (image := at(raw, "dynamodb", name)) is not None:

@@ -164,8 +164,8 @@ def record_of(message: Message, queue: str) -> dict[str, Any]:
     """
     attributes: dict[str, dict[str, object]] = {}
     for name, (kind, value) in message.user_attributes.items():
-        told = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}
-        attributes[name] = {**told, "stringListValues": [], "binaryListValues": [], "dataType": kind}
+        item = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}
+        attributes[name] = {**item, "stringListValues": [], "binaryListValues": [], "dataType": kind}
     return {
         "messageId": message.id,
         "receiptHandle": message.receipt,

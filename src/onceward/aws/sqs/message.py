@@ -96,14 +96,14 @@ class Outgoing(NamedTuple):
     delay: int | None = None
 
 
-def read_message(told: Mapping[str, Any]) -> Message | None:
+def read_message(entry: Mapping[str, Any]) -> Message | None:
     """Return a message of an answer to ReceiveMessage; None if its body does not match its MD5."""
-    body: str = told["Body"]
-    if md5(body.encode(), usedforsecurity=False).hexdigest() != told["MD5OfBody"]:
+    body: str = entry["Body"]
+    if md5(body.encode(), usedforsecurity=False).hexdigest() != entry["MD5OfBody"]:
         return None
-    given = told.get("MessageAttributes") or {}
-    mine = {name: _read_attribute(value) for name, value in given.items()}
-    return Message(told["MessageId"], told["ReceiptHandle"], body, told.get("Attributes") or {}, mine)
+    attributes = entry.get("MessageAttributes") or {}
+    mine = {name: _read_attribute(value) for name, value in attributes.items()}
+    return Message(entry["MessageId"], entry["ReceiptHandle"], body, entry.get("Attributes") or {}, mine)
 
 
 def entry_of(message: Outgoing) -> dict[str, object]:
@@ -130,13 +130,13 @@ def entry_of(message: Outgoing) -> dict[str, object]:
 def batches(sizes: Iterable[int], most: int, together: int) -> Iterator[list[int]]:
     """Divide the indexes of ``sizes`` into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
     batch: list[int] = []
-    left = together
+    room = together
     for index, size in enumerate(sizes):
-        if batch and (len(batch) == most or size > left):
+        if batch and (len(batch) == most or size > room):
             yield batch
-            batch, left = [], together
+            batch, room = [], together
         batch.append(index)
-        left -= size
+        room -= size
     if batch:
         yield batch
 
@@ -153,21 +153,21 @@ def size_of(entry: Mapping[str, Any]) -> int:
     return sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
 
 
-def _read_attribute(told: Mapping[str, str]) -> Attribute:
-    kind = told["DataType"]
-    return Attribute(kind, base64.b64decode(told["BinaryValue"]) if kind.startswith("Binary") else told["StringValue"])
+def _read_attribute(item: Mapping[str, str]) -> Attribute:
+    kind = item["DataType"]
+    return Attribute(kind, base64.b64decode(item["BinaryValue"]) if kind.startswith("Binary") else item["StringValue"])
 
 
-def _write_attribute(name: str, given: object) -> dict[str, str | bytes]:
+def _write_attribute(name: str, attribute: object) -> dict[str, str | bytes]:
     check_attribute_name(name)
-    if isinstance(given, Attribute):
-        kind, value = given
-    elif isinstance(given, str | bytes):
-        kind, value = "String" if isinstance(given, str) else "Binary", given
-    elif isinstance(given, int | float) and not isinstance(given, bool):
-        kind, value = "Number", str(given)
+    if isinstance(attribute, Attribute):
+        kind, value = attribute
+    elif isinstance(attribute, str | bytes):
+        kind, value = "String" if isinstance(attribute, str) else "Binary", attribute
+    elif isinstance(attribute, int | float) and not isinstance(attribute, bool):
+        kind, value = "Number", str(attribute)
     else:
-        raise TypeError(f"the attribute {name} is {given!r}: give text, a number, bytes or an Attribute")
+        raise TypeError(f"the attribute {name} is {attribute!r}: give text, a number, bytes or an Attribute")
     if isinstance(value, bytes):
         return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
     check_text(value, f"the attribute {name}")
@@ -236,10 +236,10 @@ def read_kept(text: str) -> Kept:
         OncewardError: the text is not a message; somebody may have changed it.
     """
     try:
-        told = msgspec.json.decode(text, type=_Text).message
-        attributes = {name: _read(attribute) for name, attribute in told.attributes.items()}
-        system = {} if told.group is None else {"MessageGroupId": told.group}
-        return Kept(told.queue, Message(told.id, "", told.body, system, attributes))
+        message = msgspec.json.decode(text, type=_Text).message
+        attributes = {name: _read(attribute) for name, attribute in message.attributes.items()}
+        system = {} if message.group is None else {"MessageGroupId": message.group}
+        return Kept(message.queue, Message(message.id, "", message.body, system, attributes))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
 
@@ -260,8 +260,8 @@ def _own(message: Message) -> dict[str, Attribute]:
     return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
 
 
-def _read(told: _AttributeText) -> Attribute:
-    value = told.value if told.base64 is None else told.base64
+def _read(attribute: _AttributeText) -> Attribute:
+    value = attribute.value if attribute.base64 is None else attribute.base64
     if value is None:
         raise ValueError("an attribute has no value")
-    return Attribute(told.type, value)
+    return Attribute(attribute.type, value)

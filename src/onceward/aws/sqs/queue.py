@@ -66,11 +66,11 @@ class QueueSettings(NamedTuple):
     def warnings(self, policy: Policy, visibility: int, pause: float) -> Iterator[str]:
         """Yield what is unsafe for a worker that makes messages invisible for ``visibility`` seconds, and pauses so long."""
         days = self.retention / 86400
-        tried = ((policy.max_attempts or 1) - 1) * pause
-        if self.dead_letters is None and tried >= self.retention:
+        seconds = ((policy.max_attempts or 1) - 1) * pause
+        if self.dead_letters is None and seconds >= self.retention:
             yield (
                 f"it has no dead-letter queue. The ledger keeps a message after {policy.max_attempts} attempts, which may take "
-                f"{tried / 86400:.2g} days, but SQS drops it after {days:.2g}: give fewer max_attempts, a shorter backoff, or the "
+                f"{seconds / 86400:.2g} days, but SQS drops it after {days:.2g}: give fewer max_attempts, a shorter backoff, or the "
                 "queue a longer MessageRetentionPeriod or a redrive policy"
             )
         vain = self.vain(policy.lease, visibility)

@@ -62,18 +62,18 @@ def address_of(queue: str, region: str | None = None) -> Address:
         ValueError: it is none of these, or it is in another region.
     """
     if "://" in queue:
-        found = _of_url(queue)
+        address = _of_url(queue)
     elif arn := _ARN.fullmatch(queue):
-        found = Address(arn[3], None, arn[2], arn[1])
+        address = Address(arn[3], None, arn[2], arn[1])
     else:
-        found = Address(queue)
-    if not _NAME.fullmatch(found.name):
+        address = Address(queue)
+    if not _NAME.fullmatch(address.name):
         raise ValueError(
             f"{queue!r} is not a queue: give its URL, its ARN, or its name (80 letters, digits, '-' and '_')"
         )
-    if region and found.region and region != found.region:
-        raise ValueError(f"{queue!r} is in {found.region}, and region={region!r}: leave region= out")
-    return found._replace(region=region or found.region)
+    if region and address.region and region != address.region:
+        raise ValueError(f"{queue!r} is in {address.region}, and region={region!r}: leave region= out")
+    return address._replace(region=region or address.region)
 
 
 def _of_url(url: str) -> Address:
@@ -174,10 +174,10 @@ class QueueSteps:
             body["VisibilityTimeout"] = _held(visibility)
         if self._address.fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
             body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
-        told = (yield from self._ask("ReceiveMessage", body, wait=wait)).get("Messages") or []
-        messages = [message for one in told if (message := read_message(one)) is not None]
-        if len(messages) < len(told):
-            damaged = len(told) - len(messages)
+        entries = (yield from self._ask("ReceiveMessage", body, wait=wait)).get("Messages") or []
+        messages = [message for one in entries if (message := read_message(one)) is not None]
+        if len(messages) < len(entries):
+            damaged = len(entries) - len(messages)
             logger().warning("queue %s: %d message(s) arrived damaged, and come again", self._address.name, damaged)
         return messages
 
@@ -208,7 +208,7 @@ class QueueSteps:
         """Make a request for every ten entries. Return for each its error, or None, or the id of a sent message."""
         unmentioned = self._error(action, ": the answer does not say what became of this message", "", transient=True)
         unmentioned.unsure = True
-        told: list[Any] = [unmentioned] * len(entries)
+        results: list[Any] = [unmentioned] * len(entries)
         tries = tries or Tries()
         for chunk in chunks(entries):
             todo: list[int] = chunk
@@ -218,20 +218,20 @@ class QueueSteps:
                     answer = yield from self._ask(action, body, tries)
                 except QueueError as error:
                     for number in todo:
-                        told[number] = error
+                        results[number] = error
                     break
                 for one in answer.get("Successful") or []:
-                    told[int(one["Id"])] = one.get("MessageId")
+                    results[int(one["Id"])] = one.get("MessageId")
                 for one in answer.get("Failed") or []:
                     code = short(one["Code"])
                     passing = not one.get("SenderFault", True) or code in PASSING
-                    told[int(one["Id"])] = self._refused(action, code, one.get("Message") or "", transient=passing)
-                todo = [number for number in todo if self._is_worth_another_try(action, told[number])]
+                    results[int(one["Id"])] = self._refusal(action, code, one.get("Message") or "", transient=passing)
+                todo = [number for number in todo if self._is_worth_another_try(action, results[number])]
                 pause = tries.next() if todo else None
                 if pause is None:
                     break
                 yield pause
-        return told
+        return results
 
     def _ask(
         self, action: str, body: Document, tries: Tries | None = None, wait: float | None = None
@@ -245,13 +245,13 @@ class QueueSteps:
                     name["QueueOwnerAWSAccountId"] = self._address.account
                 self._url = (yield from self._ask(_LOCATE, name, tries))["QueueUrl"]
             body = {"QueueUrl": self._url, **body}
-        end, left, renewed = boottime() + (wait or 0.0), 0, False
+        end, rest, renewed = boottime() + (wait or 0.0), 0, False
         while True:
             if wait is not None:
-                left = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
-                body = {**body, "WaitTimeSeconds": left}
+                rest = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
+                body = {**body, "WaitTimeSeconds": rest}
             try:
-                answer: ServiceAnswer = yield Call(SQS, action, body, left)
+                answer: ServiceAnswer = yield Call(SQS, action, body, rest)
             except StoreError as error:
                 advice = _UNREACHED if isinstance(error.__cause__, OSError) else ""
                 failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=error.transient)
@@ -263,22 +263,22 @@ class QueueSteps:
                 if not renewed and self._wires.may_renew(answer):
                     renewed = True
                     continue
-                failed = self._refused(action, code_of(answer), message_of(answer), transient=passes(answer))
+                failed = self._refusal(action, code_of(answer), message_of(answer), transient=passes(answer))
                 failed.unsure = answer.status >= 500
             pause = tries.next() if self._is_worth_another_try(action, failed) else None
             if pause is None:
                 raise failed
             yield pause
 
-    def _is_worth_another_try(self, action: str, told: object) -> bool:
+    def _is_worth_another_try(self, action: str, result: object) -> bool:
         """Return whether to repeat a request. A standard queue gets a message again only if it certainly has not taken it."""
         repeatable = self._address.fifo or not action.startswith("SendMessage")
-        return isinstance(told, QueueError) and told.transient and (repeatable or not told.unsure)
+        return isinstance(result, QueueError) and result.transient and (repeatable or not result.unsure)
 
-    def _refused(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
+    def _refusal(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
         # A FIFO queue has no separate code for an expired receipt.
-        meant = "ReceiptHandleIsInvalid" if "receipt handle has expired" in message else code
-        fix = "" if transient else _FIXES.get(meant, "")
+        reason = "ReceiptHandleIsInvalid" if "receipt handle has expired" in message else code
+        fix = "" if transient else _FIXES.get(reason, "")
         advice = fix and f": {fix.format(action='sqs:' + action.removesuffix('Batch'))}"
         return self._error(action, f" was refused, {code} ({message}){advice}", code, transient=transient)
 

@@ -164,17 +164,17 @@ class Visibility:
 
     def _extend(self, due: list[HeldMessage]) -> None:
         sent = self._clock()
-        asked = []
+        requests = []
         for held in due:
             # "The 12-hour limit is from the time that Amazon SQS receives the ReceiveMessage request" (API Reference,
             # ChangeMessageVisibility)
             seconds = int(min(self._seconds, LONGEST_HOLD - (sent - held.since) - 1))
             if sent + seconds > held.until:
-                asked.append((held, seconds))
+                requests.append((held, seconds))
             else:
                 self._lost(held, "was held for 12 hours, which is the longest that SQS allows")
-        errors = self._changed([(held.message.receipt, float(seconds)) for held, seconds in asked])
-        for (held, seconds), error in zip(asked, errors, strict=True):
+        errors = self._changed([(held.message.receipt, float(seconds)) for held, seconds in requests])
+        for (held, seconds), error in zip(requests, errors, strict=True):
             if error is None:
                 held.until, held.due = sent + seconds, sent + self._interval
             elif error.transient:

@@ -58,22 +58,22 @@ class SqsTarget(Batches):
         """See :class:`Batches`."""
         return chunks([entry_of(self._outgoing(message)) for message in messages])
 
-    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
+    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
         """See :class:`Batches`."""
         try:
-            answers = self._queue.send_many([self._outgoing(message) for message in messages], within=left)
+            answers = self._queue.send_many([self._outgoing(message) for message in messages], within=within)
         except OncewardError as error:  # the queue's URL could not be asked for
             return MessageNotSent(str(error))
-        told = [_told(answer) if isinstance(answer, QueueError) else None for answer in answers]
-        first = told[0]
+        results = [_error_of(answer) if isinstance(answer, QueueError) else None for answer in answers]
+        first = results[0]
         is_one = isinstance(answers[0], QueueError) and all(answer is answers[0] for answer in answers)
-        return first if is_one and first is not None else list(told)
+        return first if is_one and first is not None else list(results)
 
 
-def _told(error: QueueError) -> MessageRefused | MessageNotSent:
-    told = MessageRefused(str(error)) if error.code in REFUSED else MessageNotSent(str(error))
-    told.__cause__ = error
-    return told
+def _error_of(error: QueueError) -> MessageRefused | MessageNotSent:
+    failure = MessageRefused(str(error)) if error.code in REFUSED else MessageNotSent(str(error))
+    failure.__cause__ = error
+    return failure
 
 
 _ARN: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]*:[A-Za-z0-9_-]{1,256}(\.fifo)?")
@@ -95,17 +95,17 @@ class SnsTarget(BatchTarget):
     # SNS API Reference, PublishBatch. A topic takes messages of 256 KiB, or of what its MaximumMessageSize says, up to 1 MiB.
     service, action, what = Service("SNS", "sns", "2010-03-31", QUERY), "PublishBatch", "message"
     batch, largest, together = 10, 1024 * 1024, 256 * 1024
-    refused = REFUSED
+    refusals = REFUSED
 
     def __init__(self, address: str) -> None:
         arn = address.partition(":")[2]
-        found = _ARN.fullmatch(arn)
-        if found is None:
+        match = _ARN.fullmatch(arn)
+        if match is None:
             raise ValueError(
                 f"{shown_url(address)!r} is not a topic: give its ARN, as in sns:arn:aws:sns:eu-west-1:123456789012:orders"
             )
-        self._fifo = found[2] is not None
-        super().__init__(arn, found[1])
+        self._fifo = match[2] is not None
+        super().__init__(arn, match[1])
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the topic can never take the message."""
@@ -139,8 +139,8 @@ class SnsTarget(BatchTarget):
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]]:
         """See :class:`BatchTarget`."""
         assert isinstance(answer.body, bytes)
-        found = _answers(answer.body)
-        return [found.get(str(number), ("", "the answer does not say what became of it")) for number in range(count)]
+        answers = _answers(answer.body)
+        return [answers.get(str(number), ("", "the answer does not say what became of it")) for number in range(count)]
 
     def _entry(self, name: str, message: OutboxMessage) -> dict[str, str]:
         entry = {"Id": name, "Message": message.body}
@@ -166,10 +166,10 @@ def _answers(content: bytes) -> dict[str, tuple[str | None, str]]:
         root = ET.fromstring(content)  # noqa: S314  # of SNS, over a connection whose certificate is checked
     except ET.ParseError:
         return {}
-    found: dict[str, tuple[str | None, str]] = {}
+    results: dict[str, tuple[str | None, str]] = {}
     for member in root.iter():
         fields = {part.tag.rpartition("}")[2]: part.text or "" for part in member}
         if "Id" in fields and ("MessageId" in fields or "Code" in fields):
             code = short(fields["Code"]) if "Code" in fields else None
-            found[fields["Id"]] = code, fields.get("Message", "")
-    return found
+            results[fields["Id"]] = code, fields.get("Message", "")
+    return results

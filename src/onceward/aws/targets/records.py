@@ -29,7 +29,7 @@ class _RecordTarget(BatchTarget):
 
     member: str  # the member of the answer with what became of each message
     unknown: tuple[str, ...] = ("delay", "group")  # what it does not have
-    refused = _REFUSED
+    refusals = _REFUSED
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""
@@ -38,28 +38,28 @@ class _RecordTarget(BatchTarget):
 
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
         """See :class:`BatchTarget`."""
-        found = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.member) or []
-        if len(found) != count:
+        entries = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.member) or []
+        if len(entries) != count:
             return None
         return [
             (None, "")
             if any(one.get(name) for name in _IDS)
             else (short(one.get("ErrorCode") or "no code"), one.get("ErrorMessage") or "")
-            for one in found
+            for one in entries
         ]
 
     def _text(self, message: OutboxMessage) -> str:
         """Return the message's JSON object with the member ``onceward``; raises ValueError if it is none, or has such a member."""
         try:
-            told = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
+            members = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, ValueError) as error:
             raise ValueError(f"a message to {self.service.title} is a JSON object: {error}") from error
-        if ENVELOPE in told:
+        if ENVELOPE in members:
             raise ValueError(
                 f"the message has a member {ENVELOPE!r}, which onceward itself writes; give it another name"
             )
         envelope = {**message.headers, KEY_ATTRIBUTE: message.key}
-        return msgspec.json.encode({**told, ENVELOPE: envelope}).decode()
+        return msgspec.json.encode({**members, ENVELOPE: envelope}).decode()
 
     def _data(self, message: OutboxMessage) -> dict[str, str]:
         return {"Data": b2a_base64(self._text(message).encode(), newline=False).decode()}
@@ -153,13 +153,13 @@ class BusTarget(_RecordTarget):
     service, action = Service("EventBridge", "events", "AWSEvents", "1.1"), "PutEvents"
     batch, largest, together = 10, 256 * 1024, 256 * 1024
     member, what = "Entries", "event"
-    refused = _REFUSED | {"MalformedDetail", "RedactionFailure"}
+    refusals = _REFUSED | {"MalformedDetail", "RedactionFailure"}
 
     def __init__(self, address: str) -> None:
         bus, options = options_of(address, {"source", "detail-type", "region"})
-        found = _BUS.fullmatch(bus)
+        match = _BUS.fullmatch(bus)
         source, kind = options.get("source", ""), options.get("detail-type", "")
-        if found is None or not source or not kind:
+        if match is None or not source or not kind:
             raise ValueError(
                 f"{shown_url(address)!r} is not a bus: give its name or ARN, source= and detail-type=, as in "
                 "eventbridge:orders?source=shop&detail-type=Paid"
@@ -169,7 +169,7 @@ class BusTarget(_RecordTarget):
                 f"{shown_url(address)!r}: a source has up to 256 characters and does not begin with aws., a detail-type has up to 128"
             )
         self._entry = {"EventBusName": bus, "Source": source, "DetailType": kind}
-        super().__init__(bus, found[1] or options.get("region"))
+        super().__init__(bus, match[1] or options.get("region"))
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""

@@ -19,8 +19,8 @@ from onceward.wire.wires import opened
 BEGIN_WITHIN: Final = 3.0
 TIMEOUT: Final = 2.5
 
-Told = Exception | None
-Answers = list[Told] | MessageRefused | MessageNotSent
+Result = Exception | None
+Answers = list[Result] | MessageRefused | MessageNotSent
 
 
 class AwsClient:
@@ -79,14 +79,14 @@ class Batches(ABC):
         """Return indexes of the messages, one list for each request."""
 
     @abstractmethod
-    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
-        """Make one request, and no other one after ``left`` seconds. Return the answer of each message, or one error for all."""
+    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
+        """Make one request, and no other one after ``within`` seconds. Return the answer of each message, or one error for all."""
 
     @abstractmethod
     def close(self) -> None:
         """Close idle connections."""
 
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Result]:
         """Send messages, as many as possible with one request, and return the answer of each.
 
         What has not begun in time is not sent. If a request is refused, each of its messages is sent alone, to find the one that is
@@ -94,20 +94,20 @@ class Batches(ABC):
         """
         end = boottime() + BEGIN_WITHIN
         # A version before this one may have let a message pass that the target can never take.
-        told: list[Told] = [refusal_of(self, message) for message in messages]
-        places = [place for place, error in enumerate(told) if error is None]
+        results: list[Result] = [refusal_of(self, message) for message in messages]
+        places = [place for place, error in enumerate(results) if error is None]
         todo = [[places[index] for index in batch] for batch in self.divided([messages[place] for place in places])]
         while todo:
-            batch, left = todo.pop(0), end - boottime()
+            batch, remaining = todo.pop(0), end - boottime()
             answers: Answers = MessageNotSent("the requests before it took too long")
-            if left > 0:
-                answers = self.answers([messages[place] for place in batch], left)
+            if remaining > 0:
+                answers = self.answers([messages[place] for place in batch], remaining)
             if isinstance(answers, MessageRefused) and len(batch) > 1:
                 todo[:0] = [[place] for place in batch]
                 continue
             for number, place in enumerate(batch):
-                told[place] = answers if isinstance(answers, Exception) else answers[number]
-        return told
+                results[place] = answers if isinstance(answers, Exception) else answers[number]
+        return results
 
 
 class BatchTarget(Batches):
@@ -119,7 +119,7 @@ class BatchTarget(Batches):
         what: what the service calls a message.
         largest: bytes of a message.
         together: bytes of a request.
-        refused: the codes that speak of a message itself.
+        refusals: the codes that speak of a message itself.
     """
 
     service: Service
@@ -127,7 +127,7 @@ class BatchTarget(Batches):
     what = "record"
     largest: int
     together: int
-    refused: Collection[str]
+    refusals: Collection[str]
 
     def __init__(self, where: str, region: str | None) -> None:
         self.where = where
@@ -161,28 +161,28 @@ class BatchTarget(Batches):
         """See :class:`Batches`."""
         return batches(map(self.size, messages), self.batch, self.together)
 
-    def answers(self, messages: Sequence[OutboxMessage], left: float) -> Answers:
+    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
         """See :class:`Batches`."""
         try:
             answer = self._client.ask(self.action, self.body(messages))
         except StoreError as error:
             return not_sent(self.where, error)  # nobody knows what became of it
         if answer.status != 200:
-            return self._told(code_of(answer), message_of(answer))
-        found = self.codes(answer, len(messages))
-        if found is None:
+            return self._error(code_of(answer), message_of(answer))
+        codes = self.codes(answer, len(messages))
+        if codes is None:
             return MessageNotSent(f"{self.where}: the answer does not say what became of each {self.what}")
-        return [None if code is None else self._told(code, why) for code, why in found]
+        return [None if code is None else self._error(code, why) for code, why in codes]
 
-    def _told(self, code: str, message: str) -> MessageRefused | MessageNotSent:
+    def _error(self, code: str, message: str) -> MessageRefused | MessageNotSent:
         """Return what a refusal means."""
-        if code in self.refused:
+        if code in self.refusals:
             return MessageRefused(f"{self.where} refuses this message: {code} ({message})")
         fix = f": {FIXES[code]}" if code in FIXES else ""
         return MessageNotSent(f"{self.where} did not take it: {code} ({message}){fix}")
 
 
-def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
+def options_of(address: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
     """Return an address without its scheme and options, and its options: what follows the ``?``.
 
     Raises:
@@ -194,9 +194,9 @@ def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str
     options: dict[str, str] = {}
     for text in filter(None, query.split("&")):
         name, _, value = text.partition("=")
-        if name not in known or name in options or not value:
+        if name not in names or name in options or not value:
             raise ValueError(
-                f"{shown_url(address)!r}: after the ? give each of {', '.join(sorted(known))} once at most, as in region=eu-west-1"
+                f"{shown_url(address)!r}: after the ? give each of {', '.join(sorted(names))} once at most, as in region=eu-west-1"
             )
         options[name] = unquote(value)
     return place, options

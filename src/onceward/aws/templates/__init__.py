@@ -10,7 +10,7 @@ from typing import Any, Final
 from onceward.aws.templates.parts import Consumer, with_consumer, with_function, yaml_text
 from onceward.aws.templates.terraform import terraform
 
-__all__ = ["FORMS", "Consumer", "printed"]
+__all__ = ["FORMS", "Consumer", "render"]
 
 Document = dict[str, Any]
 
@@ -33,7 +33,7 @@ _WRITERS: Final[Mapping[str, Callable[[Document], str]]] = {
 FORMS: Final = tuple(_WRITERS)
 
 
-def printed(form: str, document: Document, consumer: Consumer | None = None) -> str:
+def render(form: str, document: Document, consumer: Consumer | None = None) -> str:
     """Return a document as text in one of :data:`FORMS`. A ``consumer`` adds its queue and mapping.
 
     "sam" declares the function itself, for you to complete. All others expect that it exists.

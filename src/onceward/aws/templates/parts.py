@@ -82,23 +82,23 @@ def _fed(document: Document, consumer: Consumer) -> tuple[Document, object]:
     """Return a copy with the queue, rights on it and alarms, and the queue's ARN."""
     document = copy.deepcopy(document)
     resources, source = document["Resources"], consumer.queue
-    given: object = source
+    arn: object = source
     if source is None:
-        given = {"Fn::GetAtt": ["Queue", "Arn"]}
+        arn = {"Fn::GetAtt": ["Queue", "Arn"]}
         resources = document["Resources"] = {**_queues(consumer), **resources}
-        told = {"Description": "Send messages here", "Value": {"Ref": "Queue"}}
-        document["Outputs"]["QueueUrl"] = told
+        output = {"Description": "Send messages here", "Value": {"Ref": "Queue"}}
+        document["Outputs"]["QueueUrl"] = output
     policy = resources["HandlersPolicy"]["Properties"]["PolicyDocument"]
-    policy["Statement"].append({"Sid": "Queue", "Effect": "Allow", "Action": _POLL, "Resource": given})
+    policy["Statement"].append({"Sid": "Queue", "Effect": "Allow", "Action": _POLL, "Resource": arn})
     if consumer.topic is not None:
         resources |= cloudwatch.resources(
             consumer.function, cloudwatch.NAMESPACE, consumer.topic, prefix=consumer.function
         )
         if source is None:
             name = {"QueueName": {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}}
-            made = cloudwatch.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
-            resources[_DEAD.name] = made
-    return document, given
+            alarm = cloudwatch.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
+            resources[_DEAD.name] = alarm
+    return document, arn
 
 
 def _queues(consumer: Consumer) -> Document:

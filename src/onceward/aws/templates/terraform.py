@@ -49,11 +49,11 @@ def _blocks(names: "_Names", document: Values) -> Iterator[Block]:
     if "${AWS::Partition}" in str(document):
         yield 'data "aws_partition" "here"', {}
     for name, one in document["Resources"].items():
-        kind, local, made = _KINDS[one["Type"]][0], names.local(name), one["Properties"]
+        kind, local, properties = _KINDS[one["Type"]][0], names.local(name), one["Properties"]
         if kind == "aws_iam_policy":
-            yield from _policy(local, made)
+            yield from _policy(local, properties)
             continue
-        values = _table(made) if kind == "aws_dynamodb_table" else _renamed(names, made)
+        values = _table(properties) if kind == "aws_dynamodb_table" else _renamed(names, properties)
         if one.get("DeletionPolicy") == "Retain":
             values["lifecycle"] = ({"prevent_destroy": True},)
         if "DependsOn" in one:
@@ -64,49 +64,50 @@ def _blocks(names: "_Names", document: Values) -> Iterator[Block]:
         yield f'output "{_snake(name)}"', {"description": one["Description"], "value": one["Value"]}
 
 
-def _policy(name: str, made: Values) -> Iterator[Block]:
-    statements = made["PolicyDocument"]["Statement"]
-    told = tuple({"sid": one["Sid"], "actions": one["Action"], "resources": [one["Resource"]]} for one in statements)
-    yield f'data "aws_iam_policy_document" "{name}"', {"statement": told}
-    values = {"name": {"Fn::Sub": f"${{Ledger}}-{name}"}, "description": made["Description"]}
+def _policy(name: str, properties: Values) -> Iterator[Block]:
+    statements = properties["PolicyDocument"]["Statement"]
+    blocks = tuple({"sid": one["Sid"], "actions": one["Action"], "resources": [one["Resource"]]} for one in statements)
+    yield f'data "aws_iam_policy_document" "{name}"', {"statement": blocks}
+    values = {"name": {"Fn::Sub": f"${{Ledger}}-{name}"}, "description": properties["Description"]}
     yield (
         f'resource "aws_iam_policy" "{name}"',
         {**values, "policy": _Raw(f"data.aws_iam_policy_document.{name}.json")},
     )
-    for role in made.get("Roles", ()):
+    for role in properties.get("Roles", ()):
         attached = {"role": role, "policy_arn": _Raw(f"aws_iam_policy.{name}.arn")}
         yield f'resource "aws_iam_role_policy_attachment" "{name}"', attached
 
 
-def _table(made: Values) -> dict[str, Any]:
-    expiry = made["TimeToLiveSpecification"]
+def _table(properties: Values) -> dict[str, Any]:
+    expiry = properties["TimeToLiveSpecification"]
     values = {
-        "name": made["TableName"],
-        "billing_mode": made["BillingMode"],
-        **_keys(made),
-        "deletion_protection_enabled": made["DeletionProtectionEnabled"],
+        "name": properties["TableName"],
+        "billing_mode": properties["BillingMode"],
+        **_keys(properties),
+        "deletion_protection_enabled": properties["DeletionProtectionEnabled"],
         "attribute": tuple(
-            {"name": part["AttributeName"], "type": part["AttributeType"]} for part in made["AttributeDefinitions"]
+            {"name": part["AttributeName"], "type": part["AttributeType"]}
+            for part in properties["AttributeDefinitions"]
         ),
         "global_secondary_index": tuple(
             {"name": index["IndexName"], **_keys(index), "projection_type": index["Projection"]["ProjectionType"]}
-            for index in made.get("GlobalSecondaryIndexes", ())
+            for index in properties.get("GlobalSecondaryIndexes", ())
         ),
         "ttl": ({"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]},),
     }
-    if (recovery := made.get("PointInTimeRecoverySpecification")) is not None:
+    if (recovery := properties.get("PointInTimeRecoverySpecification")) is not None:
         values["point_in_time_recovery"] = ({"enabled": recovery["PointInTimeRecoveryEnabled"]},)
-    if (key := made.get("SSESpecification")) is not None:
+    if (key := properties.get("SSESpecification")) is not None:
         values["server_side_encryption"] = ({"enabled": key["SSEEnabled"], "kms_key_arn": key["KMSMasterKeyId"]},)
     return values
 
 
-def _keys(made: Values) -> dict[str, str]:
-    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in made["KeySchema"]}
+def _keys(properties: Values) -> dict[str, str]:
+    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in properties["KeySchema"]}
 
 
-def _renamed(names: "_Names", made: Values) -> dict[str, Any]:
-    values = {_PROPERTIES.get(name) or _snake(name): value for name, value in made.items()}
+def _renamed(names: "_Names", properties: Values) -> dict[str, Any]:
+    values = {_PROPERTIES.get(name) or _snake(name): value for name, value in properties.items()}
     if "dimensions" in values:
         pairs = ", ".join(f"{one['Name']} = {names.value(one['Value'])}" for one in values.pop("dimensions"))
         values["dimensions"] = _Raw(f"{{ {pairs} }}")
@@ -145,8 +146,8 @@ class _Names:
         if "Fn::Sub" in value:
             parts = _REFERENCE.split(value["Fn::Sub"])
             texts = [_hcl(text)[1:-1] for text in parts[::3]]
-            named = [f"${{{self.address(name, of or '')}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
-            return f'"{"".join(a + b for a, b in zip(texts, [*named, ""], strict=True))}"'
+            refs = [f"${{{self.address(name, of or '')}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
+            return f'"{"".join(a + b for a, b in zip(texts, [*refs, ""], strict=True))}"'
         inside = ", ".join(f"{name} = {self.value(one)}" for name, one in value.items())
         return f"jsonencode({{ {inside} }})"
 
