@@ -123,7 +123,7 @@ class Batch(BatchHandler):
 
     def _work(self, run: Run, recorder: Recorder) -> None:
         while (item := run.order.next()) is not None:
-            call = Call(self._bound(self.function, item))
+            call = Call(self._bind(self.function, item))
             try:
                 run_under(item.held, call, partial(self._ended, run, item))
             except BaseException as error:
@@ -131,7 +131,7 @@ class Batch(BatchHandler):
                     raise  # an interrupt
             recorder.record_soon()
 
-    def _bound(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
+    def _bind(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
         args, kwargs = (item.args, {}) if self.parameter is None else self.parameter.fill(item.held, item.args, {})
         return partial(function, *args, **kwargs)
 
@@ -199,20 +199,20 @@ class Batch(BatchHandler):
         recorder = AsyncRecorder(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if INSIDE.get() else self.turns.gate()
         tasks: list[asyncio.Task[None]] = []
-        met: list[BaseException] = []
+        interrupts: list[BaseException] = []
         try:
             try:
                 for _ in range(min(self.concurrency, run.order.width)):
                     tasks.append(asyncio.create_task(self._work_async(run, recorder, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
-                await joined(run, tasks, met)
+                await joined(run, tasks, interrupts)
                 await recorder.close()
             except BaseException as error:
-                await closed(run, tasks, met, recorder, error)
+                await closed(run, tasks, interrupts, recorder, error)
                 raise
         except BaseException as error:  # a second interrupt, before the first was handled
-            await closed(run, tasks, met, recorder, error)
+            await closed(run, tasks, interrupts, recorder, error)
             raise
-        for interrupt in (*met, *(task.exception() for task in tasks if not task.cancelled())):
+        for interrupt in (*interrupts, *(task.exception() for task in tasks if not task.cancelled())):
             if interrupt is not None:
                 raise interrupt
         for task in tasks:
@@ -227,7 +227,7 @@ class Batch(BatchHandler):
                 item = run.order.next()
                 if item is None:
                     return
-                call = Call(self._bound(self.awaitable, item))
+                call = Call(self._bind(self.awaitable, item))
                 INSIDE.set(True)
                 try:
                     await run_under_async(item.held, call, partial(self._ended_async, run, item))

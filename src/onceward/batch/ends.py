@@ -59,7 +59,7 @@ def end_together(
     late: list[tuple[HandledClaim, Exception]] = []
     todo = [one for one in handled if one.held.settled is None and one.trouble is None]
     for number, most in enumerate(leases if todo else ()):
-        late = yield from _tried(guard, todo, most, limit, bare=number > 0)
+        late = yield from _try(guard, todo, most, limit, bare=number > 0)
         todo = [one for one, _ in late]
         if not todo:
             return
@@ -71,7 +71,7 @@ def end_together(
         one.held.telling.note("not_recorded", one.held.record, error=error)
 
 
-def _tried(
+def _try(
     guard: Guard, todo: list[HandledClaim], leases: int, limit: Callable[[float], float], *, bare: bool
 ) -> Steps[list[tuple[HandledClaim, Exception]]]:
     """Try once. Return the claims whose ends were not recorded in time, and why."""
@@ -124,13 +124,13 @@ def give_back_together(
     Raises:
         OncewardError: the store's. What is not given back stays claimed until its lease ends.
     """
-    asked = []
+    records = []
     for claim in claims:
         heartbeat.HEARTBEAT.forget(claim)
         claim.ending = True
-        asked.append((claim.record, claim.policy))
-    if asked:
+        records.append((claim.record, claim.policy))
+    if records:
         until = limit(guard.clock() + retries.CLAIM_PATIENCE)
-        yield from many.give_back(guard.store, asked, guard.clock, lambda: until)
+        yield from many.give_back(guard.store, records, guard.clock, lambda: until)
         for claim in claims:
             claim.let_go()

@@ -162,8 +162,8 @@ class ManyKeys:
         """
         from onceward.batch.windows import WindowDecorator, Windows
 
-        made = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
-        return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
+        decorator = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
+        return cast("Callable[[Callable[P, R]], Callable[P, R]]", decorator.apply)
 
     def complete_lapsed(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
         """Finish keys whose workers vanished. Their records keep the arguments (``keep_input=True``).

@@ -29,21 +29,21 @@ class Report:
     """The outcomes of one call of a batch.
 
     Attributes:
-        told: whether observers listen.
+        listening: whether observers listen.
         events: what happened; see :meth:`tell`.
     """
 
     def __init__(self, batch: BatchHandler) -> None:
         self._batch = batch
         self._guard = batch.guard
-        self.told = batch.guard.observers.are_listening()
+        self.listening = batch.guard.observers.are_listening()
         self.events: deque[Event] = deque()
 
     def report(self, item: Item, status: Status, value: object = None, error: Exception | None = None) -> None:
         """Report the outcome of an item."""
         key = item.key or None
         item.outcome = outcome = BatchOutcome(status, item.record, key, value, error)
-        if self.told and status in {"malformed", "deferred"}:
+        if self.listening and status in {"malformed", "deferred"}:
             kind: Kind = "malformed" if status == "malformed" else "deferred"
             self.events.append(Event(kind, key, self._batch.name, error=error))
         if not outcome.ok:
@@ -99,15 +99,15 @@ class Report:
         if first is None or first.outcome is None:
             self.report(item, "deferred", error=item.trouble)
             return
-        met, other = first.outcome, item.differs(first)
-        if not met.ok:
+        outcome, other = first.outcome, item.differs(first)
+        if not outcome.ok:
             if other:  # the outcome says nothing about a different input
                 self.report(item, "deferred")
             else:
-                self.report(item, met.status, met.value, met.error)
+                self.report(item, outcome.status, outcome.value, outcome.error)
             return
         before = first.replay or Replay(first.held.record, None)
-        if self.told:
+        if self.listening:
             self.events.append(about("mismatch" if other else "replayed", before.record))
         if other:
             self.report(item, "mismatch", error=Mismatch(item.key))
@@ -146,14 +146,14 @@ def log_malformed(record: object, error: BaseException | None) -> None:
 def _without_key(record: object) -> str:
     """Describe a record without a key: as a delivery does, or by its id if it has one."""
     try:
-        if isinstance(named := getattr(record, "named", None), str):
-            return named
+        if isinstance(name := getattr(record, "named", None), str):
+            return name
         own = getattr(record, "id", None)
     except Exception:  # a user's property may raise anything
         own = None
     source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
-    named = f" of {source}" if isinstance(source, str) and source else ""
-    return f"the record {own}{named}" if isinstance(own, str | int) and own != "" else "a record without a key"
+    name = f" of {source}" if isinstance(source, str) and source else ""
+    return f"the record {own}{name}" if isinstance(own, str | int) and own != "" else "a record without a key"
 
 
 def _without_payload(error: BaseException | None) -> str:

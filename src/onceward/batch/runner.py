@@ -42,7 +42,7 @@ class Run:
         self._time = TimeLeft(batch, time_left)
         self.order = Order(self._time)
         self.report = Report(batch)
-        self._asked = 0.0  # when the chunk was claimed
+        self._since = 0.0  # when the chunk was claimed
         self._groups: dict[Hashable, int] = {}  # the caller's value: the number here
         self._chunk: list[Item] = []
         self.items = [self._read(index, record) for index, record in enumerate(records)]
@@ -81,7 +81,7 @@ class Run:
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
         """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""
-        self._asked = self._clock()
+        self._since = self._clock()
         policy = self._time.policy()
         owners = os.urandom(16 * len(chunk)).hex()  # one system call
         bids = []
@@ -93,22 +93,22 @@ class Run:
                 self.report.report(item, "failed", error=error)
                 chunk.remove(item)
                 continue
-            if self.report.told:
+            if self.report.listening:
                 item.span = self._guard.observers.begin(self._guard.name, item.key, item.comes)
             bids.append(bid if item.span is None else item.span.on(bid))
         return bids
 
     def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
         """Process the answers to the claims, and queue the items that may begin."""
-        told = self.report.told
+        listening = self.report.listening
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
-            if isinstance(answer, Refused) or (told and not isinstance(answer, Exception)):
-                self.report.events += self._guard.events_of(answer, self._asked, item.span)
+            if isinstance(answer, Refused) or (listening and not isinstance(answer, Exception)):
+                self.report.events += self._guard.events_of(answer, self._since, item.span)
             if isinstance(answer, Replay) and answer.is_due:
                 self._guard.send_due(answer.record)
             if isinstance(answer, Won):
                 span, item.span = item.span, None
-                item.claim = claim = self._guard.held(answer, bid.policy, self._asked, listening=told, span=span)
+                item.claim = claim = self._guard.held(answer, bid.policy, self._since, listening=listening, span=span)
                 claim.deadline = self._time.deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
@@ -186,10 +186,10 @@ class Run:
         """Record how handlers ended; then report. You can drive it again after an interrupt."""
         if self.order.inherited:
             return
-        asked = list(items)
-        todo = [item for item in asked if item.outcome is None]
+        pending = list(items)
+        todo = [item for item in pending if item.outcome is None]
         yield from end_together(self._guard, todo, (1, 2), self._time.limit)
-        for item in asked:
+        for item in pending:
             if item.outcome is None:
                 self._ended(item)
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-async def joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
-    """Wait for ``tasks``. An interrupt stops and cancels them, and is added to ``met``."""
+async def joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", interrupts: list[BaseException]) -> None:
+    """Wait for ``tasks``. An interrupt stops and cancels them, and is added to ``interrupts``."""
     import asyncio
 
     waiting = {task for task in tasks if not task.done()}
@@ -21,13 +21,13 @@ async def joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[Base
         except GeneratorExit:  # a coroutine that is being closed must not await
             raise
         except BaseException as error:  # the batch raises it after recording
-            stop_all(run, waiting, met, error)
+            stop_all(run, waiting, interrupts, error)
 
 
 async def closed(
     run: Run,
     tasks: "Sequence[asyncio.Task[None]]",
-    met: list[BaseException],
+    interrupts: list[BaseException],
     recorder: AsyncRecorder,
     error: BaseException,
 ) -> None:
@@ -35,14 +35,16 @@ async def closed(
     run.order.stop()
     if isinstance(error, GeneratorExit):  # as above
         return
-    stop_all(run, tasks, met, error)
-    await joined(run, tasks, met)
+    stop_all(run, tasks, interrupts, error)
+    await joined(run, tasks, interrupts)
     await recorder.close()
 
 
-def stop_all(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseException], error: BaseException) -> None:
-    """Begin no more items, cancel ``tasks``, and add ``error`` to ``met``."""
-    met.append(error)
+def stop_all(
+    run: Run, tasks: "Iterable[asyncio.Task[None]]", interrupts: list[BaseException], error: BaseException
+) -> None:
+    """Begin no more items, cancel ``tasks``, and add ``error`` to ``interrupts``."""
+    interrupts.append(error)
     run.order.stop()
     for task in tasks:
         task.cancel()

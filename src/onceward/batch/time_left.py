@@ -35,16 +35,16 @@ class TimeLeft:
         if self.deadline is None:
             return False
         # Always try the first item: one slow record must not stop all later batches.
-        wanted = self._reserve + (self._batch.typical if self._any else 0.0)
-        return self._clock() + wanted >= self.deadline
+        time = self._reserve + (self._batch.typical if self._any else 0.0)
+        return self._clock() + time >= self.deadline
 
     def chunk(self) -> int:
         """Return how many records to claim together."""
         typical = self._batch.typical
         if self.deadline is None or not typical:
             return CLAIMED
-        left = self.deadline - self._clock() - self._reserve
-        return max(1, int(min(CLAIMED, left / typical * self._batch.concurrency)))
+        remaining = self.deadline - self._clock() - self._reserve
+        return max(1, int(min(CLAIMED, remaining / typical * self._batch.concurrency)))
 
     def policy(self) -> Policy:
         """Return the guard's policy, whose leases do not outlive this time."""

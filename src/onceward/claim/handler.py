@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args, get_origin, get_type_hints
 from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
 from onceward.keys.ledger_keys import function_name
-from onceward.keys.roots import called
+from onceward.keys.roots import name_of
 
 
 class Handler(NamedTuple):
@@ -35,7 +35,7 @@ def handler_of(function: Callable[..., object]) -> Handler:
     call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):
         raise TypeError(
-            f"{called(function)} is a generator; guard a function that returns its result, or each item's work"
+            f"{name_of(function)} is a generator; guard a function that returns its result, or each item's work"
         )
     # The outermost function decides: a plain one can wrap a coroutine function, and the other way round.
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

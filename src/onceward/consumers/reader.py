@@ -13,7 +13,7 @@ from onceward.core.origin import provenance_in
 from onceward.errors import KeyMissing
 from onceward.keys.json_reading import without_mark
 from onceward.keys.reading import KeyReader, KeySource
-from onceward.keys.roots import Roots, called
+from onceward.keys.roots import Roots, name_of
 from onceward.keys.signatures import roots_of
 from onceward.results.classes import is_model
 from onceward.results.codec import Codec
@@ -46,7 +46,7 @@ def payload_of(function: Callable[..., object], name: str, annotation: object) -
                 ready.append(_converter(function, hint(function, name)))
             except NameError as error:
                 raise TypeError(
-                    f"{called(function)}: its annotations name {error.name!r}, which is not defined at the call; import it at run "
+                    f"{name_of(function)}: its annotations name {error.name!r}, which is not defined at the call; import it at run "
                     "time, or leave the annotation out"
                 ) from error
         return ready[0](delivery)
@@ -66,7 +66,7 @@ def _converter(function: Callable[..., object], annotation: object) -> Payload:
             raise
         except Exception as error:
             raise MalformedRecord(
-                f"the payload does not fit {called(function)}, which takes {annotation!r} and did not run: "
+                f"the payload does not fit {name_of(function)}, which takes {annotation!r} and did not run: "
                 f"{delivery.not_json or _said(error)}"
             ) from (delivery.not_json or error)
 
@@ -85,7 +85,7 @@ def _conversion(function: Callable[..., object], annotation: object) -> Payload:
         decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
     except TypeError as error:
         raise TypeError(
-            f"{called(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
+            f"{name_of(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
             "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
             "at all"
         ) from error
@@ -163,7 +163,7 @@ class DeliveryReader:
             _source(fingerprint) if fingerprint else None,
             _roots(function, self._arguments, claim),
             more=(DELIVERY_NAME,),
-            handler=called(function),
+            handler=name_of(function),
         )
 
     def read(self, delivery: Delivery) -> Reading:
@@ -234,12 +234,12 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
             done = True
         if parameter.default is parameter.empty and not several:
             raise TypeError(
-                f"{called(function)} takes {name!r}, but no value is there for it: a handler takes the payload, and parameters annotated "
+                f"{name_of(function)} takes {name!r}, but no value is there for it: a handler takes the payload, and parameters annotated "
                 "Delivery"
             )
         if wants_delivery:
             raise TypeError(
-                f"{called(function)} takes the Delivery as {name!r}, which must be positional: put it right after the payload"
+                f"{name_of(function)} takes the Delivery as {name!r}, which must be positional: put it right after the payload"
             )
     return found
 

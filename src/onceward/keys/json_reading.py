@@ -117,11 +117,11 @@ def _fault(body: str | bytes, error: Exception | None) -> NotJson | None:
         read = text if isinstance(text, str) else text.decode()
     except UnicodeDecodeError as wrong:
         return NotJson("what is not UTF-8", mark + wrong.start, looks=looks)
-    told = _BYTE.search(str(error))
-    if (error is None or _SUSPECT.search(read)) and (found := _first_fault(read)) is not None:
-        byte = len(read[: found[1]].encode("utf-8", "surrogatepass"))
-        if told is None or byte <= int(told[2]):
-            return NotJson(found[0], mark + byte, looks=looks)
+    match = _BYTE.search(str(error))
+    if (error is None or _SUSPECT.search(read)) and (fault := _first_fault(read)) is not None:
+        byte = len(read[: fault[1]].encode("utf-8", "surrogatepass"))
+        if match is None or byte <= int(match[2]):
+            return NotJson(fault[0], mark + byte, looks=looks)
     if error is None:
         return None
     what, place = str(error), None
@@ -129,8 +129,8 @@ def _fault(body: str | bytes, error: Exception | None) -> NotJson | None:
         what = "it is empty"
     elif isinstance(error, RecursionError):
         what = "it is nested too deep"
-    elif told is not None:
-        what, place = told[1], mark + int(told[2])
+    elif match is not None:
+        what, place = match[1], mark + int(match[2])
     elif "truncated" in what:
         what = "it ends too early"
     return NotJson(what, place, almost=False, looks=looks)
@@ -155,7 +155,7 @@ def _first_fault(text: str) -> tuple[str, int] | None:
             if last is not None and names and (seen := names[-1]) is not None:
                 name = _read_name(last[0])
                 if name in seen:
-                    return f"the name {_shown(name)} is there twice", last.start()
+                    return f"the name {_show(name)} is there twice", last.start()
                 seen.add(name)
         elif part in _CONSTANTS:
             return part, token.start()
@@ -171,5 +171,5 @@ def _read_name(string: str) -> str:
         return string
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     return ascii(name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…")

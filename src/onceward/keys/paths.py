@@ -38,47 +38,47 @@ class StrictPath:
 
     def __init__(self, expression: str, option: str, roots: Roots) -> None:
         self.expression = expression
-        written = spelled(option, expression)
+        spelling = spelled(option, expression)
         try:
             self._parsed = jmespath.compile(expression).parsed
-            found = roots_of(self._parsed)
+            names = roots_of(self._parsed)
             self.chain = _chain(self._parsed)
             kinds = _kinds(self._parsed)
             self._parsed = _with_tuples(self._parsed)
-            wrong = fault(option, expression, found, roots)
+            wrong = fault(option, expression, names, roots)
         except JMESPathError as error:
-            raise ValueError(f"{written} is not a JMESPath expression: {error}") from error
+            raise ValueError(f"{spelling} is not a JMESPath expression: {error}") from error
         except RecursionError:
-            raise ValueError(f"{written[:40]}… is nested too deeply: give a simpler expression") from None
+            raise ValueError(f"{spelling[:40]}… is nested too deeply: give a simpler expression") from None
         if option in _STRICT and kinds & _DROPPING:
             raise ValueError(
-                f"{written} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs could get one "
+                f"{spelling} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs could get one "
                 "key; name the parts, as in [order.shop, order.id], or give a callable"
             )
         if wrong is not None:
             raise ValueError(wrong)
-        self._roots = found
+        self._roots = names
         self._interpreter = _StrictInterpreter(strict=option in _STRICT)
 
-    def search(self, named: Mapping[str, object]) -> object:
+    def search(self, inputs: Mapping[str, object]) -> object:
         """Return what the expression finds in inputs by name, or None.
 
         Raises:
             KeyMissing: a function of the expression was given a missing or unfit part.
         """
-        found: object = named
+        part: object = inputs
         for name in self.chain:
-            if type(found) is not dict:
+            if type(part) is not dict:
                 break
-            found = found.get(name)
+            part = part.get(name)
         else:
-            if self.chain and found is not None:
-                return found
+            if self.chain and part is not None:
+                return part
         # Inputs that the expression does not name can be of any type, so do not convert them.
         value = {
             name: item if type(item) in _BUILTIN else _builtin(item)
             for name in self._roots
-            if (item := named[name]) is not None
+            if (item := inputs[name]) is not None
         }
         try:
             return cast("object", self._interpreter.visit(self._parsed, value))
@@ -123,9 +123,9 @@ class _StrictInterpreter(TreeInterpreter):
         return self._complete(super().visit_multi_select_list(node, value), node)
 
     def visit_multi_select_dict(self, node: Any, value: object) -> Any:
-        found = super().visit_multi_select_dict(node, value)
-        self._complete(None if found is None else list(found.values()), node)
-        return found
+        parts = super().visit_multi_select_dict(node, value)
+        self._complete(None if parts is None else list(parts.values()), node)
+        return parts
 
     def _complete(self, parts: object, node: Any) -> object:
         if self._strict and isinstance(parts, list) and None in parts:
@@ -186,9 +186,9 @@ def _builtin(value: object) -> object:
         if item is value:
             raise NotImplementedError
 
-    kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
+    own_types = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
     try:
-        return msgspec.to_builtins(value, builtin_types=kept, enc_hook=missing)
+        return msgspec.to_builtins(value, builtin_types=own_types, enc_hook=missing)
     except (TypeError, ValueError, NotImplementedError):
         return value  # a path reads nothing from it
 
@@ -213,19 +213,19 @@ def roots_of(node: Any) -> set[str]:
     return {name for child in children if isinstance(child, dict) for name in roots_of(child)}
 
 
-def fault(option: str, expression: str, found: set[str], roots: Roots) -> str | None:
+def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | None:
     """Return what is wrong with the names an expression begins with, and the right spelling; None if all is right."""
-    written = spelled(option, expression)
-    wrong = sorted(found.difference(roots.names))
+    spelling = spelled(option, expression)
+    wrong = sorted(names.difference(roots.names))
     if not roots.start:
-        return f"{written} {roots.fault}, so there is nothing to read it from"
-    if not found:
-        return f"{written} is the same for every input; name a field, as in {spelled(option, roots.start + '.id')}"
+        return f"{spelling} {roots.fault}, so there is nothing to read it from"
+    if not names:
+        return f"{spelling} is the same for every input; name a field, as in {spelled(option, roots.start + '.id')}"
     if roots.claim in wrong:
-        return f"{written} names the claim, which onceward fills in; name another parameter"
+        return f"{spelling} names the claim, which onceward fills in; name another parameter"
     if not wrong:
         return None
-    return f"{written} {roots.fault}; write {spelled(option, _right(expression, wrong, roots, alone=len(wrong) == len(found)))}"
+    return f"{spelling} {roots.fault}; write {spelled(option, _right(expression, wrong, roots, alone=len(wrong) == len(names)))}"
 
 
 def spelled(option: str, expression: str) -> str:
@@ -240,8 +240,8 @@ def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> s
     fixed, start = expression, roots.start
     for name in wrong:
         close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
-        meant = close[0] if close else f"{start}.{name}"
-        fixed = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", meant, fixed)
+        right_name = close[0] if close else f"{start}.{name}"
+        fixed = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", right_name, fixed)
     spellings = [fixed]
     if alone:
         spellings += [f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"]

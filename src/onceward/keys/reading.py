@@ -83,22 +83,22 @@ def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...])
         raise TypeError(f"{option}={source!r}: give a JMESPath expression over the input, or a callable")
     names = (*roots.names, *more)
     try:
-        wanted = [
+        takes = [
             p.name
             for p in inspect.signature(source).parameters.values()
             if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
             and (p.default is p.empty or p.name in names)
         ]
     except (TypeError, ValueError):  # operator.itemgetter and other builtins have no signature
-        wanted = ["?"]
-    if len(wanted) == 1 and (wanted[0] in names or roots.names):
+        takes = ["?"]
+    if len(takes) == 1 and (takes[0] in names or roots.names):
         mine = [name for name in roots.names if name not in {"self", "cls"}] or roots.names
-        only = wanted[0] if wanted[0] in names else mine[0]
+        only = takes[0] if takes[0] in names else mine[0]
         return lambda _, given: source(given[only]), ()
-    if wanted and all(name in names for name in wanted):
-        return lambda _, given: source(**{name: given[name] for name in wanted}), ()
+    if takes and all(name in names for name in takes):
+        return lambda _, given: source(**{name: given[name] for name in takes}), ()
     raise ValueError(
-        f"{option}= takes {', '.join(wanted) or 'nothing'}, which {roots.fault}: let it name those inputs that it needs"
+        f"{option}= takes {', '.join(takes) or 'nothing'}, which {roots.fault}: let it name those inputs that it needs"
     )
 
 
@@ -110,12 +110,12 @@ def _path_reader(option: str, expression: str, roots: Roots) -> tuple[Read, tupl
         return lambda named, _: path.search(named), path.chain
 
     def read(named: Named, _given: Named) -> object:
-        found = path.search(named)
-        if found is None:
+        value = path.search(named)
+        if value is None:
             raise KeyMissing(
                 f"{option}={expression!r} found nothing in the input, and nothing ran. Check the input, or choose a field that "
                 "it always has"
             )
-        return found
+        return value
 
     return read, path.chain

@@ -24,7 +24,7 @@ def fixed(name: str, what: str) -> Roots:
     return Roots((name,), f"does not start with {name}, which is {what}", name)
 
 
-def called(function: object) -> str:
+def name_of(function: object) -> str:
     """Return the name of a function in errors."""
     while isinstance(function, partial):
         function = function.func

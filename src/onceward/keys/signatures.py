@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from onceward.keys.ledger_keys import form_of, ledger_key
 from onceward.keys.reading import KeyReader, KeySource
-from onceward.keys.roots import Roots, called
+from onceward.keys.roots import Roots, name_of
 
 K = TypeVar("K")
 Args = tuple[object, ...]
@@ -48,7 +48,7 @@ class CallReader:
         self._names = tuple(self.signature.parameters)
         self._simple = simple
         self._keys = KeyReader(
-            key, fingerprint, roots_of(function, parameters, claim), option=option, handler=called(function)
+            key, fingerprint, roots_of(function, parameters, claim), option=option, handler=name_of(function)
         )
         self._annotations = Annotations(function, key, self._keys.chain)
 
@@ -84,16 +84,16 @@ class CallReader:
 
         def plain(args: Args, kwargs: Kwargs) -> tuple[K, str | None]:
             if not kwargs and len(args) == count:
-                found = args[place]
+                value = args[place]
                 for part in down:
-                    if type(found) is not dict:
+                    if type(value) is not dict:
                         break
-                    found = found.get(part)
+                    value = value.get(part)
                 else:
-                    if found is not None:
+                    if value is not None:
                         if annotations.forms != {}:
-                            annotations.check(found, {})
-                        return form(found), None
+                            annotations.check(value, {})
+                        return form(value), None
             return whole(args, kwargs)
 
         return plain
@@ -106,14 +106,14 @@ class CallReader:
             KeyMissing: the key is missing.
         """
         if self._simple and not kwargs and len(args) == len(self._names):
-            named = dict(zip(self._names, args, strict=True))
+            arguments = dict(zip(self._names, args, strict=True))
         else:
-            bound = self.signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            named = bound.arguments
-        key = self._keys.key(named, named)
-        self._annotations.check(key, named)
-        return key, self._keys.fingerprint(named, named)
+            call = self.signature.bind(*args, **kwargs)
+            call.apply_defaults()
+            arguments = call.arguments
+        key = self._keys.key(arguments, arguments)
+        self._annotations.check(key, arguments)
+        return key, self._keys.fingerprint(arguments, arguments)
 
 
 def without(function: Callable[..., object], claim: str | None) -> inspect.Signature:
@@ -142,14 +142,14 @@ def roots_of(
 
     ``start`` is the prefix of a payload's field in a path; by default the first parameter that is not self.
     """
-    given = list(parameters)
-    shown = ", ".join(f"{_STARS.get(p.kind, '')}{p.name}" for p in given)
+    all_of = list(parameters)
+    text = ", ".join(f"{_STARS.get(p.kind, '')}{p.name}" for p in all_of)
     if start is None:
-        first = next((p for p in given if p.name not in {"self", "cls"}), None)
+        first = next((p for p in all_of if p.name not in {"self", "cls"}), None)
         several = first is not None and first.kind is first.VAR_POSITIONAL
         start = "" if first is None else f"{first.name}[0]" if several else first.name
-    name = called(function).rpartition(".")[2]
-    return Roots(tuple(p.name for p in given), f"names no parameter of {name}({shown})", start, claim)
+    name = name_of(function).rpartition(".")[2]
+    return Roots(tuple(p.name for p in all_of), f"names no parameter of {name}({text})", start, claim)
 
 
 _WRITTEN_AS_TEXT = {"uuid", "decimal", "datetime"}  # modules whose types JSON has as text
@@ -170,19 +170,19 @@ class Annotations:
         # By parameter; a chain's under the whole path. None: not read yet.
         self.forms: dict[str, frozenset[object]] | None = None if is_plain else {}
 
-    def check(self, key: object, named: Mapping[str, object]) -> None:
+    def check(self, key: object, arguments: Mapping[str, object]) -> None:
         """Warn if the key, or a part of it, is an argument of another type than it is annotated with."""
         if self.forms is None:
             self.forms = self._read()
         parts = (key, *key) if isinstance(key, tuple | list) else (key,)
-        for name, wanted in self.forms.items():
-            value = key if self._chain else named.get(name)
-            if value is None or form_of(type(value)) in wanted or not any(part is value for part in parts):
+        for name, forms in self.forms.items():
+            value = key if self._chain else arguments.get(name)
+            if value is None or form_of(type(value)) in forms or not any(part is value for part in parts):
                 continue
             self.forms = {}  # once is enough
-            shown = getattr(self._function, "__qualname__", repr(self._function))
+            handler = getattr(self._function, "__qualname__", repr(self._function))
             warnings.warn(
-                f"{shown}: {name} is annotated with another type than the {type(value).__name__} that it got. The key has "
+                f"{handler}: {name} is annotated with another type than the {type(value).__name__} that it got. The key has "
                 "the type that arrives. The same value in the annotated type has another key, and would run again. "
                 "Convert it before the call, or make "
                 "the key a text, as in key=lambda order_id: str(order_id). See docs/reference/keys.md",

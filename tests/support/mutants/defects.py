@@ -314,8 +314,8 @@ DEFECTS = (
     Defect(
         "a key that is missing from the input is None's",
         "keys/reading.py",
-        "        if found is None:\n            raise KeyMissing(",
-        "        if found is KeyMissing:\n            raise KeyMissing(",
+        "        if value is None:\n            raise KeyMissing(",
+        "        if value is KeyMissing:\n            raise KeyMissing(",
         "unit/keys",
         10,
     ),

@@ -32,33 +32,33 @@ class AsyncCheckpoint(Generic[T]):
     async def add(self, item: T) -> Added:
         """Like :meth:`Checkpoint.add`, but async."""
         self._refuse_itself()
-        with self._state.told:
+        with self._state.observers:
             return await self._add(item)
 
     async def _add(self, item: T) -> Added:
         await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
         try:
             self._state.check_open()
-            asked = self._state.item_key(item)
-            if asked is None:
+            item_key = self._state.item_key(item)
+            if item_key is None:
                 return "buffered"
-            if self._state.crowded(asked.size):
+            if self._state.crowded(item_key.size):
                 await self._flush()
             try:
-                claim = await self._state.guard.enter_async(asked.key, asked.fingerprint, value=False)
+                claim = await self._state.guard.enter_async(item_key.key, item_key.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
                 case CallOutcome():
                     return "replayed"
             try:
-                first = self._state.put(item, asked, claim)
+                first = self._state.put(item, item_key, claim)
             except BaseException:
                 self._state.leave(claim)
                 raise
             if self._state.due:
                 await self._flush()
-            elif first and self._state.left is not None:
+            elif first and self._state.seconds_left is not None:
                 self._watch_soon()
         finally:
             self._lock.release()
@@ -67,7 +67,7 @@ class AsyncCheckpoint(Generic[T]):
     async def flush(self) -> None:
         """Like :meth:`Checkpoint.flush`, but async."""
         self._refuse_itself()
-        with self._state.told:
+        with self._state.observers:
             await self._lock.acquire()
             try:
                 self._state.check_open()
@@ -85,7 +85,7 @@ class AsyncCheckpoint(Generic[T]):
             return
         self._refuse_itself()
         self._state.closed = True
-        with self._state.told:
+        with self._state.observers:
             async with self._lock:
                 if self._watcher is not None:
                     self._watcher.cancel()  # it only waits (for its time or the lock), so no flush is cut off
@@ -145,13 +145,13 @@ class AsyncCheckpoint(Generic[T]):
             self._watcher = asyncio.create_task(self._watch(), name="onceward-checkpoint")
 
     async def _watch(self) -> None:
-        while (left := self._state.left) is not None:
-            await asyncio.sleep(left)
+        while (seconds_left := self._state.seconds_left) is not None:
+            await asyncio.sleep(seconds_left)
             async with self._lock:
-                if self._state.left == 0 and not self._state.closed and not self._state.failed:
+                if self._state.seconds_left == 0 and not self._state.closed and not self._state.failed:
                     try:
                         await self._flush()
                     except BaseException as error:
-                        self._state.fail(error, told=False)
+                        self._state.fail(error, is_raised=False)
                         if not isinstance(error, Exception):
                             raise

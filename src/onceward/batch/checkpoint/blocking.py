@@ -54,28 +54,28 @@ class Checkpoint(Generic[T]):
             Exception: from a flush of this item or earlier ones.
         """
         self._refuse_itself()
-        with self._state.told, self._lock:
+        with self._state.observers, self._lock:
             self._state.check_open()
-            asked = self._state.item_key(item)
-            if asked is None:
+            item_key = self._state.item_key(item)
+            if item_key is None:
                 return "buffered"
-            if self._state.crowded(asked.size):
+            if self._state.crowded(item_key.size):
                 self._flush()
             try:
-                claim = self._state.guard.enter(asked.key, asked.fingerprint, value=False)
+                claim = self._state.guard.enter(item_key.key, item_key.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
                 case CallOutcome():
                     return "replayed"
             try:
-                first = self._state.put(item, asked, claim)
+                first = self._state.put(item, item_key, claim)
             except BaseException:
                 self._state.leave(claim)
                 raise
             if self._state.due:
                 self._flush()
-            elif first and self._state.left is not None:
+            elif first and self._state.seconds_left is not None:
                 self._watch_soon()
         return "added"
 
@@ -90,7 +90,7 @@ class Checkpoint(Generic[T]):
             OncewardError: the checkpoint failed before, or is closed.
         """
         self._refuse_itself()
-        with self._state.told, self._lock:
+        with self._state.observers, self._lock:
             self._state.check_open()
             self._flush()
 
@@ -100,7 +100,7 @@ class Checkpoint(Generic[T]):
             return
         self._refuse_itself()
         self._state.closed = True
-        with self._state.told, self._lock:
+        with self._state.observers, self._lock:
             self._wake.notify_all()
             if error is None:
                 self._state.check()
@@ -164,14 +164,14 @@ class Checkpoint(Generic[T]):
     def _watch(self) -> None:
         with self._lock:
             while not self._state.closed and not self._state.failed:
-                left = self._state.left
-                if left is None or left > 0:
-                    self._wake.wait(None if left is None else min(left, _LONGEST_SLEEP))
+                seconds_left = self._state.seconds_left
+                if seconds_left is None or seconds_left > 0:
+                    self._wake.wait(None if seconds_left is None else min(seconds_left, _LONGEST_SLEEP))
                     continue
                 try:
                     self._flush()
                 except BaseException as error:  # raised by the next call
-                    self._state.fail(error, told=False)
+                    self._state.fail(error, is_raised=False)
 
 
 def log_on_done(error: Exception) -> None:

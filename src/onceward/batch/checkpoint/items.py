@@ -45,8 +45,8 @@ class ItemReader(Generic[T]):
 
     def read(self, item: T) -> tuple[object, str | None]:
         """Return an item's key and fingerprint. Raises KeyMissing."""
-        named = {"item": item}
-        return self._keys.key(named, named), self._keys.fingerprint(named, named)
+        arguments = {"item": item}
+        return self._keys.key(arguments, arguments), self._keys.fingerprint(arguments, arguments)
 
     def size(self, item: T) -> int:
         """Return an item's bytes: by ``size``, or else the length of bytes, of text as UTF-8, of anything else as JSON.

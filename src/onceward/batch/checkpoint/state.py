@@ -47,14 +47,14 @@ class CheckpointState(Generic[T]):
 
     def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
         self.guard = guard
-        self.told = guard.observers = DeferredObservers(guard.observers)  # told when no lock is held
+        self.observers = guard.observers = DeferredObservers(guard.observers)  # told when no lock is held
         self._reader = reader
         self._limits = limits
         self._held: dict[str, BufferedItem[T]] = {}
         self._bytes = 0
         self._oldest = 0.0
         self._failure: BaseException | None = None
-        self._told = False
+        self._is_raised = False
         self._process = worker.generation
         self.closed = False  # set when its block is being left
 
@@ -73,19 +73,19 @@ class CheckpointState(Generic[T]):
         """Whether it has failed for good."""
         return self._failure is not None
 
-    def fail(self, error: BaseException, *, told: bool = True) -> None:
-        """Take no more items. Without ``told`` (the error is raised now), the next check raises it."""
+    def fail(self, error: BaseException, *, is_raised: bool = True) -> None:
+        """Take no more items. Without ``is_raised`` (the error is raised now), the next check raises it."""
         if self._failure is None:
             self._failure = error
-        self._told = told
+        self._is_raised = is_raised
 
     def check(self) -> None:
         """After a failure, raise its error. If that was raised before, raise one that says so."""
         failure = self._failure
         if failure is None:
             return
-        if not self._told and isinstance(failure, Exception):
-            self._told = True
+        if not self._is_raised and isinstance(failure, Exception):
+            self._is_raised = True
             raise failure
         raise OncewardError(
             "this checkpoint has failed before, and the keys of its items were given back. It takes no more items: leave its "
@@ -100,8 +100,8 @@ class CheckpointState(Generic[T]):
 
     def note(self, error: BaseException) -> None:
         """Add a failure that was not raised yet as a note to ``error``, which goes on."""
-        if self._failure is not None and not self._told:
-            self._told = True
+        if self._failure is not None and not self._is_raised:
+            self._is_raised = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
 
     def item_key(self, item: T) -> ItemKey | None:
@@ -110,13 +110,13 @@ class CheckpointState(Generic[T]):
         Raises:
             KeyMissing, Mismatch, TypeError: it cannot be added; other items are not affected.
         """
-        found, fingerprint = self._reader.read(item)
-        key = ledger_key(self.guard.name, found)
+        part, fingerprint = self._reader.read(item)
+        key = ledger_key(self.guard.name, part)
         held = self._held.get(key)
         if held is None:
-            asked = ItemKey(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            item_key = ItemKey(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
             self.check_own()  # the user's callables may have forked
-            return asked
+            return item_key
         if held.fingerprint != fingerprint:
             raise Mismatch(key)
         held.twins.append(item)
@@ -127,13 +127,13 @@ class CheckpointState(Generic[T]):
         most = self._limits.bytes
         return most is not None and bool(self._held) and self._bytes + size > most
 
-    def put(self, item: T, asked: ItemKey, claim: HeldClaim) -> bool:
+    def put(self, item: T, item_key: ItemKey, claim: HeldClaim) -> bool:
         """Add an item whose key is claimed. Return whether it is the first."""
         first = not self._held
         if first:
             self._oldest = self.guard.clock()
-        self._bytes += asked.size
-        self._held[asked.key] = BufferedItem(claim=claim, item=item, fingerprint=asked.fingerprint)
+        self._bytes += item_key.size
+        self._held[item_key.key] = BufferedItem(claim=claim, item=item, fingerprint=item_key.fingerprint)
         return first
 
     def leave(self, claim: HeldClaim) -> None:
@@ -151,20 +151,20 @@ class CheckpointState(Generic[T]):
         """Whether to flush now."""
         items, size, _ = self._limits
         full = (items is not None and len(self._held) >= items) or (size is not None and self._bytes >= size)
-        return bool(self._held) and (full or self.left == 0)
+        return bool(self._held) and (full or self.seconds_left == 0)
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until the oldest item is old enough. None without an item or an age."""
         age = self._limits.seconds
         return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
 
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
         """Return the error about claims lost while their items waited, or None. It is a failure for good."""
-        gone = [one.held.record.key for one in held if one.held.lost]
-        if not gone:
+        lost = [one.held.record.key for one in held if one.held.lost]
+        if not lost:
             return None
-        error = _and_others(LeaseLost(gone[0], "be flushed"), gone)
+        error = _and_others(LeaseLost(lost[0], "be flushed"), lost)
         self.fail(error)
         return error
 
