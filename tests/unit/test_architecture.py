@@ -1,4 +1,4 @@
-"""docs/explanation/architecture.md is true: each folder is a room, its files are there, and its call is a real one."""
+"""The docs tell the code as it is: each folder is a room, its files are there, its call is a real one, and its states are ours."""
 
 import re
 import sys
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import onceward
 from onceward import Once
+from onceward.core.protocol import RULES, SINGLE_USE
+from onceward.core.transitions import TRANSITIONS
 from places import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
+from generated import states
 from generated.call import DUPLICATE, FIRST
 from generated.rooms import part
 
@@ -47,6 +50,14 @@ def test_a_call_enters_the_functions_that_the_page_has_in_that_order(tmp_path):
             name for file, name, _ in frames if (file, name) not in found
         ] == []  # each is looked for behind the one before
     once.close()
+
+
+def test_the_page_of_states_has_every_transition_and_every_rule():
+    page = states.part()
+    for transition in TRANSITIONS:
+        assert f"| {' | '.join(transition)} |" in page
+    for rule in (*RULES, *SINGLE_USE):
+        assert rule.verdict.value in page
 
 
 def test_each_folder_is_a_room_with_a_docstring():

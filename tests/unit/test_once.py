@@ -79,28 +79,3 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
-
-
-PREFORK = """
-import os, sys
-from onceward import Once
-once = Once("sqlite:///" + sys.argv[1], on_busy=30)       # at import time, in the master of a prefork server
-@once(key="n")
-def handle(n): return n
-handle("by the master")
-codes = []
-for worker in range(4):
-    pid = os.fork()
-    if not pid:
-        ok = all(handle(n) == n for n in range(worker, 50 + worker))
-        os._exit(0 if ok else 1)
-    codes.append(pid)
-print([os.waitpid(pid, 0)[1] for pid in codes], once.ledger.stats()["COMPLETED"])
-"""
-
-
-@pytest.mark.slow
-def test_a_once_made_at_import_time_serves_the_workers_of_prefork_server(tmp_path):
-    first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
-    assert first == "[0, 0, 0, 0]"
-    assert int(count) == 54

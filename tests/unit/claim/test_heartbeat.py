@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -224,23 +222,6 @@ def test_a_store_that_hangs_holds_up_no_other_and_is_asked_again_when_it_answers
         free.set()
         time.sleep(3 * LEASE)
         assert not one.lost
-
-
-def test_neither_a_store_nor_the_arguments_of_a_call_are_kept_alive():
-    once, big = Once(MemoryStore(), lease=0.6), MemoryStore()
-
-    def handle(big):
-        time.sleep(0.8)
-        return current().lost
-
-    assert once.run("k", handle, big) is False
-    alive = [weakref.ref(once.store), weakref.ref(big)]
-    del once, big
-    end = time.monotonic() + 5
-    while any(one() is not None for one in alive) and time.monotonic() < end:
-        time.sleep(0.01)
-        gc.collect()
-    assert [one() for one in alive] == [None, None]
 
 
 def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once):

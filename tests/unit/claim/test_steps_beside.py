@@ -1,7 +1,6 @@
 """Steps beside each other, and beside the end of their handler or of their claim."""
 
 import asyncio
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -83,48 +82,6 @@ def test_steps_side_by_side_share_their_writes_and_take_no_more_room_than_there_
     assert set(kinds) == {"str", "OncewardError"}
     assert len(effects) == kinds.count("str")  # the others did not run
     assert len(store.records["place:300"].steps) <= LONGEST
-
-
-class GatedStore(MemoryStore):
-    """Sends a coroutine's request when its gate is open."""
-
-    def __init__(self):
-        super().__init__()
-        self.gates = []
-
-    async def exchange_async(self, request):
-        if self.gates:
-            await self.gates.pop(0).wait()
-        return self.exchange(request)
-
-
-def test_an_awaited_write_that_a_blocking_step_has_overtaken_takes_back_no_step(effects):
-    once = Once(GatedStore())
-
-    @once(key="n", name="place", lease=30)
-    async def place(n, claim: Claim):
-        def park(name):
-            return claim.step_async(name, effects.append, name, on_lapse="park")
-
-        if claim.attempt == 2:
-            return [await park(name) for name in "ab"]
-        first, second = once.store.gates = [asyncio.Event(), asyncio.Event()]
-        others = [asyncio.create_task(claim.step_async("first", int))]
-        await asyncio.sleep(0.01)
-        others += [asyncio.create_task(park(name)) for name in "ab"]
-        await asyncio.sleep(0.01)  # they wait for the first one's write
-        first.set()
-        await asyncio.sleep(0.1)  # one of them is about to write the beginnings of both
-        claim.step("blocking", int)  # and this one does
-        await asyncio.sleep(0.1)  # the other is made, and recorded
-        second.set()
-        await asyncio.gather(*others)
-        raise Smtp
-
-    with pytest.raises(Smtp):
-        asyncio.run(place(1))
-    assert asyncio.run(place(1)) == [None, None]  # none is parked for a step that was made
-    assert sorted(effects) == ["a", "b"]
 
 
 def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
@@ -243,9 +200,7 @@ class Cut:
             raise Smtp from None
 
 
-@pytest.mark.parametrize(
-    ("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED"), ({"final": (Smtp,)}, "COMPLETED")]
-)
+@pytest.mark.parametrize(("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED")])
 def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
     async def run():
         with pytest.raises(Smtp):
@@ -302,19 +257,3 @@ def test_a_step_that_ends_its_claim_does_not_open_the_key_again(once):
     with pytest.raises(LeaseLost, match="record its step 'last'"):
         claim.step("last", claim.complete)
     assert record(once).status == "COMPLETED"
-
-
-def test_a_child_forked_in_a_step_records_nothing(once):
-    def forks():
-        child = os.fork()
-        return os.waitpid(child, 0)[1] if child else "child"
-
-    @once(key="n", name="place")
-    def place(n, claim: Claim):
-        try:
-            return claim.step("fork", forks)
-        except onceward.ForkedClaim:
-            os._exit(7)
-
-    assert os.waitstatus_to_exitcode(place(1)) == 7
-    assert '"child"' not in record(once).steps

@@ -144,11 +144,7 @@ def test_a_zombies_large_result_does_not_replace_its_successors(once, form, cloc
 
     with pytest.raises(LeaseLost):
         Script(once, form, parts)()
-
-    def again(claim):
-        return (yield step("big", lambda: "again"))
-
-    assert Script(once, form, again)() == "theirs" * 5_000
+    assert Script(once, form, only(step("big", pytest.fail)))() == "theirs" * 5_000
 
 
 def test_a_store_that_refuses_a_large_result_gets_the_step_without_it(form, clock, effects):

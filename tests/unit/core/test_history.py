@@ -127,19 +127,6 @@ def test_each_attempt_has_its_trace_and_none_that_of_another(scene):
     assert [outcome for _, outcome, _ in scene.told()] == ["RELEASED", "LAPSED", "LAPSED", "PARKED", "COMPLETED"]
 
 
-def test_lines_without_a_trace_are_those_of_earlier_versions(scene):
-    scene.attempt("first")
-    scene.vanish()
-    scene.attempt("third")
-    worker, fence, at = scene.record.worker, scene.record.fence, round(scene.record.created_at * 1000)
-    assert scene.record.history == (
-        f'\n{{"attempt":1,"begin":{at}e-3,"worker":"{worker}","outcome":"RELEASED","error":"Failure: first","fence":{fence - 2},'
-        f'"end":{at + 1000}e-3}}'
-        f'\n{{"begin":{at + 11000}e-3,"fence":{fence - 1},"attempt":2,"worker":"{worker}","outcome":"LAPSED"}}'
-        f'\n{{"attempt":3,"begin":{at + 111000}e-3,"worker":"{worker}","outcome":"RELEASED","error":"Failure: third","fence":{fence}'
-    )
-
-
 def test_the_longest_lines_of_workers_that_vanish_fit(scene):
     scene.tracing.trace = TRACES[0]
     named = worker.NAMED.set('"' * 300)
@@ -181,18 +168,6 @@ def test_a_claim_given_back_before_its_handler_is_no_attempt(scene):
     given_back = unclaimed(record, scene.once.guards.policy({})).at(scene.clock())
     assert [one.number for one in attempts_of(given_back, scene.clock())] == [1]
     assert given_back.history == record.history[: record.history.rindex("\n")]
-
-
-def test_an_expired_key_begins_anew_and_knows_when(scene):
-    scene.attempt("first", retention=60.0)
-    scene.clock.advance(1000.0)
-    claim = scene.once.acquire("k", name="n")
-    began = scene.clock()
-    scene.clock.advance(20.0)
-    claim.extend()
-    claim.complete(None)
-    (only,) = scene.once.ledger.attempts("n:k")
-    assert (only.number, only.begin, only.outcome) == (1, began, "COMPLETED")
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed, has_messages, last_write, may_send
 from onceward.core.steps import Bid, Lost, Won, claim, end
-from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, at, fail_after
 
 POLICY = Policy(lease=10.0, retention=100.0)
 
@@ -70,20 +70,10 @@ def test_striking_out_keeps_the_time_of_completion_and_the_retention(store, cloc
 
 @pytest.mark.parametrize("unsent", ["m by me", None])
 def test_a_lost_reply_to_a_write_of_messages_is_no_lost_write(store, clock, record, unsent, monkeypatch):
-    real, lost = store.exchange, []
-
-    def exchange(request):
-        reply = real(request)
-        if not lost:
-            lost.append(reply)
-            raise StoreError("its reply is lost", transient=True)
-        return reply
-
-    monkeypatch.setattr(store, "exchange", exchange)
     monkeypatch.setattr("time.sleep", clock.advance)
-    noted = note(store, clock, record, unsent)
+    noted = note(Faults(store, at({1: fail_after()})), clock, record, unsent)
     assert isinstance(noted, Won)
-    assert noted.record == lost[0].record
+    assert noted.record == store.records["k"]
 
 
 def test_after_a_new_life_of_the_key_nothing_is_struck_out(store, clock, record):

@@ -64,13 +64,13 @@ NAN = float("nan")
 @each(
     ("name", "values"),
     [
-        ("lease", [0, -1, float("inf"), NAN, 10**400, 1e300, "60", True]),
+        ("lease", [0, float("inf"), NAN, 10**400, "60", True]),
         ("heartbeat", [NAN]),
         ("retention", [NAN, -1, "1d"]),
         ("max_attempts", [0, 1.5, True]),
         ("cache", [-1, None]),
         ("max_result", [-1]),
-        ("on_busy", ["wait", -1, NAN, True, None]),
+        ("on_busy", ["wait", -1, True, None]),
         ("on_lapse", ["release"]),
         ("on_error", ["retry"]),
         ("final", [Failure, [Failure], (KeyboardInterrupt,), (Failure(),)]),
@@ -86,10 +86,6 @@ def test_a_value_that_means_nothing_is_refused_by_name(name, values):
 def test_the_default_of_max_result_is_the_stores(once):
     assert once.acquire("a").policy.max_result == once.store.max_result == 256 * 1024
     assert once.acquire("b", max_result=7).policy.max_result == 7
-    once.store.max_result = 10
-    with pytest.warns(UserWarning, match="max_result=10"), once.claim("c") as claim:
-        claim.complete("x" * 20)
-    assert once.using(max_result=None, name="n").run("d", int) == 0
 
 
 def test_on_busy_raises_at_once_or_skips_or_gives_up(once, clock):

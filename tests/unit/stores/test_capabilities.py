@@ -73,16 +73,3 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
         Once("tyo:///ledger")
     with pytest.raises(TypeError, match=r"Use a store that can: mariadb, mysql, postgresql, sqlite, toy$"):
         TRANSACTION.needed(Once("memory:").store)
-
-
-def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tmp_path):
-    once, effects = Once(f"toy://{tmp_path}/ledger"), {}
-    with pytest.raises(RuntimeError), once.transaction("k", effects) as transaction:
-        transaction.connection["k"] = "undone"
-        raise RuntimeError
-    assert effects == {}
-    with once.transaction("k", effects) as transaction:
-        transaction.connection["k"] = "done"
-        transaction.result = 7
-    assert effects == {"k": "done"}
-    assert once.ledger.show("claim:k")[0].result == "7"

@@ -1,7 +1,6 @@
 """The line for a connection is the batch: every hazard of it, on lanes that do what a test tells them."""
 
 import asyncio
-import contextlib
 import gc
 import os
 import threading
@@ -272,27 +271,14 @@ class Deaf(AwaitedLane):
         return await super().fetch(kind, keys, many)
 
 
-@both
-def test_a_batch_does_not_try_to_open_a_lane_for_each_of_its_keys(run, server):
-    server.poison["first"] = Broken("reset")
-    lanes, answer = server.open(), server.answer
-
-    def last(keys, many):
-        server.full = SqlRefusal("1040", "too many connections")
-        return answer(keys, many)
-
-    server.answer = last
-    with contextlib.suppress(AssertionError):  # of the first
-        run(server, [Write("a"), Write("b"), Write("c")], lanes)
-    assert server.seen == [["first"]]
-    assert server.opened == 2
-
-
 def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
+    async def write(key):
+        await lanes.run_async(Write(key), asked)
+
     lanes, loop = server.open(), asyncio.new_event_loop()
-    loop.run_until_complete(lanes.run_async(Write("a"), asked))
+    loop.run_until_complete(write("a"))
     loop.close()
-    asyncio.run(lanes.run_async(Write("b"), asked))
+    asyncio.run(write("b"))
     assert server.closed == 1
 
 

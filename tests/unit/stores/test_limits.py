@@ -1,9 +1,7 @@
 """What a driver does on the caller's connection ends in time, by its socket, and a socket that was in time is left alone."""
 
-import os
 import socket
 import time
-import warnings
 
 import pytest
 
@@ -49,26 +47,3 @@ def test_a_block_that_an_interrupt_has_lost_shuts_nothing_down(ends):
     time.sleep(0.6)
     ends[1].send(b"a")
     read(ends[0])
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_leaves_the_parents_connections_alone():
-    for limit in (0.3, 1.0, 3.0, 10.0, 30.0):  # a busy machine may fork for longer than the limit
-        ends, began = socket.socketpair(), time.monotonic()
-        with limited(ends[0], limit):
-            with warnings.catch_warnings(action="ignore"):  # of threads
-                child = os.fork()
-            if not child:
-                with limited(socket.socketpair()[0], 60):  # which starts its thread
-                    time.sleep(3 * limit)
-                os._exit(0)
-        is_in_time = time.monotonic() - began < 0.6 * limit
-        os.waitpid(child, 0)
-        if is_in_time:
-            break
-        for end in ends:
-            end.close()
-    ends[1].send(b"a")
-    read(ends[0])
-    for end in ends:
-        end.close()
