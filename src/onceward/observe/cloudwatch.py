@@ -66,7 +66,7 @@ class EmbeddedMetrics(Meter):
         """Return what takes the values of a measure with these labels."""
         handler = labels[0] if measure.labels[0] == "handler" else ""
         # CALLS has one metric for each outcome instead: a line has one value of each dimension.
-        name = _joined(labels[1]) if measure is CALLS else metric_of(measure)
+        name = _camel(labels[1]) if measure is CALLS else metric_of(measure)
         return partial(self._add, handler, name, counts=not measure.bounds)
 
     def _add(self, handler: str, name: str, value: float, *, counts: bool) -> None:
@@ -94,7 +94,7 @@ class EmbeddedMetrics(Meter):
     def ledger(self, gauges: ReadsGauges) -> None:
         """Write a line of a ledger's gauges, such as its parked keys: call it in a function that a schedule invokes."""
         read = gauges.read(patience=None)
-        metrics = {f"Keys{_joined(labels[0])}": [value] for labels, value in read.get(KEYS, {}).items()}
+        metrics = {f"Keys{_camel(labels[0])}": [value] for labels, value in read.get(KEYS, {}).items()}
         if OUTBOX_AGE in read:
             metrics["OutboxAge"] = list(read[OUTBOX_AGE].values())
         self._write([self._line("", {}, metrics)] if metrics else [])
@@ -120,14 +120,14 @@ class EmbeddedMetrics(Meter):
     def _line(
         self, handler: str, metrics: Mapping[str, list[float]], ledger: Mapping[str, list[float]]
     ) -> dict[str, object]:
-        told: list[dict[str, object]] = []
+        directives: list[dict[str, object]] = []
         if metrics:
-            told.append(self._directive([["service", "handler"], ["service"]], metrics))
+            directives.append(self._directive([["service", "handler"], ["service"]], metrics))
         if ledger:
-            told.append(self._directive([["service"]], ledger))
+            directives.append(self._directive([["service"]], ledger))
         values = {name: one if len(one) > 1 else one[0] for name, one in (*metrics.items(), *ledger.items())}
         dimensions = {"service": self._service} | ({"handler": handler[:_LONGEST]} if handler else {})
-        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": told}, **dimensions, **values}
+        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": directives}, **dimensions, **values}
 
     def _directive(self, dimensions: list[list[str]], metrics: Mapping[str, list[float]]) -> dict[str, object]:
         units = [{"Name": name, "Unit": "Seconds" if name in _SECONDS else "Count"} for name in metrics]
@@ -143,10 +143,10 @@ def _parts(metrics: Mapping[str, list[float]]) -> Iterator[dict[str, list[float]
 
 def metric_of(measure: Measure) -> str:
     """Return the name of a metric: HandlerDuration of onceward.handler.duration."""
-    return _joined(measure.name.removeprefix("onceward."))
+    return _camel(measure.name.removeprefix("onceward."))
 
 
-def _joined(words: str) -> str:
+def _camel(words: str) -> str:
     return re.sub(r"[._]", "", words.title())
 
 
@@ -250,8 +250,8 @@ def resource(
 def resources(service: object, namespace: object, topic: object, *, prefix: str) -> dict[str, Any]:
     """Return the resources of all alarms of a service. ``prefix`` begins their names, and can have ``${...}`` of the document."""
 
-    def named(alarm: Alarm) -> object:
+    def name_of(alarm: Alarm) -> object:
         text = f"{prefix}-{alarm.name}"
         return {"Fn::Sub": text} if "${" in text else text
 
-    return {one.name: resource(one, named(one), namespace, {"service": service}, topic) for one in ALARMS}
+    return {one.name: resource(one, name_of(one), namespace, {"service": service}, topic) for one in ALARMS}

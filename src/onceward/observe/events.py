@@ -113,8 +113,8 @@ def about(kind: Kind, record: Record, **more: Any) -> Event:
     key = record.key
     if "route" not in more:
         more["route"] = ROUTE.get()
-    named = key.partition(":")[0]
-    return Event(kind, key, named, record.attempts, record.fence, record.worker, trace=record.trace, **more)
+    name = key.partition(":")[0]
+    return Event(kind, key, name, record.attempts, record.fence, record.worker, trace=record.trace, **more)
 
 
 _REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: "mismatch", Verdict.PARKED: "parked"}
@@ -136,10 +136,10 @@ def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exc
         return about(kind, answer.record, waited=waited)
     if isinstance(answer, Replay):
         return about("replayed", answer.record, waited=waited)
-    refused = _REFUSED.get(answer.verdict)
-    if refused is None:
+    kind = _REFUSED.get(answer.verdict)
+    if kind is None:
         return None
-    if refused == "busy":
-        return about(refused, answer.record, waited=waited, error=error, left=answer.wait)
-    again = refused == "parked" and not answer.parked
-    return about(refused, answer.record, waited=waited, error=error, again=again)
+    if kind == "busy":
+        return about(kind, answer.record, waited=waited, error=error, left=answer.wait)
+    again = kind == "parked" and not answer.parked
+    return about(kind, answer.record, waited=waited, error=error, again=again)

@@ -75,15 +75,17 @@ def write(event: "Event") -> None:
         "ran": event.ran,
         "late": event.late,
     }
-    told = ", ".join(f"{name} {_number(value)}" for name, value in figures.items() if value is not None)
+    details = ", ".join(f"{name} {_number(value)}" for name, value in figures.items() if value is not None)
     if event.target is not None:
-        told = f"{event.target}{told and ', '}{told}"
+        details = f"{event.target}{details and ', '}{details}"
     error = event.error
     # The text of a handler's own exception may quote the payload, which must not be logged. Parked has that text, too.
     is_ours = isinstance(error, str | OncewardError) and not isinstance(error, Parked)
     why = str(error) if is_ours else type(error).__name__
     log = logger()
-    text = f"{event.key or event.name}: {_TEXTS[kind]}{told and f' ({told})'}{'' if error is None else f': {why}'}"
+    text = (
+        f"{event.key or event.name}: {_TEXTS[kind]}{details and f' ({details})'}{'' if error is None else f': {why}'}"
+    )
     if not text.isprintable():  # keys and reasons come from others, who could forge lines, or speak to a terminal
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     try:

@@ -68,12 +68,12 @@ class Observers:
         spans = self.spans
         if spans is None or _TELLING.get():
             return None
-        return self._begun(lambda: spans.begin(name, key, None if comes is None else comes()))
+        return self._begin(lambda: spans.begin(name, key, None if comes is None else comes()))
 
     def begin_step(self, name: str) -> "CallSpan | None":
         """Begin the span of a step, within the current one."""
         spans = self.spans
-        return None if spans is None else self._begun(lambda: spans.begin_step(name))
+        return None if spans is None else self._begin(lambda: spans.begin_step(name))
 
     def headers(self) -> "Mapping[str, str]":
         """Return the headers that carry the current trace to a downstream."""
@@ -94,7 +94,7 @@ class Observers:
                 except Exception:
                     self._note_failure(number, "flush")
 
-    def _begun(self, begin: "Callable[[], Span]") -> "CallSpan | None":
+    def _begin(self, begin: "Callable[[], Span]") -> "CallSpan | None":
         from onceward.observe.spans import CallSpan
 
         try:

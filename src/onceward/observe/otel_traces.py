@@ -149,8 +149,8 @@ class OtelSpan:
 
 def read_traceparent(text: str) -> SpanContext | None:
     """Return the span that a record's traceparent names; None if it is not valid."""
-    found = _W3C.extract({"traceparent": text}, Context())
-    held = trace.get_current_span(found).get_span_context()
+    context = _W3C.extract({"traceparent": text}, Context())
+    held = trace.get_current_span(context).get_span_context()
     return held if held.is_valid else None
 
 
@@ -173,23 +173,23 @@ def _came(incoming: Incoming) -> tuple[Context | None, list[Link]]:
     here = trace.get_current_span().get_span_context()
     if incoming.source is None and here.is_valid:  # the server's own span is already a child of the request's
         return None, []
-    found = propagate.extract(incoming, getter=_HEADERS)
-    theirs = trace.get_current_span(found).get_span_context()
+    context = propagate.extract(incoming, getter=_HEADERS)
+    theirs = trace.get_current_span(context).get_span_context()
     if not theirs.is_valid or theirs == here:
         return None, []
-    return found, [Link(here)] if here.is_valid and here.trace_id != theirs.trace_id else []
+    return context, [Link(here)] if here.is_valid and here.trace_id != theirs.trace_id else []
 
 
 def _of_message(incoming: Incoming) -> dict[str, str]:
     source = incoming.source or ""
-    told = {
+    attributes = {
         "messaging.system": _SYSTEMS.get(source, source),
         "messaging.operation.type": "process",
         "messaging.operation.name": "process",
         "messaging.destination.name": incoming.destination,
         "messaging.message.id": incoming.id,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _type(error: BaseException | str) -> str:

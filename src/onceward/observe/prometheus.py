@@ -86,7 +86,7 @@ def _family(measure: Measure) -> CounterMetricFamily | HistogramMetricFamily:
 def _buckets(measure: Measure, cell: Cell) -> tuple[list[tuple[str, float]], float]:
     spread, total = cell.read(), 0
     buckets = []
-    for bound, count in zip([*map(str, measure.bounds), "+Inf"], spread.counts, strict=True):
+    for upper, count in zip([*map(str, measure.bounds), "+Inf"], spread.counts, strict=True):
         total += count
-        buckets.append((bound, float(total)))
+        buckets.append((upper, float(total)))
     return buckets, spread.sum

@@ -57,16 +57,16 @@ def loaded_class(name: str, tag: str) -> type:
     if is_kind is None:
         raise NotReplayable(f"the recorded result has a {tag!r}, which this version of onceward does not know")
     module, _, qualified = name.partition(":")
-    found: object = sys.modules.get(module)
-    if found is None and module == _script():
-        found = sys.modules.get("__main__")
+    value: object = sys.modules.get(module)
+    if value is None and module == _script():
+        value = sys.modules.get("__main__")
     for part in qualified.split("."):
-        found = _space(found).get(part)
-    if not issubclass(type(found), type):
+        value = _space(value).get(part)
+    if not issubclass(type(value), type):
         raise NotReplayable(f"the recorded result is a {name}, which is not loaded here; import its module first")
-    if not is_kind(cast("type", found)):
+    if not is_kind(cast("type", value)):
         raise NotReplayable(f"the recorded result names {name}, which is no longer a type that is stored")
-    return cast("type", found)
+    return cast("type", value)
 
 
 def field_names(kind: type) -> Sequence[str] | None:

@@ -213,8 +213,8 @@ def _parts(info: msgspec.inspect.Type) -> list[object]:
 
 
 def _from_builtin(kind: Any, value: object) -> object:
-    found: object = kind.model_validate(value)  # _is_precise lets through pydantic models only
-    return found
+    model: object = kind.model_validate(value)  # _is_precise lets through pydantic models only
+    return model
 
 
 _PLAIN = frozenset({str, int, bool, type(None), bytes})

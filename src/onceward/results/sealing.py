@@ -99,8 +99,8 @@ def opened_note(seal: Seal | None, note: str | None) -> str | None:
     if seal is None or note is None:
         return note
     for mark in (_MARK, _MARK64):
-        kind, found, token = note.partition(mark)
-        if found:
+        kind, has_mark, token = note.partition(mark)
+        if has_mark:
             try:
                 rest = seal[1](a2b_base64(token) if mark == _MARK64 else token.encode()).decode()
             except Exception:  # show a person the sealed text instead

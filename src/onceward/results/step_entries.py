@@ -100,10 +100,10 @@ def doubt_about(record: Record) -> Doubt | None:
     if record.status != PARKED:
         return None
     try:
-        begun = [entry.name for entry in entries_of(record.steps).values() if not entry.done]
+        unfinished = [entry.name for entry in entries_of(record.steps).values() if not entry.done]
     except ValueError:  # then its steps tell nothing
-        begun = []
-    if begun:
-        return Doubt(begun[0])
+        unfinished = []
+    if unfinished:
+        return Doubt(unfinished[0])
     # A policy without history leaves the error alone; somebody who parks a lapsed key leaves the history alone.
     return Doubt(None) if _LAPSED(record.error or "") or history.ends_lapsed(record) else None

@@ -144,8 +144,8 @@ def _tagged_model(value: Any, kind: Any) -> object:
     fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}
     fields |= value.__pydantic_extra__ or {}
     marked = {"$pydantic": own_name(kind), "value": tagged(fields)}
-    given: set[str] = value.__pydantic_fields_set__
-    return marked if given == fields.keys() else {**marked, "set": sorted(given)}
+    names_set: set[str] = value.__pydantic_fields_set__
+    return marked if names_set == fields.keys() else {**marked, "set": sorted(names_set)}
 
 
 def untagged(value: Any) -> object:
@@ -176,10 +176,10 @@ def _untagged_object(tag: str, value: dict[str, object]) -> object:
     fields = cast("dict[str, object]", untagged(value["fields"]))
     if issubclass(kind, msgspec.Struct):
         return kind(**fields)
-    made = object.__new__(kind)  # without its __new__ and __init__, which may take other arguments or have effects
+    instance = object.__new__(kind)  # without its __new__ and __init__, which may take other arguments or have effects
     for name in field_names(kind) or ():
-        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, name))
-    return made
+        object.__setattr__(instance, name, fields[name] if name in fields else _default(kind, name))
+    return instance
 
 
 def _named_tuple(kind: Any, items: list[object]) -> object:
