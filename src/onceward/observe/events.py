@@ -136,10 +136,10 @@ def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exc
         return about(kind, answer.record, waited=waited)
     if isinstance(answer, Replay):
         return about("replayed", answer.record, waited=waited)
-    kind = _REFUSED.get(answer.verdict)
-    if kind is None:
+    refusal = _REFUSED.get(answer.verdict)
+    if refusal is None:
         return None
-    if kind == "busy":
-        return about(kind, answer.record, waited=waited, error=error, left=answer.wait)
-    again = kind == "parked" and not answer.parked
-    return about(kind, answer.record, waited=waited, error=error, again=again)
+    if refusal == "busy":
+        return about(refusal, answer.record, waited=waited, error=error, left=answer.wait)
+    again = refusal == "parked" and not answer.parked
+    return about(refusal, answer.record, waited=waited, error=error, again=again)
