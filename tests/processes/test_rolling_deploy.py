@@ -18,11 +18,11 @@ NEWER = {
         ("trace: str | None = None\n\n    @property", "trace: str | None = None\n    colour: str | None = None\n\n    @property"),
         ("trace: str | None = None\n\n    def at", "trace: str | None = None\n    colour: str | None = None\n\n    def at"),
         ("history, trace) = self", "history, trace, colour) = self"),
-        ("at, origin, given, history, trace)", "at, origin, given, history, trace, colour)"),
+        ("at, origin, input_, history, trace)", "at, origin, input_, history, trace, colour)"),
     ],
     "core/writes.py": [
         ("0.0, name, None, None,", '0.0, name, "colours" if "needy" in key else None, None,'),
-        ("given, None, trace)", 'given, None, trace, "red")'),
+        ("input_, None, trace)", 'input_, None, trace, "red")'),
         ("past, trace) = record", "past, trace, colour) = record"),
         ("past, trace)  # fmt", "past, trace, colour)  # fmt"),
     ],

@@ -74,7 +74,7 @@ class Replays:
         """Return what a duplicate gets, or raise why not; ``since`` is when it asked, on the owner's clock."""
         if isinstance(outcome, Replay):
             if self._policy.cache:
-                self.remember(outcome.record, outcome.left, since)
+                self.remember(outcome.record, outcome.remaining, since)
             return CallOutcome(self.recorded(outcome.record), outcome.record, replayed=True)
         if outcome.verdict is Verdict.BUSY and self._policy.on_busy == "skip":
             return CallOutcome(None, outcome.record, replayed=False)

@@ -34,9 +34,9 @@ class Attempt(NamedTuple):
 
 def attempts_of(record: Record, now: float) -> list[Attempt]:
     """Return the last attempts of a record, the oldest first, at the store's time ``now``."""
-    made = [one for line in _lines(record.history) if (one := _attempt(line, record)) is not None]
-    if record.status not in {IN_PROGRESS, COMPLETED} or (made and made[-1].fence == record.fence):
-        return made
+    attempts = [one for line in _lines(record.history) if (one := _attempt(line, record)) is not None]
+    if record.status not in {IN_PROGRESS, COMPLETED} or (attempts and attempts[-1].fence == record.fence):
+        return attempts
     done = record.status == COMPLETED
     last = Attempt(
         number=record.attempts,
@@ -48,22 +48,22 @@ def attempts_of(record: Record, now: float) -> list[Attempt]:
         fence=record.fence,
         trace=record.trace,
     )
-    return [*made, last]
+    return [*attempts, last]
 
 
 def _lines(text: str | None) -> list[dict[str, Any]]:
     """Return the lines that can be read. Another version may have left one open."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for line in (text or "").split("\n"):
         for whole in (line, line + "}"):
             try:
-                told = json.loads(whole, strict=False)
+                entry = json.loads(whole, strict=False)
             except ValueError:
                 continue
-            if isinstance(told, dict):
-                found.append(told)
+            if isinstance(entry, dict):
+                entries.append(entry)
             break
-    return found
+    return entries
 
 
 def _attempt(line: dict[str, Any], record: Record) -> Attempt | None:

@@ -10,8 +10,8 @@ def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: R
 
     It is at most the ``lease`` that was asked for, whatever time the store shows.
     """
-    left = record.lease_until - reply.now
-    return sent + min(left, lease) - margin(store, policy)
+    remaining = record.lease_until - reply.now
+    return sent + min(remaining, lease) - margin(store, policy)
 
 
 def margin(store: Register, policy: Policy) -> float:
@@ -20,14 +20,14 @@ def margin(store: Register, policy: Policy) -> float:
     return policy.lease / 100 + store.resolution
 
 
-def lease_to(store: Register, lease: float, left: float) -> float:
-    """Return the lease that a worker needs that will be stopped in ``left`` seconds, at most ``lease`` (seconds)."""
-    return min(lease, max(3 * store.resolution, 1.0, left + left / 50 + store.resolution))
+def lease_to(store: Register, lease: float, remaining: float) -> float:
+    """Return the lease that a worker needs that stops in ``remaining`` seconds, at most ``lease`` (seconds)."""
+    return min(lease, max(3 * store.resolution, 1.0, remaining + remaining / 50 + store.resolution))
 
 
-def within(store: Register, policy: Policy, left: float) -> Policy:
-    """Return the policy of a worker that will be stopped in ``left`` seconds, with a lease no longer than it needs."""
-    lease = lease_to(store, policy.lease, left)
+def within(store: Register, policy: Policy, remaining: float) -> Policy:
+    """Return the policy of a worker that stops in ``remaining`` seconds, with a lease no longer than it needs."""
+    lease = lease_to(store, policy.lease, remaining)
     shorter = policy._replace(lease=lease)
     beat = policy.heartbeat
     if beat and beat >= lease - margin(store, shorter):

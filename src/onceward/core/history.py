@@ -37,13 +37,13 @@ def following(record: Record, status: str, error: str | None) -> str | None:
 
 def ended(record: Record, outcome: str, error: str | None) -> str:
     """Return the history with an open line for the record's own attempt."""
-    told = (
+    entry = (
         f'{{"attempt":{record.attempts},"begin":{_time(begin(record))},"worker":{_worker(record)},"outcome":"{outcome}"'
     )
     trace = "" if record.worker == BY_HAND else _trace(record)
     if error is not None:
-        told += f',"error":{_error(error, _LONGEST_ERROR - len(trace))}'
-    line = f"\n{told}{trace},{_mark(record)}"
+        entry += f',"error":{_error(error, _LONGEST_ERROR - len(trace))}'
+    line = f"\n{entry}{trace},{_mark(record)}"
     return _tail(without_begin(record), MOST - len(line) - _END) + line
 
 
@@ -102,8 +102,8 @@ def begin(record: Record) -> float | None:
 
 def _begin_in(text: str) -> float | None:
     """Return the begin that the open last line notes."""
-    found = _BEGIN.search(text, text.rindex("\n"))
-    return None if found is None else float(found[1])
+    match = _BEGIN.search(text, text.rindex("\n"))
+    return None if match is None else float(match[1])
 
 
 def _mark(record: Record) -> str:
@@ -134,11 +134,11 @@ def _error(error: str, most: int) -> str:
     from json import dumps  # a cold start does without
 
     text = error[:most]
-    if text == error and len(told := dumps(text)) <= most:
-        return told
-    while len(told := dumps(f"{text}…")) > most:
+    if text == error and len(literal := dumps(text)) <= most:
+        return literal
+    while len(literal := dumps(f"{text}…")) > most:
         text = text[: len(text) * 9 // 10]
-    return told
+    return literal
 
 
 def _tail(text: str | None, most: int) -> str:

@@ -35,12 +35,12 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
         return []
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy, bid.provenance) for bid in bids]
-    verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
-    met = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
-    free = {number: (verdict, held) for number, (verdict, held) in met.items() if verdict in FREE}
+    verb: Verb = lambda numbers: store.insert_many([writes[number] for number in numbers])
+    others = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
+    free = {number: (verdict, held) for number, (verdict, held) in others.items() if verdict in FREE}
     if free:
         pairs = {n: (_next(bids[n], writes[n], held, verdict), held) for n, (verdict, held) in free.items()}
-        verb = lambda asked: store.swap_many([pairs[number] for number in asked])
+        verb = lambda numbers: store.swap_many([pairs[number] for number in numbers])
         yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
     for number, bid in enumerate(bids):
         if number not in outcomes:
@@ -58,12 +58,12 @@ def _next(bid: Bid, claim: Write, held: Record, verdict: Verdict) -> Write:
 def _claims(
     store: Register,
     bids: Sequence[Bid],
-    asked: Sequence[int],
+    numbers: Sequence[int],
     verb: Verb,
     outcomes: dict[int, Claimed],
     seen: Mapping[int, Record] = _NOTHING,
 ) -> Steps[dict[int, tuple[Verdict, Record]]]:
-    """Ask for the bids ``asked`` together, which replace the records ``seen``.
+    """Ask for the bids at ``numbers`` together, which replace the records ``seen``.
 
     Note what is decided in ``outcomes``, and return what the other bids met.
     """
@@ -71,14 +71,14 @@ def _claims(
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
     tries = itertools.count()
-    asking: Verb = lambda asked: verb(asked) if next(tries) else _busy_if_locked(verb(asked), [bids[n] for n in asked])
+    asking: Verb = lambda todo: verb(todo) if next(tries) else _busy_if_locked(verb(todo), [bids[n] for n in todo])
     try:
-        answers = yield from _answers(asking, asked, clock, patience(clock, seconds))
+        answers = yield from _answers(asking, numbers, clock, patience(clock, seconds))
     except OncewardError as error:
         if getattr(error, "transient", False):
-            outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and fail
+            outcomes.update(dict.fromkeys(numbers, error))  # each alone would wait as long, and fail
         return {}
-    met: dict[int, tuple[Verdict, Record]] = {}
+    others: dict[int, tuple[Verdict, Record]] = {}
     for number, (sent, reply) in answers.items():
         bid = bids[number]
         if isinstance(reply, StoreError):
@@ -98,8 +98,8 @@ def _claims(
         elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:
             outcomes[number] = Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         else:
-            met[number] = (verdict, held)
-    return met
+            others[number] = (verdict, held)
+    return others
 
 
 def _busy_if_locked(verb: Steps[list[Answered]], bids: Sequence[Bid]) -> Steps[list[Answered]]:
@@ -209,14 +209,14 @@ def note_many(
 
 
 def _answers(
-    verb: Verb, asked: Sequence[int], clock: Clock, until: Callable[[], float]
+    verb: Verb, numbers: Sequence[int], clock: Clock, until: Callable[[], float]
 ) -> Steps[dict[int, tuple[float, Answered]]]:
     """Return the time of each key's request, and the key's answer. Retry transient errors until ``until()``.
 
     Raises the OncewardError of a request if no key has an answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
-    todo, pause = list(asked), FIRST_PAUSE
+    todo, pause = list(numbers), FIRST_PAUSE
     while True:
         sent = clock()
         failure: OncewardError | None = None

@@ -40,8 +40,8 @@ def provenance_in(header: Callable[[str], object]) -> Provenance:
     if parent is None or not _is_key(parent):
         return UNKNOWN
     root = header(ROOT)
-    told = {"root": root if _is_key(root) else parent, "parent": parent}
-    return Provenance(origin=msgspec.json.encode(told).decode())
+    origin = {"root": root if _is_key(root) else parent, "parent": parent}
+    return Provenance(origin=msgspec.json.encode(origin).decode())
 
 
 def beginning(root: str) -> str:
@@ -60,8 +60,8 @@ def read_origin(text: str | None) -> CallOrigin | None:
     if text is None:
         return None
     try:
-        told = msgspec.json.decode(text, type=dict[str, str])
-        return CallOrigin(told["root"], told["parent"])
+        fields = msgspec.json.decode(text, type=dict[str, str])
+        return CallOrigin(fields["root"], fields["parent"])
     except (msgspec.MsgspecError, KeyError, ValueError):
         return None
 

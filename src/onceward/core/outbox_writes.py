@@ -38,8 +38,8 @@ def noting(record: Record, unsent: str | None, due: float | None, keep: float | 
 
 def without_claim(key: str, owner: str, policy: Policy, unsent: str) -> Write:
     """Return the insert of a record that only carries messages, which are due at once."""
-    made = ended(first_claim(key, owner, None, policy), COMPLETED, _NOTHING, None)
-    return made._replace(unsent=unsent, due=0.0, keep=None)
+    write = ended(first_claim(key, owner, None, policy), COMPLETED, _NOTHING, None)
+    return write._replace(unsent=unsent, due=0.0, keep=None)
 
 
 def insert_messages(store: Register, write: Write) -> Steps[Reply]:
@@ -61,8 +61,8 @@ def noted(
     held = reply.record
     if held is None or not (reply.won or _is_made(held, record, unsent)):
         return Lost(held)
-    left = 0.0 if held.due_at is None else held.due_at - reply.now
-    return Won(held, sent + min(left, due or 0.0) - (due or 0.0) / 100 - store.resolution)
+    remaining = 0.0 if held.due_at is None else held.due_at - reply.now
+    return Won(held, sent + min(remaining, due or 0.0) - (due or 0.0) / 100 - store.resolution)
 
 
 def _is_made(held: Record, before: Record, unsent: str | None) -> bool:

@@ -281,8 +281,8 @@ def _longest(record: Record) -> float | None:
     if record.status != PARKED and record.expires_at is None:
         return None
     least = Policy().retention
-    known = 0.0 if record.expires_at is None else record.expires_at - record.lease_until
-    return None if least is None else max(least, known)
+    retention = 0.0 if record.expires_at is None else record.expires_at - record.lease_until
+    return None if least is None else max(least, retention)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:

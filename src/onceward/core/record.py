@@ -112,17 +112,17 @@ class Write(NamedTuple):
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did,
-            unsent, due, origin, given, history, trace) = self[:]  # fmt: skip # an exact tuple unpacks in half the time
+        (key, status, owner, fence, beat, tries, mark, result, error, created_at, lease, keep, floor, by, needs, did,
+            unsent, due, origin, input_, history, trace) = self[:]  # fmt: skip # an exact tuple unpacks in half the time
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
-        made = now if made is None else made
+        created_at = now if created_at is None else created_at
         ends = None if keep is None else until + keep
         fence = fence or int(now * 1e6)
         at = None if due is None else now + due
-        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, by, needs, did,
-            unsent, at, origin, given, history, trace)  # fmt: skip
+        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, created_at, ends, now, by, needs,
+            did, unsent, at, origin, input_, history, trace)  # fmt: skip
         return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 

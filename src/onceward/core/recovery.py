@@ -40,8 +40,8 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
         raise NotFree(f"{bid.key}: it was cleared")
     verdict = decide(held, seen.now, bid.owner, None, bid.policy)
     if verdict is Verdict.NEXT:
-        kept = bid.provenance._replace(input=held.input)
-        claim = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, kept)
+        provenance = bid.provenance._replace(input=held.input)
+        claim = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, provenance)
         write = next_claim(claim, held, fresh=False, noting=bid.policy.history != 0)
     elif verdict is Verdict.PARK:
         write = given_up(held, bid.policy)

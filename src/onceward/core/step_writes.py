@@ -42,8 +42,8 @@ def write_steps(
             mine, record.owner
         ):  # it has ended meanwhile, and must not open again: its version is still current
             return Lost(mine)
-        text, asked, sent = add(mine.steps), lease(), clock()
-        verb = partial(store.swap, with_steps(mine, text, asked, policy), mine)
+        text, seconds, sent = add(mine.steps), lease(), clock()
+        verb = partial(store.swap, with_steps(mine, text, seconds, policy), mine)
         try:
             reply = yield from verb()
         except Exception as error:
@@ -52,5 +52,5 @@ def write_steps(
         if held is None or not is_mine(held, record.owner):
             return Lost(held)
         if reply.won or add(held.steps) == held.steps:  # made now, or earlier with a lost reply
-            return Won(held, belief(store, policy, sent, reply, held, lease=asked))
+            return Won(held, belief(store, policy, sent, reply, held, lease=seconds))
         mine = held  # a heartbeat came in between

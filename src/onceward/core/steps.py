@@ -64,13 +64,13 @@ class Won(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The key is completed. Its record stays for ``left`` seconds; None is for ever.
+    """The key is completed. Its record stays for ``remaining`` seconds; None is for ever.
 
     ``is_due`` tells whether it has messages that anybody can send now.
     """
 
     record: Record
-    left: float | None
+    remaining: float | None
     is_due: bool = False
 
 
@@ -143,7 +143,7 @@ def claim(
             reply = yield from _insisted(error, verb, first, sent, clock)
         held = reply.record
         if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
-            return Settled(_known(held, effect.outcome))  # made now, or earlier with a lost reply
+            return Settled(_with_result(held, effect.outcome))  # made now, or earlier with a lost reply
         verdict = (
             None
             if reply.won and not parking
@@ -172,12 +172,12 @@ def claim(
         elif verdict is Verdict.PARK:
             parking = True
             verb = partial(store.swap, given_up(held, policy), held)
-        elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
+        elif verdict is Verdict.BUSY and (remaining := began + policy.wait - clock()) > 0:
             if shared is None:
                 from onceward.core.waiting import watch
 
                 shared = watch(store, key, clock)
-            verb = partial(shared.look, owner, clock(), clock() + left, reply)
+            verb = partial(shared.look, owner, clock(), clock() + remaining, reply)
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now), parked)
         sent = clock()
@@ -288,11 +288,11 @@ def end(
         if held is None or ending is Ending.LOST:
             return Lost(held)
         if ending is Ending.DONE:
-            return Settled(_known(held, outcome) if alone else held)
+            return Settled(_with_result(held, outcome) if alone else held)
         mine = held
 
 
-def _known(held: Record, outcome: Outcome) -> Record:
+def _with_result(held: Record, outcome: Outcome) -> Record:
     """Return my record with the result that I wrote, wherever the store keeps it."""
     return held._replace(result=outcome.result) if type(held.result) is Elsewhere else held
 

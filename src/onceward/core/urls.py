@@ -41,12 +41,12 @@ def _shown_query(query: str) -> str:
         return ""
     from urllib.parse import unquote  # 3 ms of a cold start
 
-    shown, hides = [], False
+    parts, hides = [], False
     for text in query.split("&"):
         name, equals, _ = text.partition("=")
         hides = bool(_SECRET(unquote(name))) if equals else hides  # a secret can have an & that is not encoded
-        shown.append(text if not hides else f"{name}={HIDDEN}" if equals else HIDDEN)
-    return "&".join(shown)
+        parts.append(text if not hides else f"{name}={HIDDEN}" if equals else HIDDEN)
+    return "&".join(parts)
 
 
 def encoded_url(url: str) -> str:

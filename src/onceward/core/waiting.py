@@ -42,12 +42,12 @@ class Watch:
             last: the reply to return then.
         """
         clock = self._clock
-        while (left := end - clock()) > 0:
+        while (remaining := end - clock()) > 0:
             turn, asking = self._turns, clock() < self._asking
             if asking:
-                yield Sleep(min(max(_NAP, self._pause / 4), left))
+                yield Sleep(min(max(_NAP, self._pause / 4), remaining))
             else:
-                yield from self._store.changed(self._key, min(max(0.0, self._due - clock()), left), left)
+                yield from self._store.changed(self._key, min(max(0.0, self._due - clock()), remaining), remaining)
             reply = self._reply
             if reply is not None and self._sent > since and (reply.record is None or reply.record.owner != owner):
                 return reply
@@ -79,7 +79,7 @@ def watch(store: Register, key: str, clock: Clock) -> Watch:
     if clock is not boottime:
         return Watch(store, key, clock)
     place = (id(store), key)  # a watch keeps its store alive, so the id stays valid
-    found = _WATCHES.get(place)
-    if found is None:
-        found = _WATCHES[place] = Watch(store, key, clock)
-    return found
+    shared = _WATCHES.get(place)
+    if shared is None:
+        shared = _WATCHES[place] = Watch(store, key, clock)
+    return shared

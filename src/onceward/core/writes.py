@@ -28,11 +28,11 @@ def first_claim(
     key: str, owner: str, fingerprint: str | None, policy: Policy, provenance: Provenance = UNKNOWN
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
-    origin, given, trace = provenance
+    origin, input_, trace = provenance
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
-        None, None, origin, given, None, trace)  # fmt: skip
+        None, None, origin, input_, None, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -81,9 +81,9 @@ def next_version(
     noting: bool = True,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, next beat. If it is ``noting``, the history goes on."""
-    (key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, at, by, needs, did,
-         _, _, origin, given, past, trace) = record[:]  # fmt: skip # as above
-    if noting and (past is not None or tries > 1 or made != at or status not in _SILENT):
+    (key, _, owner, fence, beat, held_until, tries, mark, _, held_error, created_at, _, at, by, needs, did,
+         _, _, origin, input_, past, trace) = record[:]  # fmt: skip # as above
+    if noting and (past is not None or tries > 1 or created_at != at or status not in _SILENT):
         past = history.following(record, status, error)
     if attempts is not None:
         tries = attempts
@@ -93,9 +93,9 @@ def next_version(
         if error is None:
             error = held_error
     if status == COMPLETED:
-        given = None  # nothing runs the handler with it again
-    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs, did,
-        None, None, origin, given, past, trace)  # fmt: skip
+        input_ = None  # nothing runs the handler with it again
+    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, created_at, lease, keep, until, by, needs,
+        did, None, None, origin, input_, past, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # as above
 
 
