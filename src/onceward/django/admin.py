@@ -24,7 +24,7 @@ from onceward.django.models import LedgerRecord
 from onceward.django.story import story
 from onceward.stores.contract import DamagedRecord, NotFound
 from onceward.terminal import line
-from onceward.web.django_project import alias, given, project_once
+from onceward.web.django_project import alias, configuration, project_once
 
 _COUNTED: Final = 10_000  # keys that a list counts: to count a large ledger takes minutes
 _SIGNS: Final = {"=": "exact", "<=": "lte", ">=": "gte"}
@@ -213,5 +213,5 @@ class LedgerRecordAdmin(admin.ModelAdmin):
         return TemplateResponse(request, template, known)
 
 
-if "once" not in given():  # else the ledger can be anywhere
+if "once" not in configuration():  # else the ledger can be anywhere
     admin.site.register(LedgerRecord, LedgerRecordAdmin)

@@ -8,7 +8,7 @@ from django.db import Error as DatabaseError
 from django.db import connections, router
 
 from onceward.django.schema import tables_of
-from onceward.web.django_project import alias, given, problems
+from onceward.web.django_project import alias, configuration, problems
 
 
 @register("onceward")
@@ -20,7 +20,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 def _found() -> Iterator[CheckMessage]:
     errors = [Error(text, hint=hint, id=f"onceward.E00{number}") for number, text, hint in problems()]
     yield from errors
-    if errors or "once" in given():
+    if errors or "once" in configuration():
         return
     if not router.allow_migrate(alias(), "onceward"):
         yield Error(
@@ -42,7 +42,7 @@ def _found() -> Iterator[CheckMessage]:
 @register(Tags.database)
 def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that the migration is applied."""
-    if "once" in given() or alias() not in (databases or ()) or any(problems()):
+    if "once" in configuration() or alias() not in (databases or ()) or any(problems()):
         return []
     try:
         there = connections[alias()].introspection.table_names()

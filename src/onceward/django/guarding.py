@@ -16,7 +16,7 @@ from onceward.http.rules import Rules
 from onceward.stores.capabilities import TRANSACTION
 from onceward.web.django import View, answer
 from onceward.web.django import idempotent as _idempotent
-from onceward.web.django_project import STORE, alias, given, project_once
+from onceward.web.django_project import STORE, alias, configuration, project_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +63,7 @@ def _joined(function: Callable[P, R], using: str | None) -> Callable[P, R]:
     @wraps(function)
     def joined(*args: P.args, **kwargs: P.kwargs) -> R:
         claim = _own_claim(joined, args)
-        if "once" not in given() and TRANSACTION.of(STORE.store()) is None:  # it is in memory, in a test
+        if "once" not in configuration() and TRANSACTION.of(STORE.store()) is None:  # it is in memory, in a test
             with transaction.atomic(using or alias()):
                 return function(*args, **kwargs)
         with claim.transaction(connections[using or alias()]) as ours:

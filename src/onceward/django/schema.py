@@ -7,7 +7,7 @@ from django.db import router
 from django.db.migrations.operations.base import Operation
 
 from onceward.stores import ddl
-from onceward.web.django_project import alias, given
+from onceward.web.django_project import alias, configuration
 
 
 class MakeLedger(Operation):
@@ -29,7 +29,7 @@ class MakeLedger(Operation):
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Make the tables."""
         here = schema_editor.connection
-        if "once" in given() or here.alias != alias() or not router.allow_migrate(here.alias, app_label):
+        if "once" in configuration() or here.alias != alias() or not router.allow_migrate(here.alias, app_label):
             return
         for statement in _statements(here):
             schema_editor.execute(statement, params=None)

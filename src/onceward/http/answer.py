@@ -96,15 +96,15 @@ def sized(answer: Answer) -> list[tuple[str, str]]:
 
 def replayable(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the headers that a replay carries: all but cookies, the date, the length and those about one connection."""
-    kept: list[tuple[str, str]] = []
-    named: set[str] = set()
+    result: list[tuple[str, str]] = []
+    options: set[str] = set()
     for name, value in headers:
         lower = name.lower()
         if lower not in _LEFT_OUT:
-            kept.append((name, value))
+            result.append((name, value))
         elif lower == "connection":
-            named.update(option.strip().lower() for option in value.split(","))
-    return [(name, value) for name, value in kept if name.lower() not in named] if named else kept
+            options.update(option.strip().lower() for option in value.split(","))
+    return [(name, value) for name, value in result if name.lower() not in options] if options else result
 
 
 _EVENTS: Final = "text/event-stream"
@@ -113,7 +113,7 @@ _EVENTS: Final = "text/event-stream"
 class AnswerGate:
     """The gate of one answer. ``most`` is how many bytes of the body are kept."""
 
-    __slots__ = ("_kept", "_most", "headers", "held", "is_events", "length", "size", "status")
+    __slots__ = ("_most", "_parts", "headers", "held", "is_events", "length", "size", "status")
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], most: int) -> None:
         self.status = status
@@ -122,7 +122,7 @@ class AnswerGate:
         self.is_events = False  # whether it is a stream of events, which must not wait
         self.size = 0  # bytes of the body so far
         self._most = most
-        self._kept: list[bytes] = []
+        self._parts: list[bytes] = []
         self.length: int | None = None  # bytes according to its Content-Length
         for name, value in self.headers:
             lower = name.lower()
@@ -146,14 +146,14 @@ class AnswerGate:
     def answer(self) -> Answer:
         """The answer so far. A body over the limit is cut to one byte more than the limit."""
         # This takes half the time of Answer(...).
-        return tuple.__new__(Answer, (self.status, self.headers, b"".join(self._kept)))
+        return tuple.__new__(Answer, (self.status, self.headers, b"".join(self._parts)))
 
     def take(self, part: bytes) -> bytes:
         """Take in a part of the body, and return what can go out of it now."""
         if self.length is not None:
             part = part[: max(0, self.length - self.size)]  # servers send nothing beyond it
         if (room := self._most + 1 - self.size) > 0:
-            self._kept.append(bytes(part[:room]))
+            self._parts.append(bytes(part[:room]))
         self.size += len(part)
         if part and self.size == self.length:
             self.held = part
@@ -207,15 +207,15 @@ def plain(body: bytes, codings: Sequence[str]) -> bytes:
     if not body or coding not in _WINDOWS:
         return body
     parts: list[bytes] = []
-    rest, left = body, LARGEST
+    rest, room = body, LARGEST
     while rest:  # gzip can have several members (RFC 1952, section 2.2)
         decoder = zlib.decompressobj(_WINDOWS[coding])
         try:
-            parts.append(decoder.decompress(rest, left + 1))
+            parts.append(decoder.decompress(rest, room + 1))
         except zlib.error:
             return body
-        left -= len(parts[-1])
-        if left < 0:
+        room -= len(parts[-1])
+        if room < 0:
             raise TooLargeDecoded
         if not decoder.eof:
             return body

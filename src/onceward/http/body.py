@@ -92,8 +92,8 @@ def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
         except NotJson:
             return "bytes", body  # not JSON, or not exactly readable: compare the bytes
     for line in request.lines("content-type"):
-        if (found := _BOUNDARY(line)) is not None:
-            boundary = (found[1] or found[2]).encode("latin-1", "replace")
+        if (match := _BOUNDARY(line)) is not None:
+            boundary = (match[1] or match[2]).encode("latin-1", "replace")
             return "multipart", body.replace(b"--" + boundary, b"--")
     return "bytes", body
 

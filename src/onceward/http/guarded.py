@@ -58,7 +58,7 @@ class Exchange:
             return self._rules.keep(self._rules.failure(), self._most)
         return error
 
-    def refused(self, error: Exception, *, done: bool = False) -> Answer | None:
+    def refusal(self, error: Exception, *, done: bool = False) -> Answer | None:
         """Return what the client gets if the guard raised ``error``; None is the handler's own answer, if that is ``done``.
 
         Raises:

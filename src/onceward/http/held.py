@@ -22,35 +22,35 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         Exception: one that is recorded as the outcome (``final``).
     """
     key, exchange = guarded.begin(ask)
-    told = ROUTE.set(ask.route)
+    token = ROUTE.set(ask.route)
     try:
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         return _repeated(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
-        found = exchange.refused(error)
+        answer = exchange.refusal(error)
     finally:
-        ROUTE.reset(told)
-    assert found is not None  # no handler has run
-    return found
+        ROUTE.reset(token)
+    assert answer is not None  # no handler has run
+    return answer
 
 
 async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     """As :func:`claim`, for a coroutine."""
     key, exchange = guarded.begin(ask)
-    told = ROUTE.set(ask.route)
+    token = ROUTE.set(ask.route)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         return _repeated(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
-        found = exchange.refused(error)
+        answer = exchange.refusal(error)
     finally:
-        ROUTE.reset(told)
-    assert found is not None  # as above
-    return found
+        ROUTE.reset(token)
+    assert answer is not None  # as above
+    return answer
 
 
 def _repeated(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
@@ -124,7 +124,7 @@ class HeldRequest:
         try:
             self._record(outcome)
         except Exception as error:
-            instead = self._refused(error)
+            instead = self._refusal(error)
         self.is_over = True  # last: after an interrupt the server's close() must settle again
         return instead
 
@@ -141,7 +141,7 @@ class HeldRequest:
         try:
             await recording.settle_async()
         except Exception as error:
-            return self._refused(error)
+            return self._refusal(error)
         if recording.pending:
             self.pending = recording
         return None
@@ -171,7 +171,7 @@ class HeldRequest:
         if self.pending is not None:
             self.recorder = self.pending.start()
 
-    def _refused(self, error: Exception) -> Answer | None:
-        instead = self.exchange.refused(error, done=True)
+    def _refusal(self, error: Exception) -> Answer | None:
+        instead = self.exchange.refusal(error, done=True)
         self.error = None if instead is None else error
         return instead

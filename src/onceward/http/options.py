@@ -44,18 +44,18 @@ def exempt_routes(exempt: Collection[str]) -> tuple[Route, ...]:
     return tuple(Route(path, methods=["*"]) for path in exempt)
 
 
-def fingerprinter(chosen: object) -> Callable[[Request, bytes], str]:
+def fingerprinter(option: object) -> Callable[[Request, bytes], str]:
     """Return the function that makes the fingerprint of a request."""
-    if chosen == "all":
+    if option == "all":
         return fingerprint
-    if chosen == "path":
+    if option == "path":
         return lambda request, _: _placed(request, "path")
-    if not callable(chosen):
+    if not callable(option):
         raise TypeError(
-            f'fingerprint={chosen!r}: give "all", "path", or a callable that is given a request and its body'
+            f'fingerprint={option!r}: give "all", "path", or a callable that is given a request and its body'
         )
-    check_hook("fingerprint", chosen)
-    return lambda request, body: _placed(request, chosen(request, body))
+    check_hook("fingerprint", option)
+    return lambda request, body: _placed(request, option(request, body))
 
 
 def _placed(request: Request, value: object) -> str:

@@ -122,7 +122,7 @@ _UNAVAILABLE: Final = Problem(
 )
 
 
-def refused(error: OncewardError) -> Problem | None:
+def of_error(error: OncewardError) -> Problem | None:
     """Return the problem of a request that the guard refused; None if the error does not concern the request."""
     match error:
         case Busy():

@@ -144,9 +144,9 @@ def read_key(lines: Sequence[str], *, strict: bool = False, least: int = 1, most
     """
     if len(lines) > 1:
         raise BadRequest(f"the header was sent {len(lines)} times; send it once")
-    found = _ITEM(lines[0])
-    if found is not None:
-        key = _ESCAPED(r"\1", found[1][1:-1])
+    match = _ITEM(lines[0])
+    if match is not None:
+        key = _ESCAPED(r"\1", match[1][1:-1])
     elif not strict and (bare := _BARE(lines[0])) is not None:
         key = bare[1]
     else:

@@ -96,17 +96,17 @@ def _pattern(path: str) -> re.Pattern[str]:
     whole, star, rest = path.partition("*")
     if rest or not (whole.startswith("/") or path == "*"):
         raise ValueError(f"path={path!r}: begin it with a slash, and put a * at its end only, as in '/orders/*'")
-    if (found := _FOREIGN(path)) is not None:
+    if (match := _FOREIGN(path)) is not None:
         raise ValueError(
-            f"path={path!r}: {found[0]} is never in the path that a route is compared with. Write {{name}} for one part, and a * "
+            f"path={path!r}: {match[0]} is never in the path that a route is compared with. Write {{name}} for one part, and a * "
             "at the end for several. Write other characters as they are, without percent signs, and no query"
         )
     parts = re.split(r"(\{[^/{}]*\})", whole if star else whole.rstrip("/"))
     if any("{" in part or "}" in part for part in parts[::2]):
         raise ValueError(f"path={path!r}: a part in braces stands for a whole part of the path, as in '/orders/{{id}}'")
-    written = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
+    pattern = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
     # Litestar accepts several slashes as one, Starlette ignores a line break at the end. Neither may bypass the guard.
-    return re.compile(written + (".*" if star else "/*\n?"), re.DOTALL)
+    return re.compile(pattern + (".*" if star else "/*\n?"), re.DOTALL)
 
 
 class PendingRequest(NamedTuple):
@@ -126,7 +126,7 @@ class PassedRequest(NamedTuple):
 
     route: str
 
-    def answered(self, status: int) -> None:
+    def check_status(self, status: int) -> None:
         """Log an error if the application's answer is not 4xx."""
         if not 400 <= status < 500:
             logger().error(
@@ -141,7 +141,7 @@ class PassedRequest(NamedTuple):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, Exception):
-            self.answered(500)
+            self.check_status(500)
 
 
 class KeyedRequest(NamedTuple):

@@ -135,13 +135,13 @@ class Rules:
         if route is None:
             return None
         try:
-            return self._begun(request, route)
+            return self._begin(request, route)
         except BadRequest as error:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
 
-    def _begun(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
+    def _begin(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
         key: str | None = None
         if route.read is None:
             lines = request.lines(route.header)
@@ -179,23 +179,23 @@ class Rules:
         name: object = key
         if route.read is not None:
             try:
-                found = route.read(body)
+                value = route.read(body)
             except (BadRequest, KeyMissing) as error:
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
-            if found is None:
+            if value is None:
                 return self._keyless(route)
             least, most = self.length
-            length = sum(len(str(part)) for part in found) if isinstance(found, list) else len(str(found))
+            length = sum(len(str(part)) for part in value) if isinstance(value, list) else len(str(value))
             if not least <= length <= most:
                 why = f"it has {length} characters; {least} to {most} are allowed"
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=why))
             # A key in a body is the number of a thing. Another path's things may have the same numbers, so the path is part of it.
-            name, place = found, (request.place,)
+            name, place = value, (request.place,)
         print_ = self._print(request, body)
         # As above.
-        told = f"{request.method} {route.path}"
-        asked = ((name, *place, scope), print_, told, request.comes, request.provenance(), request.lines)
-        return tuple.__new__(KeyedRequest, asked)
+        label = f"{request.method} {route.path}"
+        fields = ((name, *place, scope), print_, label, request.comes, request.provenance(), request.lines)
+        return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
@@ -238,50 +238,50 @@ class Rules:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
-        kept = recorded(answer)
-        if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(kept)) > most:
+        record = recorded(answer)
+        if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
-        return kept
+        return record
 
-    def repeat(self, kept: Recorded) -> Answer:
+    def repeat(self, record: Recorded) -> Answer:
         """Return the answer to a request that has run before."""
-        if kept.missing is not None:
-            return self._refuse(problem.BODILESS.about(status=kept.status, why=kept.missing))
-        return replay(kept)
+        if record.missing is not None:
+            return self._refuse(problem.BODILESS.about(status=record.status, why=record.missing))
+        return replay(record)
 
     def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for any other error."""
-        found = problem.refused(error)
-        return None if found is None else self._refuse(found)
+        reason = problem.of_error(error)
+        return None if reason is None else self._refuse(reason)
 
     def _keyless(self, route: Route) -> Answer | None:
         return self._refuse(problem.MISSING.about(where=_where(route))) if route.required else None
 
-    def _refuse(self, found: Problem) -> Answer:
-        return found.answer(self.docs)
+    def _refuse(self, reason: Problem) -> Answer:
+        return reason.answer(self.docs)
 
 
-def rules_of(given: Rules | None) -> Rules:
+def rules_of(rules: Rules | None) -> Rules:
     """Return the given rules.
 
     Raises:
         TypeError: the argument is not Rules.
     """
-    if isinstance(cast("object", given), Rules):
-        return cast("Rules", given)
+    if isinstance(cast("object", rules), Rules):
+        return cast("Rules", rules)
     raise TypeError(
-        f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
+        f"rules={rules!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
     )
 
 
-def endpoint_rules(given: Rules | None) -> Rules:
+def endpoint_rules(rules: Rules | None) -> Rules:
     """Return the given rules, for an endpoint that a framework has already chosen.
 
     Raises:
         TypeError: they are not Rules.
         ValueError: they have or exempt paths, so they might not cover the endpoint.
     """
-    rules = rules_of(given)
+    rules = rules_of(rules)
     if rules.exempt:
         raise ValueError("exempt=: the endpoint has its own path. Leave exempt= out, or guard the whole application")
     for route in rules.routes:

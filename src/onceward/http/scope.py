@@ -103,7 +103,7 @@ class Credential:
     def _check(self, request: Request, sent: list[str]) -> None:
         """Refuse credentials that cannot identify a retry or a caller."""
         if not sent or not sent[0].startswith(_AUTHORIZATION):
-            if said(request, "cookie"):
+            if lines_of(request, "cookie"):
                 # The API key may belong to a web page, so that all its users send the same one.
                 raise Unscoped(
                     "the request has cookies and no Authorization. This server must be told which cookie says who its "
@@ -127,7 +127,7 @@ class Credential:
             )
 
 
-def said(request: Request, header: str) -> list[str]:
+def lines_of(request: Request, header: str) -> list[str]:
     """Return the lines of a header that are not empty."""
     return list(filter(str.strip, request.lines(header)))
 
@@ -141,8 +141,8 @@ def required(value: str | None, what: str) -> str:
 
 def _is_bare(line: str) -> bool:
     """Return whether a header's line has no credential."""
-    said = line.strip()
-    return not said or said.lower() in _SCHEMES
+    text = line.strip()
+    return not text or text.lower() in _SCHEMES
 
 
 def _expires(line: str) -> bool:
@@ -193,12 +193,12 @@ class Scope:
     PASS: ClassVar[object] = _Pass()
 
     def __init__(
-        self, identify: Identify, said: str = "Scope(...)", dependency: Callable[..., object] | None = None
+        self, identify: Identify, title: str = "Scope(...)", dependency: Callable[..., object] | None = None
     ) -> None:
         check_hook("scope", identify)
         self.dependency = dependency
         self._identify = identify
-        self._said = said
+        self._title = title
 
     def __call__(self, request: Request) -> object:
         """Return the caller, PASS or an answer.
@@ -207,10 +207,10 @@ class Scope:
             Unscoped: the caller is unknown.
             TypeError: the callable returned something that cannot be part of a key.
         """
-        return _told(self._identify(request))
+        return _check_result(self._identify(request))
 
     def __repr__(self) -> str:
-        return self._said
+        return self._title
 
     def or_pass(self) -> "Scope":
         """Return this scope, but pass requests without a caller to the application, which must answer them with 4xx."""
@@ -221,7 +221,7 @@ class Scope:
             except Nobody:
                 return Scope.PASS
 
-        return Scope(identify, f"{self._said}.or_pass()", self.dependency)
+        return Scope(identify, f"{self._title}.or_pass()", self.dependency)
 
     @staticmethod
     def credential(*headers: str) -> "Scope":
@@ -261,7 +261,7 @@ def scope_of(source: object) -> Scope | None:
         return Scope(lambda request: digest(source, required(request.cookie(name), f"the cookie {name}")), source)
     header = name.lower()
     return Scope(
-        lambda request: digest(_HEADER + header, required("\n".join(said(request, header)), f"the header {name}")),
+        lambda request: digest(_HEADER + header, required("\n".join(lines_of(request, header)), f"the header {name}")),
         source,
     )
 
@@ -272,7 +272,7 @@ def _host(request: Request) -> str:
     return digest("identity", request.identity)
 
 
-def _told(scope: object) -> object:
+def _check_result(scope: object) -> object:
     """Return a callable's result, if it can be part of a key."""
     if (type(scope) is str and scope.strip()) or type(scope) is int or scope is Scope.PASS or isinstance(scope, Answer):
         return scope

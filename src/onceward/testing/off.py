@@ -45,7 +45,7 @@ def off() -> Iterator[None]:
             "could happen again"
         )
     logger().warning("onceward is OFF until this test ends: nothing is recorded, and every duplicate runs")
-    read, begun = KeyReader.key, Rules._begun  # noqa: SLF001 - where a request without a key is refused
+    read, begun = KeyReader.key, Rules._begin  # noqa: SLF001 - where a request without a key is refused
 
     def key(self: KeyReader, *inputs: Any) -> object:
         try:
@@ -62,7 +62,7 @@ def off() -> Iterator[None]:
     with (
         Stage(ManualClock(), _Forgetful, off=True),
         mock.patch.object(KeyReader, "key", key),
-        mock.patch.object(Rules, "_begun", begin),
+        mock.patch.object(Rules, "_begin", begin),
         mock.patch.object(Rules, "_keyless", return_value=None),
     ):
         yield

@@ -97,24 +97,24 @@ class AsgiIdempotency:
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        asked: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
+        stage: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
             AsgiRequest(scope, method, path, root), route
         )
-        if isinstance(asked, PendingRequest):
-            body, asked = await read(rules, asked, receive)
-        if isinstance(asked, KeyedRequest):
-            asked = await claim_async(self._guarded, asked)
-        if isinstance(asked, HeldRequest):
+        if isinstance(stage, PendingRequest):
+            body, stage = await read(rules, stage, receive)
+        if isinstance(stage, KeyedRequest):
+            stage = await claim_async(self._guarded, stage)
+        if isinstance(stage, HeldRequest):
             assert body is not None  # it has a key
-            await AsgiHandling(asked, body=body, receive=receive, send=send).carry_out(self._app, scope)
-        elif isinstance(asked, Answer):
-            await reply(send, asked)
-        elif asked is None:
+            await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)
+        elif isinstance(stage, Answer):
+            await reply(send, stage)
+        elif stage is None:
             await self._app(scope, receive if body is None else replayed([whole(body)], receive), send)
         else:
-            assert isinstance(asked, PassedRequest)
-            with asked:
-                await self._app(scope, receive, _watched(asked, send))
+            assert isinstance(stage, PassedRequest)
+            with stage:
+                await self._app(scope, receive, _watched(stage, send))
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the lifespan on. Run a relay from the application's start to its end."""
@@ -152,7 +152,7 @@ def _watched(passed: PassedRequest, send: Send) -> Send:
 
     async def watching(message: Message) -> None:
         if message["type"] == "http.response.start":
-            passed.answered(message["status"])
+            passed.check_status(message["status"])
         await send(message)
 
     return watching

@@ -101,7 +101,7 @@ class AsgiDelivery(ABC):
     Attributes:
         interrupted: whether the application's own timeout or task group cancelled it while its answer was recorded. These can
             cancel every await inside, repeatedly. So await :meth:`conclude` after the application ends.
-        torn: raise it to the server after the application ends. It breaks off an answer whose end the client must not get, or
+        fault: raise it to the server after the application ends. It breaks off an answer whose end the client must not get, or
             it is the interrupt that ended the application. Else None.
     """
 
@@ -111,11 +111,11 @@ class AsgiDelivery(ABC):
     invalid = False  # whether the framework's answer says that the request is not valid
     behind: Callable[[], Awaitable[None]] | None = None  # continues to record an answer that goes out first
     interrupted = False
-    left = False  # whether the server has given up the request and takes no more messages
-    torn: BaseException | None = None
+    server_left = False  # whether the server has given up the request and takes no more messages
+    fault: BaseException | None = None
     _sent = False  # whether the client has a part of it
     _open = False  # whether the application may know that the client has left
-    _gone = False  # whether the client has left
+    _client_left = False  # whether the client has left
     _knows = False  # whether the application was told, before its answer was complete
     _sender: asyncio.Task[object] | None = None  # the task that is sending to the server
 
@@ -134,11 +134,11 @@ class AsgiDelivery(ABC):
     @property
     def ends_early(self) -> bool:
         """Whether the application can stop in the middle of its answer, because nobody takes the rest."""
-        return self._open and not self.complete and (self._gone or self.left)
+        return self._open and not self.complete and (self._client_left or self.server_left)
 
     def leave(self) -> None:
         """Note that the server takes no more messages. A message on its way is cancelled, as it might wait for ever."""
-        self.left = True
+        self.server_left = True
         if self._sender is not None:
             self._sender.cancel()
 
@@ -148,12 +148,12 @@ class AsgiDelivery(ABC):
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
         await self._telling.wait()
-        if self.complete or self._gone or self.left:
+        if self.complete or self._client_left or self.server_left:
             self._knows = True
             return {"type": DISCONNECT}
         message = await self._receive()
         if message["type"] == DISCONNECT:
-            self._gone = self._knows = True
+            self._client_left = self._knows = True
         return message
 
     async def send(self, message: Message) -> None:
@@ -213,7 +213,7 @@ class AsgiDelivery(ABC):
                     self._telling.set()
                     await self.behind()  # inside the request, so that a stopping server waits for it
             elif self._sent:
-                self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
+                self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
                 await reply(self._forward, instead)
         except asyncio.CancelledError:
@@ -227,7 +227,7 @@ class AsgiDelivery(ABC):
         self._telling.set()
 
     async def _forward(self, *messages: Message) -> None:
-        if self.left:
+        if self.server_left:
             if self.ends_early:
                 self._knows = True
                 raise OSError("the server takes no more of this answer")
@@ -237,12 +237,12 @@ class AsgiDelivery(ABC):
             for message in messages:
                 await self._send(message)
         except OSError:  # the client has left (ASGI 2.4 and later)
-            self._gone = True
+            self._client_left = True
             if self._open and not self.complete:
                 self._knows = True
                 raise
         except asyncio.CancelledError:
-            if not self.left or sender is None or sender.uncancel():
+            if not self.server_left or sender is None or sender.uncancel():
                 raise  # somebody else cancelled, too
         finally:
             self._sender = None

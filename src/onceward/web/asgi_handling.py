@@ -19,7 +19,7 @@ from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
 from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
-from onceward.web.sending import kept
+from onceward.web.sending import keep
 
 _NOTHING: Final = object()
 # An eager task starts at once, and needs no turn of the loop if it never waits (Python 3.12 and later).
@@ -56,13 +56,13 @@ class AsgiHandling(AsgiDelivery):
                     raise
                 finally:
                     if not task.done():
-                        kept(task)
+                        keep(task)
             task.result()
         finally:
             del task, running  # the task holds its error, which holds this frame
             _adopt(context)
-        if self.torn is not None:
-            raise self.torn
+        if self.fault is not None:
+            raise self.fault
 
     def _leave(self, task: asyncio.Future[None]) -> None:
         """Note that the server has cancelled the request."""
@@ -82,7 +82,7 @@ class AsgiHandling(AsgiDelivery):
                 if self.interrupted:
                     await self.conclude()
         except (KeyboardInterrupt, SystemExit) as interrupt:
-            self.torn = interrupt  # an interrupt raised in a task ends the loop without the server
+            self.fault = interrupt  # an interrupt raised in a task ends the loop without the server
         finally:
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
@@ -130,7 +130,7 @@ class AsgiHandling(AsgiDelivery):
         self._request.began = self._began
         await self._request.fail_async(error)
         if (pending := self._request.pending) is not None:
-            kept(asyncio.ensure_future(pending.behind_async()))
+            keep(asyncio.ensure_future(pending.behind_async()))
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""
@@ -153,15 +153,15 @@ class AsgiHandling(AsgiDelivery):
     @property
     def _began(self) -> bool | None:
         """Whether the endpoint began; None if unknown."""
-        known: bool | None = self._scope.get(BEGAN)
-        if known is not None:
-            return known
+        began: bool | None = self._scope.get(BEGAN)
+        if began is not None:
+            return began
         if self.invalid or (self.gate is not None and self.gate.status in UNROUTED and is_unrouted(self._scope)):
             return False
         return None
 
     def _log(self, task: asyncio.Future[None]) -> None:
-        error = None if task.cancelled() else task.exception() or self.torn
+        error = None if task.cancelled() else task.exception() or self.fault
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # only the loop's runner can take it
         if error is not None:

@@ -92,10 +92,10 @@ def whole(body: bytes) -> Message:
 
 def replayed(messages: Iterable[Message], receive: Receive) -> Receive:
     """Return a ``receive`` that first repeats ``messages``."""
-    left = iter(messages)
+    rest = iter(messages)
 
     async def receive_again() -> Message:
-        message = next(left, None)
+        message = next(rest, None)
         return await receive() if message is None else message
 
     return receive_again

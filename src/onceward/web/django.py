@@ -73,8 +73,8 @@ class IdempotencyMiddleware:
         """Return the answer to one request, or an awaitable for it."""
         respond = partial(self._get_response, request)
         if self._is_async:
-            return _answered_async(self._guarded, request, cast("RespondAsync", respond), began=None)
-        return _answered(self._guarded, request, cast("Respond", respond), began=None)
+            return _answer_async(self._guarded, request, cast("RespondAsync", respond), began=None)
+        return _answer(self._guarded, request, cast("Respond", respond), began=None)
 
 
 def idempotent(
@@ -118,23 +118,23 @@ def idempotent(
         if iscoroutinefunction(view) or _is_async_dispatch(view):
 
             @wraps(view)
-            async def answered_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
+            async def call_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
                 respond = cast("RespondAsync", partial(view, request, *args, **kwargs))
-                return await _answered_async(guarded, request, respond, view=view, began=began)
+                return await _answer_async(guarded, request, respond, view=view, began=began)
 
-            wrapper = answered_async
+            wrapper = call_async
         else:
             around = TransactionInside(getattr(view, "_non_atomic_requests", ()))
 
             @wraps(view)
-            def answered(request: HttpRequest, *args: object, **kwargs: object) -> object:
+            def call(request: HttpRequest, *args: object, **kwargs: object) -> object:
                 respond = cast("Respond", partial(view, request, *args, **kwargs))
                 if around.aliases:
                     respond = partial(around.call, respond, _complete)
-                return _answered(guarded, request, respond, view=view, began=began)
+                return _answer(guarded, request, respond, view=view, began=began)
 
-            vars(answered)["_non_atomic_requests"] = around  # Django reads it
-            wrapper = answered
+            vars(call)["_non_atomic_requests"] = around  # Django reads it
+            wrapper = call
         return cast("View", wrapper)
 
     return decorate
@@ -158,61 +158,61 @@ def _began(request: HttpRequest, response: HttpResponseBase) -> bool | None:
 
 def _is_async_dispatch(view: object) -> bool:
     """Return whether it is the dispatch of an async class-based view, as ``method_decorator`` passes it for each request."""
-    bound = getattr(view, "func", None)
-    return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
+    method = getattr(view, "func", None)
+    return getattr(getattr(method, "__self__", None), "view_is_async", False) is True
 
 
-def _answered(
+def _answer(
     guarded: Guarded, request: HttpRequest, respond: Respond, *, view: object = None, began: bool | None
 ) -> HttpResponseBase:
-    asked = ask(guarded, request)
-    if asked is None:
+    stage = ask(guarded, request)
+    if stage is None:
         return respond()
-    if isinstance(asked, Answer):
-        return response_of(asked)
-    if isinstance(asked, PassedRequest):
-        with asked:
+    if isinstance(stage, Answer):
+        return response_of(stage)
+    if isinstance(stage, PassedRequest):
+        with stage:
             response = _responded(request, respond)
-        asked.answered(response.status_code)
+        stage.check_status(response.status_code)
         return response
     refuse_transaction()
-    held = claim(guarded, asked)
+    held = claim(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
     held.began, held.claim.function = began, view
     response = held.call(lambda: _responded(request, respond))
     held.began = began if began is not None else _began(request, response)
-    return ended(held, response, guarded.rules.max_response, joined=hasattr(request, "scope"))
+    return ended(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
 
 
-async def _answered_async(
+async def _answer_async(
     guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, view: object = None, began: bool | None
 ) -> HttpResponseBase:
-    asked = await ask_async(guarded, request)
-    if asked is None:
+    stage = await ask_async(guarded, request)
+    if stage is None:
         return await respond()
-    if isinstance(asked, Answer):
-        return response_of(asked)
-    if isinstance(asked, PassedRequest):
-        with asked:
+    if isinstance(stage, Answer):
+        return response_of(stage)
+    if isinstance(stage, PassedRequest):
+        with stage:
             response = await _responded_async(request, respond)
-        asked.answered(response.status_code)
+        stage.check_status(response.status_code)
         return response
     await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
-    return await to_its_end(_handled_async(guarded, asked, request, respond, view=view, began=began), _left)
+    return await to_its_end(_handled_async(guarded, stage, request, respond, view=view, began=began), _discard)
 
 
 async def _handled_async(
     guarded: Guarded,
-    asked: KeyedRequest,
+    keyed: KeyedRequest,
     request: HttpRequest,
     respond: RespondAsync,
     *,
     view: object,
     began: bool | None,
 ) -> HttpResponseBase:
-    held = await claim_async(guarded, asked)
+    held = await claim_async(guarded, keyed)
     if isinstance(held, Answer):
         return response_of(held)
     held.began, held.claim.function = began, view
@@ -221,7 +221,7 @@ async def _handled_async(
     return await ended_async(held, response, guarded.rules.max_response)
 
 
-async def _left(response: HttpResponseBase) -> None:
+async def _discard(response: HttpResponseBase) -> None:
     """Make a response to its end, although nobody takes it."""
     if response.streaming:
         await sync_to_async(response.close)()
@@ -252,13 +252,13 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     return cast("HttpResponseBase", render()) if callable(render) else response
 
 
-def _configured(given: object) -> Guarded:
-    if not isinstance(given, dict) or not {"once", "DATABASE"} & given.keys():
+def _configured(setting: object) -> Guarded:
+    if not isinstance(setting, dict) or not {"once", "DATABASE"} & setting.keys():
         raise ImproperlyConfigured(
             'settings.ONCEWARD is missing: give a dict, as in ONCEWARD = {"once": Once("sqlite:///orders.db")}, or '
             '{"DATABASE": "default"} with the app onceward.django'
         )
-    options = {name: value for name, value in given.items() if name not in {"DATABASE", "OPTIONS"}}
+    options = {name: value for name, value in setting.items() if name not in {"DATABASE", "OPTIONS"}}
     once = options.pop("once") if "once" in options else project_once()
     try:
         return Guarded(

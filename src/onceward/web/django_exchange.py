@@ -25,24 +25,24 @@ def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest 
     Raises:
         ImproperlyConfigured: its body was read before, and not kept.
     """
-    pending = _begun(guarded, request)
-    return _asked(guarded, request, pending) if isinstance(pending, PendingRequest) else pending
+    pending = _begin(guarded, request)
+    return _ask(guarded, request, pending) if isinstance(pending, PendingRequest) else pending
 
 
 async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
     """As :func:`ask`, for a coroutine."""
     try:
-        pending = _begun(guarded, request)
+        pending = _begin(guarded, request)
     except SynchronousOnlyOperation:  # a scope that asks the database
-        pending = await sync_to_async(_begun)(guarded, request)
+        pending = await sync_to_async(_begin)(guarded, request)
     if not isinstance(pending, PendingRequest):
         return pending
     if not is_long(pending.request, request.body):
-        return _asked(guarded, request, pending)
-    return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
+        return _ask(guarded, request, pending)
+    return await sync_to_async(_ask, thread_sensitive=False)(guarded, request, pending)
 
 
-def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
+def _begin(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
     """Return what the rules decide before the body is compared. The body of a PendingRequest is read and complete."""
     if request.method not in guarded.methods:
         return None
@@ -66,47 +66,47 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
     return pending
 
 
-def _asked(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> KeyedRequest | Answer | None:
-    asked = guarded.rules.ask(pending, request.body)
-    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:  # the route's name in the URLconf
-        return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
-    return asked
+def _ask(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> KeyedRequest | Answer | None:
+    stage = guarded.rules.ask(pending, request.body)
+    if isinstance(stage, KeyedRequest) and request.resolver_match is not None:  # the route's name in the URLconf
+        return stage._replace(route=f"{request.method} /{request.resolver_match.route}")
+    return stage
 
 
 def _request(request: HttpRequest) -> Request:
-    found = request_of(request.META, {"request": request})
+    own = request_of(request.META, {"request": request})
     # Under ASGI the paths of META are not encoded as in WSGI.
-    found.path, found.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
-    return found
+    own.path, own.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
+    return own
 
 
-def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
+def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bool) -> HttpResponseBase:
     """Return what the client gets. It is recorded now, or when it is sent.
 
     Args:
         held: the request.
         response: the handler's.
         most: bytes of a body that are kept.
-        joined: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
+        waits: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
             server waits for requests.
     """
     if response.streaming:
         return _streamed(held, response, most)
-    return _whole(held, response, held.end(answer(response)), joined=joined)
+    return _whole(held, response, held.end(answer(response)), waits=waits)
 
 
 async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     """As :func:`ended`, for a coroutine."""
     if response.streaming:
         return _streamed(held, response, most)  # Django iterates a synchronous one in a thread
-    return _whole(held, response, await held.end_async(answer(response)), joined=True)
+    return _whole(held, response, await held.end_async(answer(response)), waits=True)
 
 
-def response_of(given: Answer) -> HttpResponseBase:
+def response_of(reply: Answer) -> HttpResponseBase:
     """Return an answer as a response."""
-    response = HttpResponse(given.body, status=given.status)
+    response = HttpResponse(reply.body, status=reply.status)
     del response["Content-Type"]  # the class's default
-    for name, value in given.headers:
+    for name, value in reply.headers:
         response[name] = f"{response[name]}, {value}" if name in response else value
     return response
 
@@ -122,14 +122,14 @@ def answer(response: HttpResponseBase) -> Answer:
     return Answer(response.status_code, list(response.items()), response.content)
 
 
-def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, joined: bool) -> HttpResponseBase:
+def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, waits: bool) -> HttpResponseBase:
     close = cast("Callable[[], None]", response.close)
     if instead is not None:
         close()
         return response_of(instead)
     if held.pending is not None:
         response[PENDING[0]] = PENDING[1]
-        if joined and (recorder := held.recorder) is not None:
+        if waits and (recorder := held.recorder) is not None:
 
             def closed() -> None:
                 close()
@@ -143,8 +143,8 @@ def _streamed(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpR
     gate = AnswerGate(response.status_code, response.items(), most)
     close = cast("Callable[[], None]", response.close)  # it also closes the content
     if not response.is_async:
-        made = Sending(held, gate, iter(response.streaming_content), close)
-        return _replaced(response, made, made.close)
+        stream = Sending(held, gate, iter(response.streaming_content), close)
+        return _replaced(response, stream, stream.close)
     sending = SendingAsync(held, gate, response.streaming_content)
 
     def drained() -> None:

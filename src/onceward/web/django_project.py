@@ -29,21 +29,21 @@ class WrongSetting(NamedTuple):
     hint: str
 
 
-def given() -> dict[str, Any]:
+def configuration() -> dict[str, Any]:
     """Return ``settings.ONCEWARD``, which may be missing."""
-    found = getattr(settings, "ONCEWARD", {})
-    return found if isinstance(found, dict) else {}
+    value = getattr(settings, "ONCEWARD", {})
+    return value if isinstance(value, dict) else {}
 
 
 def alias() -> str:
     """Return the alias of the ledger's database."""
-    found: str = given().get("DATABASE", "default")
-    return found
+    name: str = configuration().get("DATABASE", "default")
+    return name
 
 
 def policy_options() -> Options:
     """Return the options of :class:`onceward.Policy` in the settings."""
-    return {name: value for name, value in given().items() if name in Policy._fields}  # type: ignore[return-value]  # checked below
+    return {name: value for name, value in configuration().items() if name in Policy._fields}  # type: ignore[return-value]  # checked below
 
 
 def problems() -> Iterator[WrongSetting]:
@@ -51,7 +51,7 @@ def problems() -> Iterator[WrongSetting]:
     if not isinstance(getattr(settings, "ONCEWARD", {}), dict):
         yield WrongSetting(1, "settings.ONCEWARD is no dict.", 'Write ONCEWARD = {"DATABASE": "default"}.')
         return
-    if unknown := sorted(map(str, given().keys() - set(KNOWN))):
+    if unknown := sorted(map(str, configuration().keys() - set(KNOWN))):
         yield WrongSetting(
             1, f"settings.ONCEWARD has unknown names: {', '.join(unknown)}.", f"There are {', '.join(KNOWN)}."
         )
@@ -59,7 +59,7 @@ def problems() -> Iterator[WrongSetting]:
         Policy(**policy_options()).checked()
     except (TypeError, ValueError) as error:
         yield WrongSetting(2, f"settings.ONCEWARD: {error}", "See onceward.Policy for what each option takes.")
-    if "once" in given():
+    if "once" in configuration():
         return
     try:
         open_store(project_url()).close()
@@ -108,8 +108,8 @@ def project_once() -> Once:
     """
     for problem in problems():
         raise ImproperlyConfigured(f"{problem.text} {problem.hint}")
-    if "once" in given():
-        own: Once = given()["once"]
+    if "once" in configuration():
+        own: Once = configuration()["once"]
         return own
     return Once(STORE, **policy_options())
 
@@ -123,8 +123,8 @@ class ProjectOnce(Once):
     def __getattr__(self, name: str) -> Any:
         if name not in {"guards", "store"}:
             raise AttributeError(f"Once has no attribute {name!r}")
-        made = project_once()
-        self.guards, self.store = made.guards, made.store
+        once = project_once()
+        self.guards, self.store = once.guards, once.store
         return getattr(self, name)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -136,10 +136,10 @@ once: Final = ProjectOnce()
 
 def _settings_of(name: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = connections.settings[name]
+        values: dict[str, Any] = connections.settings[name]
     except KeyError:
         raise ImproperlyConfigured(f'"DATABASE": {name!r} is none of DATABASES: {", ".join(connections)}') from None
-    return found
+    return values
 
 
 def project_url() -> str:
@@ -156,7 +156,7 @@ def project_url() -> str:
     make = {"postgresql": _postgresql, "mysql": _mysql, "sqlite": _sqlite}.get(connection.vendor)
     if make is None:
         raise ImproperlyConfigured(f"the database {alias()!r} is {connection.vendor}, and no ledger can be in it")
-    ours = given().get("OPTIONS", {})
+    ours = configuration().get("OPTIONS", {})
     if not isinstance(ours, dict):
         raise ImproperlyConfigured('"OPTIONS" is not a dict of options of the ledger\'s URL, as in {"lanes": 4}')
     if make is _sqlite and connection.is_in_memory_db():

@@ -80,20 +80,20 @@ class TransactionInside(set[str]):
         try:
             # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
             with ExitStack() as outermost:
-                joined = next(filter(None, (self._join(outermost, alias) for alias in aliases)), None)
+                joint = next(filter(None, (self._join(outermost, alias) for alias in aliases)), None)
                 with ExitStack() as stack:
                     for alias in aliases:
-                        if joined is None or joined.connection.alias != alias:
+                        if joint is None or joint.connection.alias != alias:
                             stack.enter_context(_committing(alias, late))
                     result = function()
-                if joined is not None:
-                    if joined.connection.get_rollback():
+                if joint is not None:
+                    if joint.connection.get_rollback():
                         raise _RolledBack  # Django would roll back, too, and answer as the view has
-                    joined.result = result
+                    joint.result = result
         except _RolledBack:
-            joined = None
+            joint = None
         if late:
-            if joined is None:
+            if joint is None:
                 complete(result)
             raise late[0]
         return result

@@ -168,12 +168,12 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
 
 def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
     """Return the rules of our middleware in an application, with the path where that is mounted."""
-    found: list[tuple[str, Rules]] = []
+    pairs: list[tuple[str, Rules]] = []
     for one in getattr(app, "user_middleware", ()):
         if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
-            given = [*one.args, one.kwargs.get("rules")]
-            found += [(base, rules) for rules in given if isinstance(rules, Rules)][:1]
-    return found
+            arguments = [*one.args, one.kwargs.get("rules")]
+            pairs += [(base, rules) for rules in arguments if isinstance(rules, Rules)][:1]
+    return pairs
 
 
 def _unguarded(

@@ -59,11 +59,11 @@ def _is_generator(call: Callable[..., Any] | None) -> bool:
 
 def _is_first(endpoint: Callable[..., Any]) -> bool:
     try:
-        known = endpoint in _WARNED
+        was_warned = endpoint in _WARNED
         _WARNED.add(endpoint)
     except TypeError:  # not hashable, or without weak references
         return True
-    return not known
+    return not was_warned
 
 
 _EMPTY: Final = CellType()
@@ -95,25 +95,25 @@ def mark_begin(handler: Callable[..., Any]) -> Mark:
     assert call is not None  # an endpoint's always has one
 
     @wraps(call)
-    def begun(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         scope = ENDPOINT.get()
         if scope is not None:
             scope[BEGAN] = True
         return call(*args, **kwargs)
 
-    dependant.call = begun
-    return Mark(dependant, begun)
+    dependant.call = wrapper
+    return Mark(dependant, wrapper)
 
 
 def _dependant_of(handler: object, depth: int = 5) -> Dependant | None:
     """Return the dependant of a handler's endpoint, also if an integration has wrapped the handler."""
     held = [cell.cell_contents for cell in getattr(handler, "__closure__", None) or () if cell != _EMPTY]
-    found = next((value for value in held if isinstance(value, Dependant)), None)
+    dependant = next((value for value in held if isinstance(value, Dependant)), None)
     inner = (value for value in held if isinstance(value, FunctionType)) if depth else ()
-    return found or next(filter(None, (_dependant_of(value, depth - 1) for value in inner)), None)
+    return dependant or next(filter(None, (_dependant_of(value, depth - 1) for value in inner)), None)
 
 
-_FOUND: Final = "onceward.caller"  # in ASGI's scope: a list with the dependency's result
+_CALLERS: Final = "onceward.caller"  # in ASGI's scope: a list with the dependency's result
 
 
 def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = None) -> Whose:
@@ -140,13 +140,13 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
         raise TypeError(f"who={who!r}: give a callable, as in dependency(current_user, lambda user: user.id)")
 
     def caller(request: Request) -> object:
-        if _FOUND not in request.native:
+        if _CALLERS not in request.native:
             raise RuntimeError(
                 "dependency(...) works only in routes of idempotent_route, or with Depends(idempotent(...)). Use one of them. "
                 "Nothing has run"
             )
-        found = cast("list[object]", request.native[_FOUND])
-        return found[0]
+        callers = cast("list[object]", request.native[_CALLERS])
+        return callers[0]
 
     return Whose(caller, "dependency(...)", call if who is None else _identifying(call, who))
 
@@ -155,10 +155,10 @@ def _identifying(call: Callable[..., Any], who: Callable[[Any], object]) -> Call
     """Return a dependency that calls ``who`` with the result of another one, which ends after it."""
     awaits = iscoroutinefunction(who) or iscoroutinefunction(type(who).__call__)
 
-    async def identify(found: Annotated[Any, Depends(call)]) -> object:
-        if found is None:
+    async def identify(result: Annotated[Any, Depends(call)]) -> object:
+        if result is None:
             return None
-        caller = who(found) if awaits else await run_in_threadpool(who, found)
+        caller = who(result) if awaits else await run_in_threadpool(who, result)
         return await caller if isawaitable(caller) else caller
 
     return identify
@@ -168,10 +168,10 @@ class Caller:
     """Calls the dependency that finds the caller. It has a route for this, because only a route can call one."""
 
     def __init__(self, call: Callable[..., Any], rules: Rules) -> None:
-        async def found(request: FastApiRequest, caller: Annotated[Any, Depends(call)]) -> None:
-            request.scope[_FOUND].append(caller)
+        async def note_caller(request: FastApiRequest, caller: Annotated[Any, Depends(call)]) -> None:
+            request.scope[_CALLERS].append(caller)
 
-        self._endpoint = found
+        self._endpoint = note_caller
         self._most = rules.max_request
         self._methods = sorted({method for route in rules.routes for method in route.methods})
         # By application, because each may override dependencies, and by the parameters in the path.
@@ -183,20 +183,20 @@ class Caller:
         call = None if rules.scope is None else rules.scope.dependency
         return None if call is None else cls(call, rules)
 
-    async def found(self, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive] | None:
+    async def find(self, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive] | None:
         """Return the scope with the caller in it, and the next ``receive``; None if the request was refused and answered."""
         if scope["method"].upper() not in self._methods:
             return scope, receive
         messages = await _first(receive, self._most)
-        inner = {**scope, _FOUND: []}
+        inner = {**scope, _CALLERS: []}
         sent: list[Message] = []
 
         async def keep(message: Message) -> None:
             sent.append(message)
 
         await self._route(scope).handle(inner, replayed(messages, receive), keep)
-        if inner[_FOUND]:
-            return {**scope, _FOUND: inner[_FOUND]}, replayed(messages, receive)
+        if inner[_CALLERS]:
+            return {**scope, _CALLERS: inner[_CALLERS]}, replayed(messages, receive)
         for message in sent:
             await send(message)
         return None

@@ -79,13 +79,13 @@ class IdempotentRoute(APIRoute):
         self.declared = [one.call for one in dependencies(self.dependant) if isinstance(one.call, Idempotent)]
         self._guarded: AsgiIdempotency | None = None
         self._caller: Caller | None = None
-        chosen = self.declared[-1] if self.declared else self.default
-        if chosen is None:
+        declaration = self.declared[-1] if self.declared else self.default
+        if declaration is None:
             return
-        own = chosen.rules(self.path_format)
+        own = declaration.rules(self.path_format)
         for route in own.routes:
             if not route.methods.isdisjoint(self.methods or ()):
-                self._guarded = chosen.guard(self._carry_out, rules=own)
+                self._guarded = declaration.guard(self._carry_out, rules=own)
                 self._caller = Caller.of(own)
                 self.openapi_extra = _described(self, own, route)
                 warn_of_late_ends(self)
@@ -102,10 +102,10 @@ class IdempotentRoute(APIRoute):
             await super().handle(scope, receive, send)
             return
         if self._caller is not None:
-            found = await self._caller.found(scope, receive, send)
-            if found is None:
+            pair = await self._caller.find(scope, receive, send)
+            if pair is None:
                 return
-            scope, receive = found
+            scope, receive = pair
         outer = innermost()
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
@@ -118,13 +118,13 @@ class IdempotentRoute(APIRoute):
         """Return the ``receive`` to use next, and whether the middleware holds the key of this request."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
-        if isinstance(asked, PendingRequest):
-            body, asked = await read(guarded.rules, asked, receive)
-            receive = _left if body is None else replayed([whole(body)], receive)
-        if not isinstance(asked, KeyedRequest):
+        stage: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
+        if isinstance(stage, PendingRequest):
+            body, stage = await read(guarded.rules, stage, receive)
+            receive = _disconnect if body is None else replayed([whole(body)], receive)
+        if not isinstance(stage, KeyedRequest):
             return receive, False
-        key, _ = guarded.begin(asked)
+        key, _ = guarded.begin(stage)
         return receive, outer.store is guarded.guard.store and outer.record.key == key
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -165,7 +165,7 @@ def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     return extra
 
 
-async def _left() -> Message:
+async def _disconnect() -> Message:
     """Tell the receiver that the sender of a request has left."""
     return {"type": DISCONNECT}
 

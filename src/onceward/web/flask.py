@@ -67,29 +67,29 @@ def idempotent(
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
-        def answered(*args: P.args, **kwargs: P.kwargs) -> flask.typing.ResponseReturnValue:
-            called = cast("Callable[P, flask.typing.ResponseReturnValue]", flask.current_app.ensure_sync(view))
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> flask.typing.ResponseReturnValue:
+            call = cast("Callable[P, flask.typing.ResponseReturnValue]", flask.current_app.ensure_sync(view))
             if flask.request.method not in guarded.methods:
-                return called(*args, **kwargs)
+                return call(*args, **kwargs)
             _put_back()
-            asked = ask(guarded.rules, flask.request.environ)
-            if asked is None:
-                return called(*args, **kwargs)
-            if isinstance(asked, Answer):
-                return _response(asked)
-            if isinstance(asked, PassedRequest):
-                with asked:
-                    response = _called(lambda: called(*args, **kwargs))
-                asked.answered(response.status_code)
+            stage = ask(guarded.rules, flask.request.environ)
+            if stage is None:
+                return call(*args, **kwargs)
+            if isinstance(stage, Answer):
+                return _response(stage)
+            if isinstance(stage, PassedRequest):
+                with stage:
+                    response = _call(lambda: call(*args, **kwargs))
+                stage.check_status(response.status_code)
                 return response
-            held = claim(guarded, asked._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
+            held = claim(guarded, stage._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
             held.began = True
-            response = held.call(lambda: _called(lambda: called(*args, **kwargs)))
+            response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
             return _ended(held, response, guarded.rules.max_response)
 
-        return answered
+        return wrapper
 
     return decorate
 
@@ -100,7 +100,7 @@ def answer(response: flask.Response) -> Answer:
     return Answer(response.status_code, list(response.headers), response.get_data())
 
 
-def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Response:
+def _call(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Response:
     """Return the response of a view, or Flask's response to its exception."""
     app = flask.current_app
     try:
@@ -124,9 +124,9 @@ def _ended(held: HeldRequest, response: flask.Response, most: int) -> flask.Resp
     return response
 
 
-def _response(given: Answer) -> flask.Response:
-    response = flask.current_app.response_class(given.body, given.status, list(given.headers))
-    if not any(name.lower() == "content-type" for name, _ in given.headers):
+def _response(reply: Answer) -> flask.Response:
+    response = flask.current_app.response_class(reply.body, reply.status, list(reply.headers))
+    if not any(name.lower() == "content-type" for name, _ in reply.headers):
         del response.headers["Content-Type"]  # the class's default
     return response
 

@@ -60,9 +60,9 @@ def describe(operation: Schema, rules: Rules, route: Route) -> None:
             }
     for status, (text, headers) in _OUTCOMES.items():
         response = responses.setdefault(status, {})
-        told = response.get("description")
-        if not told or text not in told:
-            response["description"] = f"{told}; or: {text}" if told else text
+        description = response.get("description")
+        if not description or text not in description:
+            response["description"] = f"{description}; or: {text}" if description else text
         response.setdefault("content", {}).setdefault(_PROBLEM, {"schema": _problem()})
         if headers:
             response.setdefault("headers", {}).update(headers)

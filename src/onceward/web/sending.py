@@ -21,14 +21,14 @@ class Sending:
         close: called last when this is closed, such as the ``close`` of the application's own iterable.
 
     Attributes:
-        begun: whether the head of the answer is out, or on its way, so that no other answer is possible.
+        has_begun: whether the head of the answer is out, or on its way, so that no other answer is possible.
         instead: what the client gets instead, after the answer was made to its end; None for the answer itself.
     """
 
     def __init__(
         self, held: HeldRequest, gate: AnswerGate, parts: Iterator[bytes], close: Callable[[], object] | None = None
     ) -> None:
-        self.begun = True
+        self.has_begun = True
         self.instead: Answer | None = None
         self._held = held
         self._gate = gate
@@ -71,12 +71,12 @@ class Sending:
         if self._held.call(self._take):
             return
         self.instead = self._held.end(self._gate.answer, self._gate.cut)
-        if self._held.pending and not self.begun:
+        if self._held.pending and not self.has_begun:
             self._gate.headers.append(PENDING)
         if self.instead is None:
             if self._gate.held:
                 self._ready.append(self._gate.held)
-        elif self.begun:
+        elif self.has_begun:
             assert self._held.error is not None
             raise self._held.error
         else:
@@ -109,7 +109,7 @@ async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[obje
     except asyncio.CancelledError:
         if task.cancelled():
             raise
-        rest = kept(asyncio.ensure_future(_abandon(task, abandoned)))
+        rest = keep(asyncio.ensure_future(_abandon(task, abandoned)))
         await asyncio.wait((rest,))  # a second cancellation ends the wait, not the work
         rest.result()
         raise
@@ -121,7 +121,7 @@ async def _abandon(task: "asyncio.Future[T]", abandoned: Callable[[T], Awaitable
         await abandoned(task.result())
 
 
-def kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+def keep(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
     """Keep a task alive to its end; a loop does not."""
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
@@ -138,7 +138,7 @@ class SendingAsync:
         self._held = held
         self._gate = gate
         self._parts = parts
-        self._left = False
+        self._reader_left = False
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
         self._task: asyncio.Task[None] | None = None
 
@@ -147,9 +147,9 @@ class SendingAsync:
 
     async def drain(self) -> None:
         """Make and record the answer, if nobody iterates it any more, or nobody has begun to."""
-        self._left = True
+        self._reader_left = True
         if self._task is None:
-            self._task = kept(asyncio.ensure_future(self._make()))
+            self._task = keep(asyncio.ensure_future(self._make()))
         elif self._gate.ends_with_client and not self._held.is_over:
             self._held.ends_with_client = True
             self._task.cancel()
@@ -160,7 +160,7 @@ class SendingAsync:
 
     async def _sent(self) -> AsyncIterator[bytes]:
         # In a task, because frameworks cancel the iterating task when the client leaves.
-        self._task = kept(asyncio.ensure_future(self._make()))
+        self._task = keep(asyncio.ensure_future(self._make()))
         try:
             while (part := await self._queue.get()) is not None:
                 yield part
@@ -181,7 +181,7 @@ class SendingAsync:
         finally:
             if callable(close := getattr(self._parts, "aclose", None)):
                 await close()
-            if not self._left:
+            if not self._reader_left:
                 await self._queue.put(None)
 
     async def _end(self) -> None:
@@ -195,11 +195,11 @@ class SendingAsync:
 
     @property
     def _nobody_waits(self) -> bool:
-        return self._left and self._gate.ends_with_client
+        return self._reader_left and self._gate.ends_with_client
 
     async def _next(self) -> bytes | None:
         return await anext(self._parts, None)
 
     async def _put(self, part: bytes) -> None:
-        if part and not self._left:
+        if part and not self._reader_left:
             await self._queue.put(part)

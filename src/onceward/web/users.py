@@ -92,14 +92,14 @@ def rest_framework_user(who: Who | None = None) -> Scope:
 
 def _rest_view(native: Any, match: Any) -> Any:
     """Return the view of a request, as it is before its dispatch."""
-    made = cast("Any", getattr(match.func, "cls", None))
-    if not hasattr(made, "initialize_request"):
+    view_class = cast("Any", getattr(match.func, "cls", None))
+    if not hasattr(view_class, "initialize_request"):
         raise RuntimeError(
             f"rest_framework_user(): {native.path_info} is not a view of Django REST framework, so nobody knows whose "
             "its idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
         )
     _ = native.body  # this reads and keeps it, because an authenticator may read the form
-    view = made(**getattr(match.func, "initkwargs", {}))
+    view = view_class(**getattr(match.func, "initkwargs", {}))
     view.args, view.kwargs, view.headers = match.args, match.kwargs, {}
     view.action_map = getattr(match.func, "actions", None) or {}  # of a view set
     view.request = view.initialize_request(native, *match.args, **match.kwargs)

@@ -71,13 +71,13 @@ class WsgiIdempotency:
         """Handle one request that the rules cover; any other passes unchanged."""
         if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
-        asked = ask(self._guarded.rules, environ)
-        if asked is None:
+        stage = ask(self._guarded.rules, environ)
+        if stage is None:
             return self._app(environ, start_response)
-        if isinstance(asked, PassedRequest):
-            with asked:
-                return self._app(environ, _watched(asked, start_response))
-        held = asked if isinstance(asked, Answer) else claim(self._guarded, asked)
+        if isinstance(stage, PassedRequest):
+            with stage:
+                return self._app(environ, _watched(stage, start_response))
+        held = stage if isinstance(stage, Answer) else claim(self._guarded, stage)
         if isinstance(held, Answer):
             _begin(held, start_response)
             return [held.body]
@@ -93,7 +93,7 @@ class WsgiIdempotency:
                 close()
             raise
         sending = Sending(held, gate, parts, close)
-        sending.begun = head.begun
+        sending.has_begun = head.has_begun
         held.began = head.endpoint_began
         try:
             if not gate.is_events:
@@ -106,7 +106,7 @@ class WsgiIdempotency:
         except BaseException:
             sending.close()
             raise
-        sending.begun = True
+        sending.has_begun = True
         return sending
 
 
@@ -122,7 +122,7 @@ class _Head:
     endpoint_began: bool | None = None  # None: unknown
 
     def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
-        self.begun = False
+        self.has_begun = False
         self._environ = environ
         self._start_response = start_response
         self._most = most
@@ -168,14 +168,14 @@ class _Head:
 
     def begin(self) -> None:
         """Give the head to the server."""
-        if not self.begun:
+        if not self.has_begun:
             assert self._gate is not None  # there is an answer
-            self.begun = True
+            self.has_begun = True
             self._write = self._start_response(self._line, self._gate.headers)
 
     def begin_instead(self, answer: Answer) -> None:
         """Give the head of another answer to the server."""
-        self.begun = True
+        self.has_begun = True
         _begin(answer, self._start_response)
 
 
@@ -183,7 +183,7 @@ def _watched(passed: PassedRequest, start_response: StartResponse) -> StartRespo
     """Return a ``start_response`` that checks the status of the answer to a passed request."""
 
     def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
-        passed.answered(int(status[:3]))
+        passed.check_status(int(status[:3]))
         return start_response(status, headers, *more)
 
     return watching
@@ -246,9 +246,9 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
         raise BadRequest("its Content-Length is not a number")
     stream = cast("Stream", environ["wsgi.input"])
     if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
-        wanted = min(int(length), most + 1)
-        body = read(stream, wanted)
-        if len(body) < wanted:
+        size = min(int(length), most + 1)
+        body = read(stream, size)
+        if len(body) < size:
             raise BadRequest(f"it has {len(body)} bytes, and its Content-Length is {length}")
         return body
     if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies and ends them

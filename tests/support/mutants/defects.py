@@ -510,8 +510,8 @@ DEFECTS = (
     Defect(
         "two callers share their keys",
         "http/rules.py",
-        "asked = ((name, *place, scope), print_,",
-        "asked = ((name, *place, None), print_,",
+        "fields = ((name, *place, scope), print_,",
+        "fields = ((name, *place, None), print_,",
         "unit/http unit/web",
     ),
     Defect(
@@ -653,8 +653,8 @@ DEFECTS = (
     Defect(
         "an answer whose claim was lost looks whole",
         "web/sending.py",
-        "elif self.begun:\n            assert self._held.error is not None\n            raise self._held.error\n",
-        "elif self.begun:\n            pass\n",
+        "elif self.has_begun:\n            assert self._held.error is not None\n            raise self._held.error\n",
+        "elif self.has_begun:\n            pass\n",
         "unit/web/test_web_wsgi.py",
     ),
     Defect(

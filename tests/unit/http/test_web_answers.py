@@ -219,7 +219,7 @@ def test_a_busy_key_says_when_to_come_back(left, after):
 
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
     exchange = Exchange(Rules(), KeyedRequest(("k",), "f", "POST /orders"), 10**6)
-    assert exchange.refused(ResultNotRecorded("k", None, "the store is away"), done=True) is None
+    assert exchange.refusal(ResultNotRecorded("k", None, "the store is away"), done=True) is None
     assert "the store is away" in caplog.text
 
 

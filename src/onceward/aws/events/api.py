@@ -166,7 +166,7 @@ class _Request:
     def _watched(self, passed: PassedRequest | None, response: object) -> object:
         if passed is not None:
             answer = api_event.answer_of(self._shape, response)
-            passed.answered(502 if answer is None else answer.status)
+            passed.check_status(502 if answer is None else answer.status)
         return response
 
     def _call(self, held: HeldRequest | None) -> object:

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from onceward.web.webhooks.events import Verified, WebhookEvent, json_of, text_of, text_or_none
-from onceward.web.webhooks.signatures import check_bearer, given
+from onceward.web.webhooks.signatures import check_bearer, check_secrets
 
 _STRUCTURED: Final = "application/cloudevents"
 _BATCH: Final = "application/cloudevents-batch"
@@ -26,7 +26,7 @@ class CloudEvents:
     """
 
     def __init__(self, *token: str) -> None:
-        self._tokens = given(token)
+        self._tokens = check_secrets(token)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`onceward.web.webhooks.WebhookVerifier`."""
@@ -37,24 +37,24 @@ class CloudEvents:
             return _event(attributes, _data(kind, body))
         if not kind.endswith("+json"):
             raise ValueError(f"the events are in {kind}: send them as JSON")
-        found = json_of(body)
+        document = json_of(body)
         if not kind.startswith(_BATCH):
-            return _structured(found)
-        if not isinstance(found, list):
+            return _structured(document)
+        if not isinstance(document, list):
             raise ValueError("the body is not a list of events")
-        return list(map(_structured, found))
+        return list(map(_structured, document))
 
 
-def _structured(found: object) -> WebhookEvent:
-    if not isinstance(found, dict):
+def _structured(event: object) -> WebhookEvent:
+    if not isinstance(event, dict):
         raise ValueError("the body has no event")
-    data = found.get("data")
-    if "data_base64" in found:
+    data = event.get("data")
+    if "data_base64" in event:
         try:
-            data = base64.b64decode(str(found["data_base64"]), validate=True)
+            data = base64.b64decode(str(event["data_base64"]), validate=True)
         except binascii.Error as error:
             raise ValueError("data_base64 is not base64") from error
-    return _event(found, data)
+    return _event(event, data)
 
 
 def _event(attributes: Mapping[str, object], data: object) -> WebhookEvent:

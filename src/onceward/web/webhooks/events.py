@@ -104,10 +104,10 @@ def unverified(body: bytes) -> dict[str, object]:
 
 def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
     """Return a list of objects in a body; raises ValueError if there is none."""
-    found = data.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    objects = data.get(name)
+    if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
         raise ValueError(f"the body has no list {name} of events")
-    return found
+    return objects
 
 
 def text_of(data: Mapping[str, object], name: str) -> str:

@@ -57,7 +57,7 @@ class Certificates:
     def __init__(self, addresses: str, whose: str, fetch: Callable[[str], bytes]) -> None:
         self._addresses = re.compile(addresses)
         self._whose, self._fetch = whose, fetch
-        self._known: dict[str, RSAPublicKey] = {}
+        self._keys: dict[str, RSAPublicKey] = {}
         self._turn = threading.Lock()  # forged messages name many addresses: one fetch at a time
 
     def check(self, url: str, signature: str, digest: "HashAlgorithm", *signed: bytes) -> None:
@@ -70,12 +70,12 @@ class Certificates:
     def _key(self, url: str) -> "RSAPublicKey":
         if not self._addresses.fullmatch(url):
             raise SignatureRefused(f"its certificate is not at an address of {self._whose}")
-        if (known := self._known.get(url)) is not None:
-            return known
+        if (key := self._keys.get(url)) is not None:
+            return key
         if not self._turn.acquire(timeout=_WITHIN):
             raise ConnectionError("its certificate was not fetched, because other fetches did not end in time")
         try:
-            return self._known.get(url) or self._read(url)
+            return self._keys.get(url) or self._read(url)
         finally:
             self._turn.release()
 
@@ -94,9 +94,9 @@ class Certificates:
             raise SignatureRefused(f"its certificate cannot be read: {error}") from error
         if not isinstance(key, rsa.RSAPublicKey):
             raise SignatureRefused("its certificate has no RSA key")
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[url] = key
+        if len(self._keys) >= _MOST:
+            self._keys.clear()
+        self._keys[url] = key
         return key
 
 
@@ -230,10 +230,10 @@ class SendGrid:
             lambda text: self._key.verify(base64.b64decode(signature, validate=True), text, ECDSA(SHA256())),
             at.encode() + body,
         )
-        found = json_of(body)
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        events = json_of(body)
+        if not isinstance(events, list) or not all(isinstance(one, dict) for one in events):
             raise ValueError("the body is not a list of events")
-        return [WebhookEvent(text_of(one, "sg_event_id"), text_or_none(one.get("event")), one) for one in found]
+        return [WebhookEvent(text_of(one, "sg_event_id"), text_or_none(one.get("event")), one) for one in events]
 
 
 class Discord:

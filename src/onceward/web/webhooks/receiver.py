@@ -97,13 +97,13 @@ class WebhookReceiver:
         if accept:
             options["keep_input"] = True
         self._verifier, self.accepts, self._handshake = verifier, accept, handshake
-        made: Any = once(key=lambda event: event.id, name=name, **options)(_telling(handler))
-        self.is_async: bool = inspect.iscoroutinefunction(made)
-        self._call: Callable[[WebhookEvent], Any] = made
+        call: Any = once(key=lambda event: event.id, name=name, **options)(_telling(handler))
+        self.is_async: bool = inspect.iscoroutinefunction(call)
+        self._call: Callable[[WebhookEvent], Any] = call
         self._running: set[asyncio.Task[object]] = set()
         self._threads = threading.BoundedSemaphore(_MOST)
         # What `onceward complete` and complete_lapsed() read.
-        self.guarded = made.guarded
+        self.guarded = call.guarded
         self.__name__, self.__qualname__ = name, name
 
     def __call__(self, event: WebhookEvent) -> Any:
@@ -143,9 +143,9 @@ class WebhookReceiver:
         for event in events:
             with ended:
                 try:
-                    ended.take(self._accepted(event) if self.accepts else _said(self._call(event)))
+                    ended.take(self._accept(event) if self.accepts else _answer_of(self._call(event)))
                 except OncewardError as error:
-                    ended.take(self._told(event, error))
+                    ended.take(self._answer_to(event, error))
         return ended.answer()
 
     async def answer_async(
@@ -163,18 +163,18 @@ class WebhookReceiver:
         for event in events:
             with ended:
                 try:
-                    ended.take(await self._accepted_async(event) if self.accepts else _said(await self._call(event)))
+                    ended.take(await self._accept_async(event) if self.accepts else _answer_of(await self._call(event)))
                 except OncewardError as error:
-                    ended.take(self._told(event, error))
+                    ended.take(self._answer_to(event, error))
         return ended.answer()
 
     def _verified(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
-        if self._handshake is not None and (met := self._handshake(request)) is not None:
-            return met
+        if self._handshake is not None and (answer := self._handshake(request)) is not None:
+            return answer
         if request.method != "POST":
             return Answer(405, (*_TEXT, ("Allow", "POST")), b"deliveries come by POST")
         try:
-            found = self._verifier.verify(request.headers, request.body)
+            result = self._verifier.verify(request.headers, request.body)
         except SignatureRefused as error:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
@@ -184,15 +184,15 @@ class WebhookReceiver:
         except ValueError as error:
             _log.error("%s: malformed: %s", self.__name__, error)
             return Answer(400, _TEXT, str(error).encode())
-        if isinstance(found, Answer):
-            return found
-        events = found if isinstance(found, list) else [found]
+        if isinstance(result, Answer):
+            return result
+        events = result if isinstance(result, list) else [result]
         if all(event.id for event in events):
             return events
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, _TEXT, b"the event has no id")
 
-    def _told(self, event: WebhookEvent, error: OncewardError) -> Answer:
+    def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer:
         """Return the answer to a claim that was not won, or raise what the handler raised."""
         key = ledger_key(self.__name__, event.id)
         if getattr(error, "key", key) != key:
@@ -210,24 +210,24 @@ class WebhookReceiver:
             return _BUSY
         raise error
 
-    def _accepted(self, event: WebhookEvent) -> Answer:
+    def _accept(self, event: WebhookEvent) -> Answer:
         """Answer when the ledger has the event; a thread handles it. Raises what refused the claim."""
         if not self._threads.acquire(timeout=_PATIENCE):
             _log.warning("%s: %d events run, so the event %s must come again", self.__name__, _MOST, event.id)
             return _BUSY
-        begun: Future[Claim | None] = Future()
+        start: Future[Claim | None] = Future()
 
         def handle() -> None:
             try:
-                _BEGUN.set(begun.set_result)
+                _BEGUN.set(start.set_result)
                 self._call(event)
-                if not begun.done():  # it was handled before
-                    begun.set_result(None)
+                if not start.done():  # it was handled before
+                    start.set_result(None)
             except BaseException as error:
-                if begun.done():
-                    _tell(event, cast("Claim", begun.result()), error)
+                if start.done():
+                    _tell(event, cast("Claim", start.result()), error)
                 else:
-                    begun.set_exception(error)
+                    start.set_exception(error)
             finally:
                 self._threads.release()
 
@@ -238,23 +238,23 @@ class WebhookReceiver:
         except RuntimeError:  # the system has no more threads
             self._threads.release()
             return _BUSY
-        begun.result()
+        start.result()
         return _ACCEPTED
 
-    async def _accepted_async(self, event: WebhookEvent) -> Answer:
-        begun: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
+    async def _accept_async(self, event: WebhookEvent) -> Answer:
+        start: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
 
         async def handle() -> None:
-            _BEGUN.set(begun.set_result)
+            _BEGUN.set(start.set_result)
             await self._call(event)
 
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(handle())
         self._running.add(task)
         try:
-            await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, start), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            task.add_done_callback(partial(self._over, event, begun.result() if begun.done() else None))
-        if not begun.done():
+            task.add_done_callback(partial(self._over, event, start.result() if start.done() else None))
+        if not start.done():
             await task
         return _ACCEPTED
 
@@ -302,19 +302,19 @@ def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
         _log.error(_PARKED, event.id, shlex.quote(claim.record.key), exc_info=error)
 
 
-def _kept(told: object) -> Recorded | None:
+def _record_of(value: object) -> Recorded | None:
     """Return what is recorded of what a handler returned: an Answer, and of anything else nothing."""
-    if not isinstance(told, Answer):
+    if not isinstance(value, Answer):
         return None
-    if told.status >= 500:
+    if value.status >= 500:
         raise ValueError(
-            f"the handler returned an answer with status {told.status}: raise an exception for what failed"
+            f"the handler returned an answer with status {value.status}: raise an exception for what failed"
         )
-    return recorded(told)
+    return recorded(value)
 
 
-def _said(kept: Recorded | None) -> Answer:
-    return _DONE if kept is None else Answer(kept.status, kept.headers, kept.base64 or kept.body.encode())
+def _answer_of(record: Recorded | None) -> Answer:
+    return _DONE if record is None else Answer(record.status, record.headers, record.base64 or record.body.encode())
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -323,27 +323,27 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function under the handler's name. It tells, as it begins, that the ledger has the event."""
-    known = handler_of(handler)
+    form = handler_of(handler)
 
-    def given() -> dict[str, object]:
+    def arguments() -> dict[str, object]:
         held().function = handler
         tell = _BEGUN.get()
         if tell is not None:
             _BEGUN.set(None)  # the handler can call other receivers
             tell(current())
-        return {} if known.claim is None else {known.claim: current()}
+        return {} if form.claim is None else {form.claim: current()}
 
     async def handle_async(event: WebhookEvent) -> Recorded | None:
-        return _kept(await handler(event, **given()))
+        return _record_of(await handler(event, **arguments()))
 
     def handle(event: WebhookEvent) -> Recorded | None:
         around = AROUND.get()
         AROUND.set(None)  # as above
-        call: Callable[[], Recorded | None] = lambda: _kept(handler(event, **given()))
+        call: Callable[[], Recorded | None] = lambda: _record_of(handler(event, **arguments()))
         # A joined record keeps what it returns.
         return call() if around is None else cast("Recorded | None", around(call))
 
-    made = handle_async if known.is_async else handle
+    wrapper = handle_async if form.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(made, name, getattr(handler, name, None))
-    return made
+        setattr(wrapper, name, getattr(handler, name, None))
+    return wrapper

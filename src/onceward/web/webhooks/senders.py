@@ -20,7 +20,7 @@ from onceward.web.webhooks.events import (
     text_or_none,
     unverified,
 )
-from onceward.web.webhooks.signatures import PREFIX, HmacSender, check, check_time, content_id, given, read
+from onceward.web.webhooks.signatures import PREFIX, HmacSender, check, check_secrets, check_time, content_id, read
 
 
 class StandardWebhooks(HmacSender):
@@ -73,7 +73,7 @@ class Meta(HmacSender):
 
     signature, form = "x-hub-signature-256", "sha256={hex}"
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return each event with the entry that it would have if Meta sent it alone."""
         kind = text_or_none(data.get("object"))
         events: list[WebhookEvent] = []
@@ -94,10 +94,10 @@ class Shopify(HmacSender):
 
     prefixes, signature, form = ("shopify-", "x-shopify-"), "*hmac-sha256", "{base64}"
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event. Without an event id it has the id that all deliveries of this webhook have."""
-        named = "*event-id" if headers.get("*event-id") else "*webhook-id"
-        shop, topic, name = (text_of(headers, one) for one in ("*shop-domain", "*topic", named))
+        header = "*event-id" if headers.get("*event-id") else "*webhook-id"
+        shop, topic, name = (text_of(headers, one) for one in ("*shop-domain", "*topic", header))
         return WebhookEvent(f"{shop} {topic} {name}", topic, data, shop)
 
 
@@ -110,11 +110,11 @@ class Slack(HmacSender):
     signature, at, signs, form = "x-slack-signature", "x-slack-request-timestamp", "v0:{at}:{body}", "v0={hex}"
     id, kind, source = ".event_id", ".event.type", ".team_id"
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event, or the answer to Slack's test."""
         if data.get("type") == "url_verification":
             return Answer(200, [("Content-Type", "text/plain; charset=utf-8")], text_of(data, "challenge").encode())
-        return super().found(headers, data)
+        return super().event_of(headers, data)
 
 
 class Zoom(HmacSender):
@@ -126,13 +126,13 @@ class Zoom(HmacSender):
     signature, at, signs, form = "x-zm-signature", "x-zm-request-timestamp", "v0:{at}:{body}", "v0={hex}"
     kind, source = ".event", ".payload.account_id"
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event, or the answer to Zoom's test."""
         if data.get("event") != "endpoint.url_validation":
-            return super().found(headers, data)
+            return super().event_of(headers, data)
         token = read(headers, data, ".payload.plainToken") or ""
-        told = {"plainToken": token, "encryptedToken": hmac.digest(self.keys[0], token.encode(), "sha256").hex()}
-        return Answer(200, [("Content-Type", "application/json")], msgspec.json.encode(told))
+        reply = {"plainToken": token, "encryptedToken": hmac.digest(self.keys[0], token.encode(), "sha256").hex()}
+        return Answer(200, [("Content-Type", "application/json")], msgspec.json.encode(reply))
 
 
 class Linear(HmacSender):
@@ -143,11 +143,11 @@ class Linear(HmacSender):
 
     signature, id, source = "linear-signature", "linear-delivery", ".organizationId"
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event; raises SignatureRefused if it is too old."""
         at = data.get("webhookTimestamp")  # milliseconds
         check_time(str(at)[:-3] if type(at) is int else "", self.tolerance)
-        return super().found(headers, data)
+        return super().event_of(headers, data)
 
 
 class LemonSqueezy(HmacSender):
@@ -183,7 +183,7 @@ class Twilio:
     """
 
     def __init__(self, *token: str, url: str) -> None:
-        self._keys = [one.encode() for one in given(token)]
+        self._keys = [one.encode() for one in check_secrets(token)]
         self._url = _address(url)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
@@ -211,7 +211,7 @@ class GitLab:
     """
 
     def __init__(self, *token: str) -> None:
-        self._tokens = given(token)
+        self._tokens = check_secrets(token)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
@@ -231,12 +231,12 @@ class MicrosoftGraph:
     """
 
     def __init__(self, *client_state: str) -> None:
-        self._states = given(client_state)
+        self._states = check_secrets(client_state)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
-        found = objects_of(unverified(body), "value")
-        for one in found:
+        notifications = objects_of(unverified(body), "value")
+        for one in notifications:
             check([str(one.get("clientState", ""))], self._states)
         return [
             WebhookEvent(
@@ -245,7 +245,7 @@ class MicrosoftGraph:
                 one,
                 text_or_none(one.get("subscriptionId")),
             )
-            for one in found
+            for one in notifications
         ]
 
 
@@ -261,7 +261,7 @@ class Adyen:
     _SIGNED: Final = ("pspReference", "originalReference", "merchantAccountCode", "merchantReference")
 
     def __init__(self, *secret: str) -> None:
-        self._keys = [_decoded(one, "hexadecimal", binascii.a2b_hex) for one in given(secret)]
+        self._keys = [_decoded(one, "hexadecimal", binascii.a2b_hex) for one in check_secrets(secret)]
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
@@ -289,8 +289,8 @@ class Adyen:
 
 
 def _inner(data: Mapping[str, object], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _decoded(secret: str, form: str, decode: Callable[..., bytes], **options: bool) -> bytes:

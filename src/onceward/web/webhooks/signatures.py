@@ -49,7 +49,7 @@ class HmacSender:
     url = ""
 
     def __init__(self, *secret: str, tolerance: float = TOLERANCE) -> None:
-        self.keys = [self.key_of(one) for one in given(secret)]
+        self.keys = [self.key_of(one) for one in check_secrets(secret)]
         self.tolerance = tolerance
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
@@ -66,7 +66,7 @@ class HmacSender:
         before = self.signs.removesuffix("{body}").format(id=own.get(self.id or "", ""), at=at, url=self.url)
         macs = [hmac.digest(key, before.encode() + body, hashlib.sha256) for key in self.keys]
         check(sent, [self.form.format(hex=mac.hex(), base64=base64.b64encode(mac).decode()) for mac in macs])
-        return self.found(own, parsed(body))
+        return self.event_of(own, parsed(body))
 
     def key_of(self, secret: str) -> bytes:
         """Return the key of the HMAC. Raises ValueError if the secret has none."""
@@ -82,7 +82,7 @@ class HmacSender:
         times = [text for name, _, text in pairs if name == at]
         return [text for name, _, text in pairs if name == signature], next(iter(times), "")
 
-    def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
+    def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event of a delivery whose signature is right. Raises ValueError if there is no event in it."""
         name = content_id(data) if self.id is None else text_of({self.id: read(headers, data, self.id)}, self.id)
         source = None if self.source is None else read(headers, data, self.source)
@@ -98,7 +98,7 @@ def read(headers: Mapping[str, str], data: object, place: str) -> str | None:
     return text_or_none(data)
 
 
-def given(secrets: Sequence[str]) -> Sequence[str]:
+def check_secrets(secrets: Sequence[str]) -> Sequence[str]:
     """Return the secrets; raises ValueError or TypeError if one cannot be meant."""
     if not secrets or not all(secrets):
         raise ValueError("a secret is missing or empty: anybody could sign with it")

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from onceward.terminal import Screen
-from onceward.web.django_project import given, project_once, project_url
+from onceward.web.django_project import configuration, project_once, project_url
 
 
 class Command(BaseCommand):
@@ -29,7 +29,7 @@ class Command(BaseCommand):
             from onceward.cli.app import run
         except ModuleNotFoundError as error:
             raise CommandError(f"manage.py onceward needs {error.name}: pip install 'onceward[cli]'") from error
-        url = project_once().guards.url if "once" in given() else project_url()
+        url = project_once().guards.url if "once" in configuration() else project_url()
         if url is not None:
             os.environ["ONCEWARD_STORE"] = url  # not an argument, which other users of this machine could read
         written = BytesIO()  # for who gives a stream: a terminal's text needs a buffer
