@@ -64,20 +64,17 @@ def faketime():
 
 
 _NUMBERS = numbers()
-SLOW = {
-    "dynoxide",
-    "mariadb",
-    "ministack",
-    "nats",
-    "postgres",
-    "postgres15",
-    "rabbitmq",
-    "redis",
-    "moved_redis",
-    "kafka",
-    "faketime",
-    "start",
-}  # fixtures that are servers or processes
+SHARED = {
+    "dynoxide": Dynoxide,  # DynamoDB, with its tables in memory
+    "ministack": Ministack,  # the rest of AWS: queues, streams, functions and what connects them
+    "postgres15": Postgres,
+    "mariadb": Mariadb,
+    "redis": Redis,
+    "nats": Nats,
+    "rabbitmq": Rabbitmq,
+    "kafka": Kafka,
+}  # the servers of a run, which tests share; what they make there has names of their own
+SLOW = {*SHARED, "postgres", "moved_redis", "faketime", "start"}  # fixtures that are servers or processes
 SESSION = pytest.StashKey[pytest.Session]()
 RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
 
@@ -160,34 +157,21 @@ def run_folder(pytestconfig):
     return pytestconfig.stash[RUN]
 
 
-@pytest.fixture(scope="session")
-def dynoxide(pytestconfig):
-    """A DynamoDB-compatible server, tables in memory; tests that run beside this one use it, too."""
-    return shared(Dynoxide, pytestconfig.stash[RUN])
+def _fixture_of(kind):
+    @pytest.fixture(scope="session")
+    def server(run_folder):
+        return shared(kind, run_folder)
+
+    return server
 
 
-@pytest.fixture(scope="session")
-def ministack(pytestconfig):
-    """A server for the rest of AWS: queues, streams, functions and what connects them. It is shared as well."""
-    return shared(Ministack, pytestconfig.stash[RUN])
+globals().update({name: _fixture_of(kind) for name, kind in SHARED.items()})
 
 
 @pytest.fixture(scope="session", params=POSTGRES.values(), ids=POSTGRES)
-def postgres(request, pytestconfig):
-    """A PostgreSQL server, shared as well. `make nightly` runs each test on two versions."""
-    return shared(request.param, pytestconfig.stash[RUN])
-
-
-@pytest.fixture(scope="session")
-def postgres15(pytestconfig):
-    """That of version 15, for tests to which the version makes no difference."""
-    return shared(Postgres, pytestconfig.stash[RUN])
-
-
-@pytest.fixture(scope="session")
-def mariadb(pytestconfig):
-    """A MariaDB server, shared as well."""
-    return shared(Mariadb, pytestconfig.stash[RUN])
+def postgres(request, run_folder):
+    """A PostgreSQL server, shared as well. `make nightly` runs each test on two versions; ``postgres15`` is for the others."""
+    return shared(request.param, run_folder)
 
 
 @pytest.fixture
@@ -210,34 +194,10 @@ def moved(postgres):
     return url, postgres.own_clock(schema)
 
 
-@pytest.fixture(scope="session")
-def redis(pytestconfig):
-    """A Redis server, shared as well."""
-    return shared(Redis, pytestconfig.stash[RUN])
-
-
 @pytest.fixture
 def redis_url(redis):
     """The URL of an empty ledger on that server."""
     return f"{redis.url}?prefix=ledger-{next(_NUMBERS)}"
-
-
-@pytest.fixture(scope="session")
-def nats(pytestconfig):
-    """A NATS server with JetStream, shared as well."""
-    return shared(Nats, pytestconfig.stash[RUN])
-
-
-@pytest.fixture(scope="session")
-def rabbitmq(pytestconfig):
-    """A RabbitMQ node, shared as well; a test's queues have names of their own."""
-    return shared(Rabbitmq, pytestconfig.stash[RUN])
-
-
-@pytest.fixture(scope="session")
-def kafka(pytestconfig):
-    """A Kafka broker, shared as well."""
-    return shared(Kafka, pytestconfig.stash[RUN])
 
 
 @pytest.fixture

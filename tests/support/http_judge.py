@@ -1,4 +1,4 @@
-"""A client that judges how a server treats ``Idempotency-Key``, point by point. Any server: ours, a peer's, one of another language."""
+"""A client that judges how an ASGI application treats ``Idempotency-Key``, point by point."""
 
 import asyncio
 import json
@@ -35,12 +35,10 @@ class HttpReport:
         return "\n".join(f"{point.verdict:8}{point.name:12}{point.evidence}" for point in self.points)
 
 
-def check(target: Any, **given: Any) -> HttpReport:
-    """Send the requests of a careless client to a URL or an ASGI application; see :class:`_Session` for the rest."""
-    is_url = isinstance(target, str)
-    transport = None if is_url else httpx.ASGITransport(target, raise_app_exceptions=False)
-    client = httpx.AsyncClient(transport=transport, timeout=30.0)
-    return asyncio.run(_Session(client, target if is_url else "http://server/", **given).judge())
+def check(app: Any, **given: Any) -> HttpReport:
+    """Send the requests of a careless client to an application; see :class:`_Session` for the rest."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return asyncio.run(_Session(httpx.AsyncClient(transport=transport, base_url="http://server"), **given).judge())
 
 
 class _Answer(NamedTuple):
@@ -58,10 +56,7 @@ class _Answer(NamedTuple):
 
 @dataclass
 class _Session:
-    """The requests of one report."""
-
     client: httpx.AsyncClient
-    url: str
     body: object  # of a request that succeeds, as JSON
     other: object  # of another one that succeeds
     header: str = "Idempotency-Key"  # or ``body.NAME`` for a key in the JSON body
@@ -95,9 +90,8 @@ class _Session:
                     self.points[-1] = self.points[-1]._replace(verdict="unknown")
             if self.longest is not None:
                 await self.ask("longest", lambda found: found.is_success, 1, _long(self.longest), self.body)
-                await self.ask(
-                    "too long", lambda found: found.status // 100 == 4, 0, _long(self.longest + 1), self.body
-                )
+                refused = lambda found: found.status // 100 == 4
+                await self.ask("too long", refused, 0, _long(self.longest + 1), self.body)
             await self.repeat("refusal", "refused", 4)
             await self.repeat("failure", "failing", 5)
         return HttpReport(self.points)
@@ -130,7 +124,7 @@ class _Session:
             given = {**given, self.header.removeprefix("body."): key}
         elif key is not None:
             sent[self.header] = f'"{key}"' if self.quoted else key
-        found = await self.client.post(self.url, content=json.dumps(given), headers=sent)
+        found = await self.client.post("/", content=json.dumps(given), headers=sent)
         return _Answer(found.status_code, found.content)
 
     async def counted(self, *sending: Coroutine[Any, Any, _Answer]) -> tuple[list[_Answer], int | None]:

@@ -21,8 +21,6 @@ def note_outcomes(tell):
 
 
 class Noted:
-    """Who is told of outcomes."""
-
     tell = staticmethod(lambda outcome: None)
 
 

@@ -22,8 +22,6 @@ class KeyedRequest(CallToolRequest):
 
 
 class Shop:
-    """A server of one of the libraries."""
-
     def __init__(self, library: str) -> None:
         self.is_sdk = library == "sdk"
         self.server = MCPServer("shop") if self.is_sdk else fastmcp.FastMCP("shop")
@@ -54,7 +52,6 @@ class Shop:
 
 
 async def called(session, tool, arguments, meta=None, field=None) -> CallToolResult:
-    """Call a tool in a session."""
     params = KeyedParams(name=tool, arguments=arguments, _meta=meta, idempotency_key=field)
     return await session.send_request(KeyedRequest(params=params), CallToolResult)
 
@@ -64,5 +61,4 @@ def text(result: CallToolResult) -> str:
 
 
 def mark(result: CallToolResult, name: str):
-    """Return a mark of ours in a result's ``_meta``."""
     return (result.meta or {}).get(f"onceward/{name}")

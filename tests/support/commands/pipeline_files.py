@@ -47,13 +47,11 @@ class PipelineFolder:
         return [(one.place.line, one.place.column, "WARNING " * one.is_warning + one.text) for one in found]
 
     def run(self, ledger=None):
-        """Run over the input; return the outcomes."""
         outcomes = []
         asyncio.run(PipelineRun(self.load(ledger), outcomes.append).run_async())
         return outcomes
 
     def handle(self, data, number=0, ledger=None):
-        """Handle one delivery; return its outcome."""
         delivery = Delivery("test", {"number": number})
         delivery.id = delivery.key = f"delivery-{number}"
         delivery.data = data

@@ -26,7 +26,6 @@ def written(folder, ledger, parts, messages):
 
 
 def run(file):
-    """Run it in this process; return the outcomes."""
     outcomes = []
 
     async def main():

@@ -36,7 +36,6 @@ def note_unsent(
     clock: Clock,
     until: Callable[[], float],
 ) -> Steps[Won | Lost]:
-    """Write what is left to send of one record."""
     (outcome,) = yield from note_many(store, [UnsentNote(record, unsent, due, keep)], clock, until)
     if isinstance(outcome, StoreError):
         raise outcome

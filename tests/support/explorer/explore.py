@@ -38,8 +38,6 @@ View = Callable[[MemoryStore, Callable[[], float]], Register]
 
 @dataclass
 class Explored:
-    """What an exploration found."""
-
     states: int = 0
     steps: int = 0
     endings: int = 0

@@ -17,8 +17,6 @@ Move = tuple[str, State, list[str]]  # what happens, the state after it, and wha
 
 @dataclass
 class Moves:
-    """The moves of some workers on one store, and what can go wrong."""
-
     casts: Sequence[Casting]
     store: MemoryStore
     clock: ManualClock

@@ -19,8 +19,6 @@ KEY: Final = "key"
 
 
 class Choice(NamedTuple):
-    """A point where a worker decides: one of ``options``."""
-
     options: tuple[str, ...]
 
 

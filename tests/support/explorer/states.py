@@ -10,8 +10,6 @@ SLOW = 0.9905  # how fast the workers' clocks run; the protocol allows for a hun
 
 
 class Bounds(NamedTuple):
-    """Limits for one run, over all workers."""
-
     lapses: int = 1
     faults: int = 1
     crashes: int = 1

@@ -82,7 +82,6 @@ class Crew:
                 self._processes[number] = self._started(self._commands[number])
 
     def stop(self) -> None:
-        """Kill all."""
         for process in self._processes:
             process.kill()
         for process in self._processes:

@@ -27,7 +27,6 @@ class PoisonedError(Exception):
 
 
 def opened() -> Once:
-    """Open the ledger, for consumers that are not the command's."""
     return Once(STORE, lease=LEASE, max_attempts=MAX_ATTEMPTS)
 
 
@@ -40,7 +39,6 @@ def handle(order: dict, claim: Claim) -> int:
 
 
 async def handle_async(order: dict, claim: Claim) -> int:
-    """As :func:`handle`."""
     _check(order["id"])
     await asyncio.sleep(random.random() * 0.05)
     await ledger.spend_async(claim, str(order["id"]), order["id"])

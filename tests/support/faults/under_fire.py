@@ -21,8 +21,6 @@ KILLS = 12 if SMALL else 60
 
 
 class Fire(NamedTuple):
-    """What a campaign under fire has done."""
-
     messages: int
     kills: int
     crashes: int

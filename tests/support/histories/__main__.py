@@ -15,7 +15,6 @@ from servers.orphans import begin_run
 
 
 def main() -> int:
-    """Run what is asked for; returns the exit status."""
     asked = _asked()
     begin_run()
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import random
-import select
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from histories.recording import RecordedStore, instant
 from onceward import Busy, Once, OncewardError, current
 from onceward.claim.claim import Claim
 from onceward.stores import open_store
+from servers.wrong_clocks import mend_sleep
 from torture.journal import Journal
 from torture.plan import Plan
 from torture.wire import lose_replies
@@ -49,7 +49,6 @@ class Crowd:
     plant: str | None = None
 
     def text(self) -> str:
-        """Return it for :meth:`of`."""
         return json.dumps(asdict(self))
 
     def with_seconds(self, seconds: float) -> Self:
@@ -58,7 +57,6 @@ class Crowd:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the crowd that :meth:`text` told of."""
         return cls(**json.loads(text))
 
 
@@ -67,8 +65,6 @@ class Failed(Exception):
 
 
 class Process:
-    """One process of a crowd."""
-
     def __init__(self, crowd: Crowd, number: int) -> None:
         self.crowd, self.number = crowd, number
         journal = Journal(Path(crowd.folder) / f"history-{number}")
@@ -83,7 +79,6 @@ class Process:
             lose_replies(store, Plan(crowd.seed, crowd.store, "run", [], loss=crowd.loss), faults, number)
 
     def run(self) -> None:
-        """Deliver until the time is over."""
         threads = [threading.Thread(target=self._thread, args=(number,)) for number in range(self.crowd.threads)]
         for thread in threads:
             thread.start()
@@ -99,8 +94,6 @@ class Process:
         if chance.random() < 0.4:
             part = max(0, part - chance.randrange(BEFORE))
         return f"{part}-{chance.randrange(KEYS)}"
-
-    # --- deliveries -----------------------------------------------------------------------------------------------
 
     def _thread(self, number: int) -> None:
         chance = self._chance(1000 + number)
@@ -151,8 +144,6 @@ class Process:
     def _told(self, key: str, began: int, value: object) -> None:
         self.store.whole("told", f"h:{key}", began, value=value)
 
-    # --- handlers -------------------------------------------------------------------------------------------------
-
     def _nap(self, chance: random.Random) -> float:
         return self.crowd.lease * chance.choice((0.0, 0.0, 0.01, 0.05, 0.3, 1.3))
 
@@ -178,10 +169,8 @@ class Process:
 
 
 def main(text: str, number: str) -> None:
-    """Be one process of a crowd."""
     if "FAKETIME" in os.environ:
-        # time.sleep() asks for an absolute time, which libfaketime at times turns into one that the kernel refuses.
-        time.sleep = lambda seconds: select.select((), (), (), seconds) and None
+        mend_sleep()
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     warnings.simplefilter("ignore")
     logging.disable()

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from servers.dynoxide import Dynoxide
 from servers.mysql import Mariadb, MariadbReplica, Replicated
@@ -18,25 +17,7 @@ LANES = "lanes=2&timeout=2"
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
-class Ground(Protocol):
-    """A ledger and its server."""
-
-    url: str
-    one_process: bool
-
-    def restart(self) -> None:
-        """Kill the server with SIGKILL, and start it again."""
-
-    def promote(self) -> None:
-        """Kill the primary with SIGKILL, and let its replica take its place."""
-
-    def stop(self) -> None:
-        """Stop all."""
-
-
 class Memory:
-    """A process's own memory, which no server keeps."""
-
     url, one_process = "memory:", True
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -49,8 +30,6 @@ class Memory:
 
 
 class Sqlite(Memory):
-    """A file."""
-
     one_process = False
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -82,13 +61,14 @@ class Sql:
     """A server behind a wire that loses requests and replies, and perhaps its replica."""
 
     one_process = False
-    primary: Callable[[], Postgres | Mariadb]
+    primary: type[Postgres | Mariadb]
+    replicated: type[Postgres | Mariadb]
     replica: type[Standby | MariadbReplica]
     wire: Callable[[Plan, int, Journal], Wire]
     place: str
 
     def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
-        self._server = self.primary()
+        self._server = (self.replicated if replicated else self.primary)()
         self._plan, self._journal = plan, Journal(folder / "faults")
         self._replica = None
         if replicated:
@@ -120,22 +100,15 @@ class Sql:
 
 
 class Postgresql(Sql):
-    """PostgreSQL."""
-
-    primary, replica, place = Postgres, Standby, f"postgresql://postgres@127.0.0.1:{{port}}/test?{LANES}"
+    primary, replicated, replica = Postgres, Postgres, Standby
+    place = f"postgresql://postgres@127.0.0.1:{{port}}/test?{LANES}"
     wire = staticmethod(faulty_wire)
 
 
 class Mysql(Sql):
-    """MariaDB."""
-
-    primary, replica, place = Mariadb, MariadbReplica, f"mysql://root@127.0.0.1:{{port}}/test?{LANES}"
+    primary, replicated, replica = Mariadb, Replicated, MariadbReplica
+    place = f"mysql://root@127.0.0.1:{{port}}/test?{LANES}"
     wire = staticmethod(faulty_mysql)
-
-    def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
-        if replicated:
-            self.primary = Replicated
-        super().__init__(folder, plan, replicated=replicated, synchronous=synchronous)
 
 
 class RedisGround:
@@ -157,7 +130,6 @@ class RedisGround:
         self._servers[0].restart()
 
     def hold_replication(self) -> None:
-        """Let the replica hear nothing more."""
         self._servers[1].ask("REPLICAOF", "127.0.0.1", "1")  # where nobody listens
 
     def promote(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from onceward.core import conditions, protocol
 from onceward.core.drivers import Steps
-from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
+from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Store
 
 
@@ -17,17 +17,6 @@ def _blind_swap(store: Store) -> None:
         return (yield from swap(write, held or seen))
 
     store.swap = blind  # type: ignore[method-assign]
-
-
-def _stale_answer(store: Store) -> None:
-    """A refused insert shows the record that the first one has shown."""
-    insert, kept = store.insert, {}
-
-    def stale(write: Write) -> Steps[Reply]:
-        reply = yield from insert(write)
-        return reply if reply.won else kept.setdefault(write.key, reply)
-
-    store.insert = stale  # type: ignore[method-assign]
 
 
 def _lost_write(store: Store) -> None:
@@ -58,37 +47,9 @@ def _again(_: Store) -> None:
     protocol.CHECKS = protocol.by_status(changed)
 
 
-def _same_fence(store: Store) -> None:
-    """A takeover keeps the fence of the claim before it."""
-    swap = store.swap
-
-    def same(write: Write, seen: Record) -> Steps[Reply]:
-        if write.owner != seen.owner and write.status == IN_PROGRESS:
-            write = write._replace(fence=seen.fence)
-        return swap(write, seen)
-
-    store.swap = same  # type: ignore[method-assign]
-
-
-def _other_result(store: Store) -> None:
-    """A completion is shown with another result than was recorded."""
-    insert = store.insert
-
-    def other(write: Write) -> Steps[Reply]:
-        reply = yield from insert(write)
-        if reply.record is not None and reply.record.status == COMPLETED:
-            reply = reply._replace(record=reply.record._replace(result='"another"'))
-        return reply
-
-    store.insert = other  # type: ignore[method-assign]
-
-
 PLANTS: dict[str, Callable[[Store], None]] = {
     "blind-swap": _blind_swap,
-    "stale-answer": _stale_answer,
     "lost-write": _lost_write,
     "live-taken": _live_taken,
     "again": _again,
-    "same-fence": _same_fence,
-    "other-result": _other_result,
 }

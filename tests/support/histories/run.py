@@ -37,8 +37,6 @@ KINDS = ("plain", "kills", "restart", "failover")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is to be."""
-
     store: str
     seed: int
     seconds: float = 8.0
@@ -74,7 +72,6 @@ def checker(folder: Path) -> Path:
 
 
 def run(asked: Asked, program: Path) -> Verdict:
-    """Do a run and judge it."""
     folder = Path(tempfile.mkdtemp(prefix="onceward-history-"))
     try:
         _deliver(asked, folder)

@@ -19,7 +19,6 @@ _FAILED = 1  # pytest's exit status if tests failed
 
 
 def main(words: list[str]) -> int:
-    """Run what is asked for; returns the exit status."""
     chosen = [one for one in DEFECTS if not words or any(word in one.name for word in words)]
     with tempfile.TemporaryDirectory(prefix="onceward-mutants-") as folder:
         tree = Path(folder) / "tree"

@@ -85,10 +85,7 @@ def blocks(page: str, title: str | None = None) -> list[Block]:
 
 
 def run(
-    page: str,
-    names: dict[str, object],
-    replaced: Mapping[str, str] = MappingProxyType({}),
-    title: str | None = None,
+    page: str, names: dict[str, object], replaced: Mapping[str, str] = MappingProxyType({}), title: str | None = None
 ) -> dict[str, object]:
     """Run the Python of a page, in order, and return all names. A traceback shows the line of the page."""
     names.setdefault("__name__", "shop")

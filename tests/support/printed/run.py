@@ -49,7 +49,6 @@ class Printed(NamedTuple):
 
 
 def blocks(text: str) -> list[Printed]:
-    """Return the files and commands of a page, in order."""
     found = []
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("text"))
@@ -78,7 +77,6 @@ def _commands(line: int, text: str) -> list[Printed]:
 
 
 def run(name: str, text: str, folder: Path, servers: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run a page, or a part of one, in the folder."""
     for server, url in servers.items():
         text = SERVERS[server].sub(url, text)
     for port in sorted({*_PORT.findall(text)} - {*_PORT.findall(" ".join(servers.values()))}):
@@ -152,7 +150,6 @@ class Shell:
         self.run(probe)
 
     def close(self) -> None:
-        """Kill it and what it has started."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdin.close()

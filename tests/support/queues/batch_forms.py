@@ -8,8 +8,6 @@ FORMS = ("blocking", "threads", "tasks", "tasks over threads")
 
 
 class Form:
-    """Runs batches in one of the forms they come in."""
-
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.concurrency = 1 if kind == "blocking" else 4

@@ -35,9 +35,6 @@ def within_patience(work):
     return asyncio.run(main())
 
 
-# --- cut short ----------------------------------------------------------------------------------------------------
-
-
 class Slow(MemoryStore):
     """A ledger whose answers take two turns of the event loop: one before the request is carried out, one after."""
 

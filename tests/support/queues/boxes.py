@@ -46,8 +46,6 @@ def record_of(once):
 
 
 def place(box, *bodies):
-    """Return a handler that sends these."""
-
     def handler():
         for body in bodies:
             current().send(box.address, body)

@@ -77,7 +77,6 @@ class Shop:
         return process
 
     def stop(self) -> None:
-        """Kill the workers and their children."""
         for process in self._started:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -89,15 +88,12 @@ class Shop:
         self.client.close()
 
     def send(self, name: str, *args: object, **options: object):
-        """Send a task and return its result's handle."""
         return self.client.send_task(f"shop.{name}", args, **options)
 
     def get(self, result):
-        """Return a task's result, or raise its error."""
         return result.get(timeout=PATIENCE, interval=0.05)
 
     def journal(self) -> Counter:
-        """How often each line is in the journal."""
         path = self.folder / "journal"
         return Counter(path.read_text().splitlines() if path.exists() else [])
 
@@ -106,7 +102,6 @@ class Shop:
         (self.folder / name).touch()
 
     def record(self, name: str, key: str):
-        """Return a record of the ledger, or None."""
         try:
             return self.once.ledger.show(f"shop.{name}:{key}")[0]
         except NotFound:
@@ -117,7 +112,6 @@ class Shop:
         return record and record.status
 
     def until(self, holds) -> None:
-        """Wait until something holds."""
         end = time.monotonic() + PATIENCE
         while not holds():
             if time.monotonic() > end or any(process.poll() for process in self._started):

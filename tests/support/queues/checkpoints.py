@@ -38,7 +38,6 @@ class Sink:
 
 class Form:
     def until(self, condition):
-        """Wait for ``condition()``, letting what runs beside go on."""
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end
@@ -46,8 +45,6 @@ class Form:
 
 
 class Blocking(Form):
-    """``with once.checkpoint(...)``."""
-
     @contextlib.contextmanager
     def open(self, once, sink, **options):
         made = once.checkpoint(sink.write, **{"key": "item.id", "name": NAME, "on_done": sink.done.extend, **options})
@@ -94,7 +91,6 @@ def items(*ids):
 
 
 def filled(form, once, sink, *ids, **options):
-    """Add items to a checkpoint of its own, and leave its block."""
     with form.open(once, sink, **options) as checkpoint:
         return [checkpoint.add(item) for item in items(*ids)]
 

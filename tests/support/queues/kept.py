@@ -26,12 +26,10 @@ def record_of(once, key):
 
 
 def kept(once, key):
-    """The message that a record keeps."""
     return read_kept(message_in(record_of(once, key))).message
 
 
 def parked(once, key="a", text=TEXT):
-    """Park a key, and keep a message there."""
     once.acquire(key).park("card declined")
     full = ledger_key("shop", key)
     if text is not None:

@@ -7,8 +7,6 @@ from onceward.outbox.targets import OutboxMessage
 
 
 class RecordedTarget:
-    """Keeps messages in this process."""
-
     def __init__(self, batch: int = 1) -> None:
         self.batch = batch
         self.sent: list[OutboxMessage] = []

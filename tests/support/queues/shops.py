@@ -16,8 +16,6 @@ from waiting import until
 
 
 class Letter(NamedTuple):
-    """A dead letter."""
-
     body: bytes | str
     headers: dict
 
@@ -40,8 +38,6 @@ class NatsShop:
         self.do(lambda jetstream: jetstream.add_stream(StreamConfig(**self._settings)))
 
     def do(self, work):
-        """Return what ``work`` of JetStream gives."""
-
         async def run():
             connection = await nats.connect(self.url)
             try:
@@ -75,12 +71,9 @@ class NatsShop:
         return self.do(lambda jetstream: jetstream.consumer_info(self.stream, "shop")).num_ack_pending
 
     def letters(self):
-        """Return how many dead letters there are."""
         return self.do(lambda jetstream: jetstream.stream_info(self.dead.replace(".", "-"))).state.messages
 
     def letter(self):
-        """Return the first dead letter, when it is there."""
-
         async def work(jetstream):
             with contextlib.suppress(nats.js.errors.NotFoundError):
                 return await jetstream.get_msg(self.dead.replace(".", "-"), 1)
@@ -89,7 +82,6 @@ class NatsShop:
         return Letter(found.data, found.headers)
 
     def worker(self, once, handler, *, orders=None, **options):
-        """Make a worker."""
         settings = {"url": self.url, "key": "order.id", "backoff": (0.2, 4.0)} | options
         return NatsWorker(once, orders or self.orders, handler, **settings)
 
@@ -120,14 +112,12 @@ class RedisShop:
             return client.xpending(self.orders, "shop")["pending"]
 
     def letter(self):
-        """Return the first dead letter, when it is there."""
         with self.server.client() as client:
             fields = until(lambda: client.xrange(f"{self.orders}.onceward-dead"))[0][1]
         told = json.loads(fields["__data__"])
         return Letter(told["data"], told["headers"])
 
     def worker(self, once, handler, **options):
-        """Make a worker."""
         settings = {"url": self.url, "key": "order.id", "backoff": (0.2, 4.0), "idle": 3.0} | options
         return RedisStreamsWorker(once, self.orders, handler, **settings)
 
@@ -142,22 +132,18 @@ class RabbitShop:
         self.orders = server.queue(f"orders-{uuid.uuid4().hex[:8]}", **arguments)
 
     def publish(self, *orders, **headers):
-        """Send orders, as JSON unless they are bytes."""
         self._server.publish(self.orders, *orders, headers=headers)
 
     def pending(self):
-        """Return how many orders wait."""
         return self._server.ready(self.orders)
 
     def letter(self):
-        """Return the first dead letter, when it is there."""
         dead = f"{self.orders}.onceward-dead"
         until(lambda: self._server.ready(dead))
         found = self._server.take(dead)[0]
         return Letter(found.body, found.headers)
 
     def worker(self, once, handler, **options):
-        """Make a worker."""
         settings = {"url": self.url, "key": "order.id", "wait": 0.2, "backoff": (0.2, 4.0)} | options
         return RabbitWorker(once, self.orders, handler, **settings)
 

@@ -11,7 +11,6 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Write it and its private key into ``folder``, and return their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "onceward's tests")])
     now = dt.datetime.now(dt.UTC)

@@ -1,11 +1,10 @@
 """A server that is DynamoDB to us."""
 
-import http.client
 import json
 from pathlib import Path
 
 from servers.needs import dynoxide
-from servers.server import Server
+from servers.server import Server, asked
 
 
 class Dynoxide(Server):
@@ -25,8 +24,6 @@ class Dynoxide(Server):
         return [self._program, "--host", "127.0.0.1", "--port", self.port, *self._options]
 
     def ask(self, action: str, **body: object) -> dict:
-        """Send one request past everything of ours."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         headers = {
             "X-Amz-Target": f"DynamoDB_20120810.{action}",
             "Content-Type": "application/x-amz-json-1.0",
@@ -34,12 +31,7 @@ class Dynoxide(Server):
             "Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, "
             "SignedHeaders=host, Signature=0",
         }
-        connection.request("POST", "/", json.dumps(body), headers)
-        reply = connection.getresponse()
-        answer = json.loads(reply.read())
-        connection.close()
-        assert reply.status == 200, answer
-        return answer
+        return json.loads(asked(self.port, "POST", "/", json.dumps(body), headers)[0])
 
     def table(self, name: str, keys: dict[str, str] | None = None) -> str:
         """Make a table with the key attributes given, HASH first, and an index of messages."""

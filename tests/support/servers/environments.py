@@ -17,7 +17,6 @@ OURS = ["msgspec==0.22.0", "jmespath==1.1.0"]
 
 
 def environment(name: str, needs: list[str]) -> Path:
-    """Return the Python of an environment with the packages in ``needs``."""
     needs = [*needs, *OURS]
     folder = CACHE / f"{name}-{sha256(' '.join(needs).encode()).hexdigest()[:12]}"
     python = folder / "bin" / "python"

@@ -65,16 +65,12 @@ class Kafka(Server):
 
     @property
     def servers(self) -> str:
-        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def _command(self):
         return self._java_command("kafka.Kafka", self._config)
 
-    # --- past everything of ours --------------------------------------------------------------------------------------
-
     def make(self, *topics: str, partitions: int = 1, **configs: str) -> None:
-        """Make topics."""
         from aiokafka.admin import NewTopic
         from aiokafka.errors import for_code
 
@@ -91,7 +87,6 @@ class Kafka(Server):
         self._as_admin(make)
 
     def send(self, topic: str, *values: bytes, key: bytes | None = None, partition: int | None = None, **headers: str):
-        """Send records, one after the other."""
         from aiokafka import AIOKafkaProducer
 
         lines = [(name, value.encode()) for name, value in headers.items()]

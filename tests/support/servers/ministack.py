@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import http.client
 import io
 import json
 import os
@@ -16,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from places import SOURCES
 from servers.needs import REGION, brought, fetched
-from servers.server import Server
+from servers.server import Server, asked
 
 MINISTACK = "1.5.33"
 # In a folder of its own, not among the dev dependencies: it wants one exact botocore, and does without it.
@@ -83,13 +82,7 @@ class Ministack(Server):
 
     def call(self, method: str, path: str, content: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
         """Send one request and return the answer's content, which must not be an error."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, content, dict(headers or {}))
-        reply = connection.getresponse()
-        answer = reply.read()
-        connection.close()
-        assert reply.status < 300, answer
-        return answer
+        return asked(self.port, method, path, content, headers)[0]
 
     def ask(self, target: str, **body: object) -> dict:
         """Send one request of AWS's JSON protocol, such as ``ask("AmazonSQS.SendMessage", QueueUrl=..., ...)``."""
@@ -109,9 +102,8 @@ class Ministack(Server):
         if name.endswith(".fifo"):
             attributes["FifoQueue"] = "true"
         if dead is not None:
-            attributes["RedrivePolicy"] = json.dumps(
-                {"deadLetterTargetArn": self.queue_arn(dead), "maxReceiveCount": receives}
-            )
+            policy = {"deadLetterTargetArn": self.queue_arn(dead), "maxReceiveCount": receives}
+            attributes["RedrivePolicy"] = json.dumps(policy)
         texts = {key: str(value) for key, value in attributes.items()}
         return self.ask("AmazonSQS.CreateQueue", QueueName=name, Attributes=texts)["QueueUrl"]
 
@@ -131,13 +123,12 @@ class Ministack(Server):
         """Return all messages that ``ReceiveMessage`` gives now; they stay in the queue, and visible."""
         found: dict[str, dict] = {}
         everything = {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        everything["MaxNumberOfMessages"] = 10
         while True:  # they are hidden from the next request, and shown again at the end
-            got = self.ask(
-                "AmazonSQS.ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=30, **everything
-            ).get("Messages", [])
-            if not got:
+            got = self.ask("AmazonSQS.ReceiveMessage", QueueUrl=url, VisibilityTimeout=30, **everything)
+            if not got.get("Messages"):
                 break
-            found |= {message["MessageId"]: message for message in got}
+            found |= {message["MessageId"]: message for message in got["Messages"]}
         for message in found.values():
             handle = message["ReceiptHandle"]
             self.ask("AmazonSQS.ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
@@ -160,7 +151,6 @@ class Ministack(Server):
         return self.call("POST", "/", form, headers).decode()
 
     def topic(self, name: str) -> str:
-        """Make a topic and return its ARN; a name that ends in .fifo makes a FIFO topic."""
         fifo = {"Attributes.entry.1.key": "FifoTopic", "Attributes.entry.1.value": "true"}
         answer = self.query("CreateTopic", Name=name, **(fifo if name.endswith(".fifo") else {}))
         return answer.partition("<TopicArn>")[2].partition("</TopicArn>")[0]
@@ -182,7 +172,6 @@ class Ministack(Server):
     # --- Kinesis --------------------------------------------------------------------------------------------------
 
     def stream(self, name: str, shards: int = 1) -> str:
-        """Make a stream and return its ARN."""
         self.ask("Kinesis_20131202.CreateStream", StreamName=name, ShardCount=shards)
         shown = self.ask("Kinesis_20131202.DescribeStreamSummary", StreamName=name)
         return shown["StreamDescriptionSummary"]["StreamARN"]
@@ -209,7 +198,6 @@ class Ministack(Server):
         return name
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return all objects of a bucket, by their keys."""
         listed = self.call("GET", f"/{bucket}?list-type=2").decode()
         keys = [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
         return {key: self.call("GET", f"/{bucket}/{key}") for key in keys}
@@ -243,16 +231,10 @@ class Ministack(Server):
 
     def invoke(self, function: str, event: object, *, wait: bool = True) -> tuple[object, bool]:
         """Call a function by its name or ARN and return what it answered, and whether that is an error; None without ``wait``."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         headers = {"X-Amz-Invocation-Type": "RequestResponse" if wait else "Event"}
-        connection.request(
-            "POST", f"/2015-03-31/functions/{quote(function, safe='')}/invocations", json.dumps(event), headers
-        )
-        reply = connection.getresponse()
-        answer = reply.read()
-        connection.close()
-        assert reply.status < 300, answer
-        return json.loads(answer) if answer else None, reply.getheader("X-Amz-Function-Error") is not None
+        path = f"/2015-03-31/functions/{quote(function, safe='')}/invocations"
+        answer, shown = asked(self.port, "POST", path, json.dumps(event), headers)
+        return json.loads(answer) if answer else None, "X-Amz-Function-Error" in shown
 
     def mapping(self, function: str, source: str, **settings: object) -> str:
         """Let a queue or a stream (their ARN) call a function (its ARN); return the mapping's id."""

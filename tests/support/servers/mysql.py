@@ -28,8 +28,6 @@ _SMALL = {
 
 
 class Mariadb(Server):
-    """A running server, with the database ``test``."""
-
     owner = "mysql"
 
     def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
@@ -53,7 +51,6 @@ class Mariadb(Server):
 
     @property
     def url(self) -> str:
-        """The URL of the database ``test``."""
         return f"mysql://{USER}@127.0.0.1:{self.port}/test"
 
     def _command(self):
@@ -63,7 +60,6 @@ class Mariadb(Server):
         return [self._program, "--no-defaults", f"--datadir={self._scratch / 'data'}", *options]
 
     def answers(self) -> bool:
-        """Return whether it takes connections."""
         import pymysql
 
         try:
@@ -73,7 +69,6 @@ class Mariadb(Server):
         return True
 
     def sql(self, statement: str, *values: object, database: str | None = "test") -> list[tuple]:
-        """Run one statement past everything of ours."""
         import pymysql
 
         where = {"host": "127.0.0.1", "port": self.port, "user": USER, "database": database}
@@ -82,7 +77,6 @@ class Mariadb(Server):
             return list(cursor.fetchall())
 
     def database(self, name: str) -> str:
-        """Make a database, and return its URL."""
         self.sql(f"CREATE DATABASE {name}")
         return f"mysql://{USER}@127.0.0.1:{self.port}/{name}"
 
@@ -136,5 +130,4 @@ class MariadbReplica(Mariadb):
 
 
 def until(holds: Callable[[], object], server: Mariadb) -> None:
-    """Wait until something holds."""
     waiting.until(holds, 60, lambda: server.log)

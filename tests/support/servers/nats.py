@@ -5,8 +5,6 @@ from servers.server import Server
 
 
 class Nats(Server):
-    """A running server, whose streams are on disk."""
-
     def __init__(self) -> None:
         self._program = needs("nats-server", "apt-get install nats-server")
         super().__init__()

@@ -60,21 +60,18 @@ def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
 
 
 def brought(command: list[object], work: Path, seconds: float = 600) -> None:
-    """Run a command that fetches something, in a folder."""
     done = subprocess.run(list(map(str, command)), cwd=work, capture_output=True, text=True, timeout=seconds)
     if done.returncode:
         missing(f"could not fetch: {command}: {done.stdout[-300:]}{done.stderr[-300:]}")
 
 
 def dynoxide() -> Path:
-    """Return the server's binary, fetched from npm once."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         missing("the DynamoDB-compatible test server (dynoxide, from npm) is fetched for Linux on x86-64 only")
     return fetched(f"dynoxide-{VERSION}", lambda work: from_npm(PACKAGE, VERSION, INTEGRITY, "package/dynoxide", work))
 
 
 def typescript() -> Path:
-    """Return the folder of TypeScript's compiler, fetched from npm once."""
     version = "5.9.3"
     integrity = "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw=="
     return fetched(f"typescript-{version}", lambda work: from_npm("typescript", version, integrity, "package", work))

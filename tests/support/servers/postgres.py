@@ -26,7 +26,6 @@ USER = "postgres"  # the superuser inside; also the host's user that runs a serv
 
 
 def debian() -> Path:
-    """Return the folder of Debian's binaries."""
     if not (DEBIAN / "postgres").exists():
         missing("PostgreSQL 15 is not installed: apt-get install postgresql-15")
     return DEBIAN
@@ -93,7 +92,6 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
 
     def _command(self):
@@ -102,7 +100,6 @@ class Postgres(Server):
         return [self._binaries / "postgres", "-D", self._scratch / "data", *options]
 
     def answers(self) -> bool:
-        """Return whether it takes connections."""
         import psycopg
 
         try:
@@ -112,7 +109,6 @@ class Postgres(Server):
         return True
 
     def sql(self, statement: str, *values: object, database: str = "postgres") -> list[tuple]:
-        """Run one statement past everything of ours."""
         import psycopg
 
         where = f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
@@ -189,7 +185,6 @@ class Standby(Postgres):
         self._primary.hold_replication()
 
     def promote(self) -> None:
-        """Make it the primary."""
         assert self.sql("SELECT pg_promote()") == [(True,)]
 
 
@@ -217,7 +212,6 @@ class PgBouncer(Server):
 
     @property
     def url(self) -> str:
-        """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
 
 

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import parse_qsl
+
+from web.http_servers import Handler, HttpServer
 
 
 class Seen(NamedTuple):
@@ -72,25 +73,14 @@ class Proxy:
         self._lock = threading.Lock()
         proxy = self
 
-        class Handler(_Handler):
+        class Asked(_Handler):
             asked = proxy
             upstream_port = port
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *args: object) -> None:
-                pass  # a client that went away is part of the tests
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+        server = HttpServer(Asked)
+        self.port, self.url, self.stop = server.server_port, server.url, server.stop
 
     def now(self) -> float:
-        """Return the time that the server shows."""
         return time.time() if self.date is None else self.date()
 
     @property
@@ -148,15 +138,8 @@ class Proxy:
             return None
         return Refuse("InvalidSignatureException", 400, says)
 
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 class _Forwarded(NamedTuple):
-    """A request on its way to the server."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -172,15 +155,14 @@ class _Forwarded(NamedTuple):
 _OWN = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "1", "x-amz-request-id": "1"}  # of an error
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     disable_nagle_algorithm = True
     asked: Proxy
     upstream_port: int
     upstream: http.client.HTTPConnection | None = None
 
     def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
+        content = self.content()
         if self._in_xml:
             form = dict(parse_qsl(content.decode(), keep_blank_values=True))
             self._serve(form["Action"], form, content)
@@ -196,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("GET", {}, b"")
 
     def do_PUT(self) -> None:
-        self._serve("PUT", {}, self.rfile.read(int(self.headers["Content-Length"])))
+        self._serve("PUT", {}, self.content())
 
     def _serve(self, action: str, body: dict, content: bytes) -> None:
         proxy = self.asked
@@ -252,9 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._in_xml:
             text = f"<Error><Code>{refuse.code}</Code><Message>{refuse.message}</Message></Error>"
             return f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()
-        return json.dumps(
-            {"__type": f"com.amazonaws.dynamodb.v20120810#{refuse.code}", "message": refuse.message, **refuse.more}
-        ).encode()
+        kind = f"com.amazonaws.dynamodb.v20120810#{refuse.code}"
+        return json.dumps({"__type": kind, "message": refuse.message, **refuse.more}).encode()
 
     def _forward(self, request: _Forwarded) -> tuple[int, dict[str, str], bytes]:
         if self.upstream is None:
@@ -265,6 +246,3 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
         if self.upstream is not None:
             self.upstream.close()
-
-    def log_message(self, *args: object) -> None:
-        pass

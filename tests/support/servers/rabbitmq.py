@@ -82,13 +82,10 @@ class Rabbitmq(Server):
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     def stop(self) -> None:
-        """Kill it and its epmd, and forget what it holds."""
         for process in (self._process, self._epmd):
             process.kill()
             process.wait(60)
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    # --- requests past everything of ours -------------------------------------------------------------------------
 
     def control(self, *command: object) -> str:
         """Return what ``rabbitmqctl`` says; it takes a second."""

@@ -74,7 +74,6 @@ class Redis(Server):
         return [self._program, self._scratch / "redis.conf"]
 
     def client(self, **options: object):
-        """Return a client past everything of ours."""
         import redis
 
         if self._secure:
@@ -112,7 +111,6 @@ class MovedRedis(Redis):
         return self.url
 
     def all_keys(self) -> list[str]:
-        """Return all Redis keys."""
         with self.client() as client:
             return list(client.scan_iter())
 
@@ -136,7 +134,6 @@ class Replica(Redis):
         until(lambda: "up" in self.ask("INFO", "replication").partition("master_link_status")[2][:8], self)
 
     def promote(self) -> None:
-        """Make it the primary."""
         assert self.ask("REPLICAOF", "NO", "ONE") in {"True", "OK"}
 
 
@@ -199,18 +196,15 @@ class RedisCluster:
         return f"{self.nodes[0].url}?cluster=yes"
 
     def stop(self) -> None:
-        """Stop all."""
         for node in self.nodes:
             node.stop()
 
 
 def slots_of(node: Redis) -> set[int]:
-    """Return the slots that a primary of a Cluster has."""
     (mine,) = [line.split() for line in node.ask("CLUSTER", "NODES").splitlines() if "myself" in line]
     ends = [[int(end) for end in part.split("-")] for part in mine[8:]]
     return {slot for first, *last in ends for slot in range(first, (last or [first])[0] + 1)}
 
 
 def until(holds, server: Redis) -> None:
-    """Wait until something holds."""
     waiting.until(holds, 60, lambda: server.log)

@@ -1,5 +1,6 @@
 """What the servers of tests have in common: a process on a free port, killed, paused and stopped by its test."""
 
+import http.client
 import os
 import pwd
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -48,7 +49,6 @@ class Server(ABC):
 
     @property
     def log(self) -> str:
-        """The last it said."""
         return (self._scratch / "log").read_text(errors="replace")[-4000:]
 
     def start(self) -> None:
@@ -83,7 +83,6 @@ class Server(ABC):
         return True
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
         self._process.kill()
         self._process.wait(60)
 
@@ -107,6 +106,19 @@ class Server(ABC):
         if self._process.poll() is None:
             self.kill()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def asked(
+    port: int, method: str, path: str, content: bytes | str = b"", headers: Mapping[str, str] | None = None
+) -> tuple[bytes, Mapping[str, str]]:
+    """Send one request past everything of ours; return the answer, which must not be an error, and its headers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request(method, path, content, dict(headers or {}))
+    reply = connection.getresponse()
+    answer = reply.read()
+    connection.close()
+    assert reply.status < 300, answer
+    return answer, reply.headers
 
 
 def owned_by(name: str, folder: Path) -> dict[str, object]:

@@ -55,7 +55,6 @@ class Gate:
         self._cut()
 
     def close(self) -> None:
-        """Cut off all."""
         self.server = None
         _shut(self._listener)
         self._cut()
@@ -317,8 +316,6 @@ class _MysqlTalk(_Talk):
 
 
 class _Reader:
-    """Reads whole messages from a socket."""
-
     def __init__(self, end: socket.socket) -> None:
         self.buffer = self.last = b""  # what was received, and the kind of PostgreSQL's last message
         self._end = end

@@ -1,6 +1,8 @@
 """Processes with a wrong wall clock, by Debian's libfaketime. (The command ``faketime`` leaves shared memory behind when it is killed.)"""
 
 import functools
+import select
+import time
 from pathlib import Path
 
 
@@ -8,6 +10,11 @@ from pathlib import Path
 def library() -> str | None:
     """Return the path of libfaketime, or None if it is not installed."""
     return next((str(path) for path in Path("/usr/lib").glob("**/faketime/libfaketime.so.1")), None)
+
+
+def mend_sleep() -> None:
+    """Let this process sleep: libfaketime at times turns the absolute time of time.sleep() into one that the kernel refuses."""
+    time.sleep = lambda seconds: select.select((), (), (), seconds) and None
 
 
 def wrong_clock(offset: str) -> dict[str, str]:

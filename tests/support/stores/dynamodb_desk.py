@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
-from onceward import Completed, Once, Parked, StoreError
+from onceward import Completed, Once, StoreError
 from onceward.core import many, retries, steps
 from onceward.core.drivers import drive, drive_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.core.steps import Lost, Settled
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
@@ -154,12 +154,6 @@ def ran_once(desk, value):
     desk.answers({"run": 1})
 
 
-def replayed(desk, value):
-    assert value == {"run": 1}
-    assert desk.runs == 1, "the duplicate ran"
-    desk.stands(COMPLETED, result='{"run":1}')
-
-
 def lapsed(desk):
     desk.other.acquire(desk.key, name="n")
     fence = desk.record().fence
@@ -206,29 +200,6 @@ def extended(desk, claim):
     assert claim.remaining <= stands.lease_until - desk.clock()
     desk.do(claim, "complete", 5)
     desk.stands(COMPLETED, result="5")
-
-
-def ended(verb, *args):
-    def act(desk, claim):
-        return desk.do(claim, verb, *args)
-
-    return act
-
-
-def is_left(status, result=None, error=None):
-    def after(desk, _):
-        assert desk.stands(status, result=result).error == error
-
-    return after
-
-
-def last_attempt(desk):
-    desk.acquire().release("no luck")
-
-
-def refused_for_good(desk, _):
-    with pytest.raises(Parked, match="no luck"):
-        desk.acquire(max_attempts=1)
 
 
 def paid(desk, value):
@@ -319,16 +290,10 @@ def each_is_ended_or_lost(desk, outcomes):
 
 CASES = {
     "a first call": Case(first, run, ran_once),
-    "a duplicate": Case(lambda desk: desk.run(desk.handler), run, replayed),
     "a takeover": Case(lapsed, run, taken_over),
     "a failed handler": Case(first, failing, gave_back),
     "a renewal": Case(held, extend, extended),
-    "a completion": Case(held, ended("complete", 5), is_left(COMPLETED, "5")),
-    "a release": Case(held, ended("release", "later"), is_left(RELEASED, error="later")),
-    "a parking": Case(held, ended("park", "broken"), is_left(PARKED, error="broken")),
-    "the last attempt": Case(last_attempt, refused_for_good, is_left(PARKED, error="no luck")),
     "a transaction": Case(first, transact, paid),
-    "a transaction that takes over": Case(lapsed, transact, paid),
     "a claim's transaction": Case(held, transact_in_claim, paid),
     "a batch of claims": Case(some_taken, claim_many, each_has_one_owner),
     "a batch of ends": Case(many_held, end_many, each_is_ended_or_lost),

@@ -63,7 +63,6 @@ class SqlLedger(Served, ABC):
             self._spend(connection, tx, name, result)
 
     async def spend_async(self, claim, name: str, result) -> None:
-        """As :meth:`spend`."""
         await asyncio.to_thread(self.spend, claim, name, result)
 
     def _spend(self, connection, tx, name, result):
@@ -84,8 +83,6 @@ class SqlLedger(Served, ABC):
 
 
 class SqliteLedger(SqlLedger):
-    """A file, which needs no server."""
-
     scheme = "sqlite"
 
     @classmethod
@@ -106,8 +103,6 @@ class SqliteLedger(SqlLedger):
 
 
 class PostgresLedger(SqlLedger):
-    """A schema of its own on a server of the run."""
-
     scheme = "postgresql"
     mark = "%s"
 
@@ -142,8 +137,6 @@ class PostgresLedger(SqlLedger):
 
 
 class MysqlLedger(SqlLedger):
-    """A database of its own on a MariaDB server of the run."""
-
     scheme = "mysql"
     mark = "%s"
     key = "`key`"
@@ -292,6 +285,5 @@ SERVED = {name: kind for name, kind in LEDGERS.items() if kind is not SqliteLedg
 
 
 def at(url: str):
-    """Return the ledger at this URL, in a worker."""
     (kind,) = {kind for kind in (*LEDGERS.values(), RedisLedger) if kind.scheme == urlsplit(url).scheme}
     return kind(url)

@@ -13,13 +13,10 @@ NAP = "SELECT SLEEP(20)"
 
 
 def name_of(url: str) -> str:
-    """Return the database of a URL."""
     return urlsplit(url).path.strip("/")
 
 
 class Moved:
-    """Connections whose server's clock is some seconds ahead."""
-
     def __init__(self, conduit, passed):
         self._conduit, self._passed = conduit, passed
         self.timeout, self.close = conduit.timeout, conduit.close
@@ -44,21 +41,17 @@ def moved_clock(store, passed):
 
 
 def killed(server, database):
-    """Let the server end all connections to a database."""
     for (number,) in server.sql("SELECT id FROM information_schema.processlist WHERE db = %s", database):
         with contextlib.suppress(pymysql.OperationalError):  # it is gone already
             server.sql(f"KILL {number}")
 
 
 def place_of(url):
-    """Return where a URL leads, as the drivers take it."""
     parts = urlsplit(url)
     return {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": name_of(url)}
 
 
 class Pymysql(postgres_hands.Psycopg):
-    """A connection of PyMySQL in autocommit."""
-
     autocommit = True
     nap = NAP
 
@@ -100,8 +93,6 @@ class PymysqlPlain(Pymysql):
 
 
 class Asyncmy(Pymysql):
-    """A connection of asyncmy."""
-
     awaited = True
 
     @asynccontextmanager
@@ -124,6 +115,7 @@ class Asyncmy(Pymysql):
 
 class _Mysql:
     driver = "pymysql"
+    engine_name = "mysql"
     nap = NAP
 
     async def killed(self, connection, server):
@@ -133,34 +125,12 @@ class _Mysql:
         return (url or self.url).replace("mysql://", f"mysql+{self.driver}://")
 
 
-class MysqlAlchemy(_Mysql, postgres_hands.Alchemy):
-    """A Connection of SQLAlchemy."""
-
-
-class MysqlAlchemySession(_Mysql, postgres_hands.AlchemySession):
-    """A Session of SQLAlchemy."""
-
-
-class AsyncMysqlAlchemy(_Mysql, postgres_hands.AsyncAlchemy):
-    """An AsyncConnection of SQLAlchemy."""
-
-    driver = "asyncmy"
-
-
-class AsyncMysqlAlchemySession(_Mysql, postgres_hands.AsyncAlchemySession):
-    """An AsyncSession of SQLAlchemy."""
-
-    driver = "asyncmy"
-
-
-class MysqlDjango(_Mysql, postgres_hands.Django):
-    """One of Django's connections, on PyMySQL."""
-
-    engine = "mysql"
+def _on_mysql(kind, driver="pymysql"):
+    """Return a hand of PostgreSQL as one of MySQL."""
+    return type(kind.__name__, (_Mysql, kind), {"driver": driver})
 
 
 def django_on_mysql(alias, url):
-    """Return Django's connection to a database of the site."""
     return postgres_hands.django_connection(alias, url, "mysql")
 
 
@@ -169,9 +139,9 @@ HANDS = {
     "pymysql": Pymysql,
     "pymysql without autocommit": PymysqlPlain,
     "asyncmy": Asyncmy,
-    "Connection": MysqlAlchemy,
-    "Session": MysqlAlchemySession,
-    "AsyncConnection": AsyncMysqlAlchemy,
-    "AsyncSession": AsyncMysqlAlchemySession,
-    "Django": MysqlDjango,
+    "Connection": _on_mysql(postgres_hands.Alchemy),
+    "Session": _on_mysql(postgres_hands.AlchemySession),
+    "AsyncConnection": _on_mysql(postgres_hands.AsyncAlchemy, "asyncmy"),
+    "AsyncSession": _on_mysql(postgres_hands.AsyncAlchemySession, "asyncmy"),
+    "Django": _on_mysql(postgres_hands.Django),
 }

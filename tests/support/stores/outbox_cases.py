@@ -26,27 +26,18 @@ def unsent(once):
     return [record.unsent for record, _ in once.ledger.records()]
 
 
-def test_messages_leave_with_a_transaction_that_claims(once, hand, effects, box):
+@pytest.mark.parametrize("held", [False, True])
+def test_messages_leave_with_a_transaction(once, hand, effects, box, held):
     async def place():
-        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
-            await hand.act(connection)
-            onceward.current().send(box.address, 1)
-            onceward.current().send(box.address, 2)
-            assert box.bodies == []
+        async with hand.connection() as connection:
+            made = onceward.current().transaction(connection) if held else once.transaction("k", connection)
+            async with hand.within(made):
+                await hand.act(connection)
+                onceward.current().send(box.address, 1)
+                onceward.current().send(box.address, 2)
+                assert box.bodies == []
 
-    asyncio.run(place())
-    assert drain(10) == 0
-    assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
-
-
-def test_messages_leave_with_a_handlers_transaction(once, hand, effects, box):
-    async def handle():
-        onceward.current().send(box.address, 1)
-        async with hand.connection() as connection, hand.within(onceward.current().transaction(connection)):
-            await hand.act(connection)
-            onceward.current().send(box.address, 2)
-
-    asyncio.run(once.run_async("k", handle))
+    asyncio.run(once.run_async("k", place) if held else place())
     assert drain(10) == 0
     assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
 

@@ -4,16 +4,18 @@ A test is a coroutine, whether the connection blocks or not.
 """
 
 import itertools
+import os
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import psycopg
+import sqlalchemy.ext.asyncio
+import sqlalchemy.orm
 
 _ALIASES = itertools.count()
 
 
 class Psycopg:
-    """A blocking connection of psycopg."""
-
     awaited = False
     begins = False  # whether any statement begins a transaction
     nap = "SELECT pg_sleep(20)"
@@ -32,21 +34,17 @@ class Psycopg:
     @asynccontextmanager
     async def within(self, transaction):
         if self.awaited:
-            async with transaction:
-                yield transaction
+            async with transaction as entered:
+                yield entered
         else:
-            with transaction:
-                yield transaction
+            with transaction as entered:
+                yield entered
 
     @asynccontextmanager
     async def own_transaction(self, connection):
         """The caller's transaction, begun and ended by the library's own means."""
-        if self.awaited:
-            async with connection.transaction():
-                yield
-        else:
-            with connection.transaction():
-                yield
+        async with self.within(connection.transaction()):
+            yield
 
     async def sql(self, connection, statement):
         connection.execute(statement)
@@ -66,15 +64,12 @@ class Psycopg:
         return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
     async def killed(self, connection, postgres):
-        """Let the server end the connection."""
         name = self.table  # unique
         await self.sql(connection, f"SET application_name = '{name}'")
         postgres.sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", name)
 
 
 class AsyncPsycopg(Psycopg):
-    """A connection of psycopg for coroutines."""
-
     awaited = True
 
     @asynccontextmanager
@@ -90,9 +85,8 @@ class AsyncPsycopg(Psycopg):
 
 
 class Psycopg2(Psycopg):
-    """A connection of psycopg2."""
-
     begins = True
+    autocommit = False
 
     @asynccontextmanager
     async def own_transaction(self, connection):
@@ -109,8 +103,10 @@ class Psycopg2(Psycopg):
         import psycopg2
 
         connection = psycopg2.connect(url or self.url)
+        connection.autocommit = self.autocommit
         try:
             yield connection
+            assert connection.closed or connection.autocommit == self.autocommit
         finally:
             connection.close()
 
@@ -120,23 +116,11 @@ class Psycopg2(Psycopg):
 
 
 class Psycopg2Autocommit(Psycopg2):
-    """The same in autocommit."""
-
     begins = False
-
-    @asynccontextmanager
-    async def connection(self, url=None):
-        async with super().connection(url) as connection:
-            connection.autocommit = True
-            yield connection
-            assert connection.closed or connection.autocommit
+    autocommit = True
 
 
-class Asyncpg(Psycopg):
-    """A connection of asyncpg's pool."""
-
-    awaited = True
-
+class Asyncpg(AsyncPsycopg):
     @asynccontextmanager
     async def connection(self, url=None):
         import asyncpg
@@ -144,16 +128,11 @@ class Asyncpg(Psycopg):
         async with asyncpg.create_pool(url or self.url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
             yield connection
 
-    async def sql(self, connection, statement):
-        await connection.execute(statement)
-
     def is_idle(self, connection):
         return not connection.is_in_transaction()
 
 
 class Alchemy(Psycopg):
-    """A Connection of SQLAlchemy."""
-
     driver = "psycopg"
     begins = True
 
@@ -165,9 +144,10 @@ class Alchemy(Psycopg):
             await done
 
     def engine(self, url=None, **options):
-        from sqlalchemy import create_engine
+        return sqlalchemy.create_engine(self.address(url), **options)
 
-        return create_engine(self.address(url), **options)
+    def opened(self, engine):
+        return engine.connect()
 
     def address(self, url):
         return (url or self.url).replace("postgresql://", f"postgresql+{self.driver}://")
@@ -176,113 +156,49 @@ class Alchemy(Psycopg):
     async def connection(self, url=None):
         engine = self.engine(url)
         try:
-            with engine.connect() as connection:
+            async with self.within(self.opened(engine)) as connection:
                 yield connection
         finally:
-            engine.dispose()
+            await engine.dispose() if self.awaited else engine.dispose()
 
     async def sql(self, connection, statement):
-        from sqlalchemy import text
-
-        connection.execute(text(statement))
+        done = connection.execute(sqlalchemy.text(statement))
+        if self.awaited:
+            await done
 
     async def savepoint_undone(self, connection, value):
-        inner = connection.begin_nested()
+        inner = await connection.begin_nested() if self.awaited else connection.begin_nested()
         await self.act(connection, value)
-        inner.rollback()
+        await inner.rollback() if self.awaited else inner.rollback()
 
     def is_idle(self, connection):
         return not connection.in_transaction()
 
 
 class AlchemySession(Alchemy):
-    """A Session of SQLAlchemy."""
-
-    @asynccontextmanager
-    async def connection(self, url=None):
-        from sqlalchemy.orm import Session
-
-        engine = self.engine(url)
-        try:
-            with Session(engine) as session:
-                yield session
-        finally:
-            engine.dispose()
+    def opened(self, engine):
+        return sqlalchemy.orm.Session(engine)
 
 
 class AsyncAlchemy(Alchemy):
-    """An AsyncConnection of SQLAlchemy."""
-
     awaited = True
 
     def engine(self, url=None, **options):
-        from sqlalchemy.ext.asyncio import create_async_engine
-
-        return create_async_engine(self.address(url), **options)
-
-    @asynccontextmanager
-    async def connection(self, url=None):
-        engine = self.engine(url)
-        try:
-            async with engine.connect() as connection:
-                yield connection
-        finally:
-            await engine.dispose()
-
-    async def sql(self, connection, statement):
-        from sqlalchemy import text
-
-        await connection.execute(text(statement))
-
-    async def savepoint_undone(self, connection, value):
-        inner = await connection.begin_nested()
-        await self.act(connection, value)
-        await inner.rollback()
+        return sqlalchemy.ext.asyncio.create_async_engine(self.address(url), **options)
 
 
 class AsyncAlchemySession(AsyncAlchemy):
-    """An AsyncSession of SQLAlchemy."""
-
-    @asynccontextmanager
-    async def connection(self, url=None):
-        from sqlalchemy.ext.asyncio import AsyncSession
-
-        engine = self.engine(url)
-        try:
-            async with AsyncSession(engine) as session:
-                yield session
-        finally:
-            await engine.dispose()
+    def opened(self, engine):
+        return sqlalchemy.ext.asyncio.AsyncSession(engine)
 
 
-class AsyncpgAlchemy(AsyncAlchemy):
-    """As above, on asyncpg."""
-
-    driver = "asyncpg"
-
-
-class AsyncpgAlchemySession(AsyncAlchemySession):
-    """As above, on asyncpg."""
-
-    driver = "asyncpg"
-
-
-class Psycopg2Alchemy(Alchemy):
-    """As above, on psycopg2."""
-
-    driver = "psycopg2"
-
-
-class Psycopg2AlchemySession(AlchemySession):
-    """As above, on psycopg2."""
-
-    driver = "psycopg2"
+def on_driver(kind, driver):
+    """Return a hand of SQLAlchemy on another driver."""
+    return type(kind.__name__, (kind,), {"driver": driver})
 
 
 class Django(Psycopg):
-    """One of Django's connections."""
-
-    engine = "postgresql"
+    engine_name = "postgresql"
 
     @asynccontextmanager
     async def own_transaction(self, connection):
@@ -293,7 +209,7 @@ class Django(Psycopg):
 
     @asynccontextmanager
     async def connection(self, url=None):
-        connection = django_connection(f"ours{next(_ALIASES)}", url or self.url, self.engine)
+        connection = django_connection(f"ours{next(_ALIASES)}", url or self.url, self.engine_name)
         try:
             yield connection
         finally:
@@ -315,24 +231,14 @@ class Django(Psycopg):
 
 
 def django_connection(alias, url, engine="postgresql"):
-    """Return Django's connection to a database of the site."""
-    import os
-    from urllib.parse import urlsplit
-
     from django.db import connections
 
     from web import django_site  # noqa: F401 - configures Django
 
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the tests are coroutines, and it blocks
-
     parts = urlsplit(url)
-    made = {
-        "ENGINE": f"django.db.backends.{engine}",
-        "NAME": parts.path[1:],
-        "USER": parts.username,
-        "HOST": parts.hostname,
-        "PORT": parts.port,
-    }
+    made = {"ENGINE": f"django.db.backends.{engine}", "NAME": parts.path[1:]}
+    made |= {"USER": parts.username, "HOST": parts.hostname, "PORT": parts.port}
     connections.settings[alias] = connections.configure_settings({"default": {}, alias: made})[alias]
     return connections[alias]
 
@@ -345,11 +251,11 @@ HANDS = {
     "asyncpg": Asyncpg,
     "Connection": Alchemy,
     "Session": AlchemySession,
-    "Connection on psycopg2": Psycopg2Alchemy,
-    "Session on psycopg2": Psycopg2AlchemySession,
+    "Connection on psycopg2": on_driver(Alchemy, "psycopg2"),
+    "Session on psycopg2": on_driver(AlchemySession, "psycopg2"),
     "AsyncConnection": AsyncAlchemy,
     "AsyncSession": AsyncAlchemySession,
-    "AsyncConnection on asyncpg": AsyncpgAlchemy,
-    "AsyncSession on asyncpg": AsyncpgAlchemySession,
+    "AsyncConnection on asyncpg": on_driver(AsyncAlchemy, "asyncpg"),
+    "AsyncSession on asyncpg": on_driver(AsyncAlchemySession, "asyncpg"),
     "Django": Django,
 }

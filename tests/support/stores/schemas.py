@@ -21,7 +21,6 @@ _META = "SELECT name, value FROM onceward_meta ORDER BY 1"
 
 
 def schema_of(url):
-    """Return all that the database of a ledger's URL says of its tables."""
     if url.startswith("sqlite"):
         with sqlite3.connect(url.partition("//")[2].replace("//", "/")) as connection:
             found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE tbl_name LIKE 'onceward%'")

@@ -10,8 +10,6 @@ from waiting import until
 
 
 class Write:
-    """A request for one key."""
-
     def __init__(self, key, kind="insert", size=10):
         self.key, self.kind, self.rank, self.size = key, kind, int(kind != "swap"), size
 
@@ -25,8 +23,6 @@ class Write:
 
 
 class Many:
-    """A request for many keys."""
-
     def __init__(self, keys, kind):
         self.keys, self.kind = keys, kind
 
@@ -134,8 +130,6 @@ def of_threads(server, writes, lanes):
 
 
 def of_tasks(server, writes, lanes):
-    """The same, in a task each."""
-
     async def main():
         tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in (Write("first"), *writes)]
         await asyncio.sleep(0.01)

@@ -8,8 +8,6 @@ from stores.postgres_hands import Psycopg
 
 
 class Commits:
-    """A connection that does something at its COMMIT."""
-
     def __init__(self, connection, at_commit):
         self._connection, self._at_commit = connection, at_commit
 
@@ -53,8 +51,6 @@ def raises(error):
 
 
 class Sqlite(Psycopg):
-    """A connection of the sqlite3 module."""
-
     def __init__(self, path, level):
         self.url, self.table, self._level = path, "effects", level
 

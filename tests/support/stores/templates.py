@@ -10,20 +10,14 @@ QUEUE = "arn:aws:sqs:eu-west-1:111111111111:orders"
 CASES = {
     "plain": ("dynamodb://orders", TableWanted(), None),
     "mapped": ("dynamodb://orders?blobs=s3://bucket/results", TableWanted(), Consumer("charge", 10, QUEUE)),
-    "full": (
-        "dynamodb://orders",
-        TableWanted(frozenset({"pitr"}), KEY),
-        Consumer("charge", 30, None, TOPIC),
-    ),
+    "full": ("dynamodb://orders", TableWanted(frozenset({"pitr"}), KEY), Consumer("charge", 30, None, TOPIC)),
 }
 
 
 def text_of(case: str, form: str) -> str:
-    """Return one of the cases in a form."""
     url, wanted, consumer = CASES[case]
     return render(form, DOCUMENT.needed(open_store(url))(wanted), consumer)
 
 
 def sent(proxy, action):
-    """Return the bodies of all requests of one action."""
     return [seen.body for seen in proxy.seen if seen.action == action]

@@ -17,8 +17,6 @@ class Failure(Exception):
 
 
 def run(test):
-    """Run a test that is a coroutine."""
-
     @functools.wraps(test)
     def wrapped(**given):
         asyncio.run(asyncio.wait_for(test(**given), 60))

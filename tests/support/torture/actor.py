@@ -6,7 +6,6 @@ import faulthandler
 import logging
 import os
 import pickle
-import select
 import signal
 import sys
 import time
@@ -16,10 +15,11 @@ from pathlib import Path
 import onceward
 from onceward import Busy, Once
 from onceward.claim.claim import Claim
-from torture import messages, plants, shapes
+from servers.wrong_clocks import mend_sleep
+from torture import plants, shapes
 from torture.hands import HANDS
 from torture.journal import Journal
-from torture.plan import SENDING, Delivery, Plan
+from torture.plan import Delivery, Plan
 from torture.points import Points
 from torture.strikes import Declined, HardStop, SoftLimit, Timers, strike
 from torture.wire import lose_replies
@@ -28,15 +28,11 @@ REPLAY_PATIENCE = 4.0  # seconds beyond the lease, on a busy machine
 
 
 class Actor:
-    """One process that delivers."""
-
     def __init__(self, plan: Plan, number: int, folder: Path, url: str, plant: str | None = None) -> None:
         self.plan, self.number, self.url = plan, number, url
-        self.home = os.getpid()
         self.journal = Journal(folder / "journal")
         self.strikes = self.calls = self.runs = 0
         self.call = ""
-        self.children: list[int] = []
         self.task: asyncio.Task | None = None
         self.untold: set[str] = set()
         self.delivery = Delivery([])
@@ -52,10 +48,7 @@ class Actor:
             self.hand = HANDS[plan.store](url)
         if plan.store in {"sqlite", "redis"} and number >= 0:
             lose_replies(self.once.store, plan, self.journal, number)
-        messages.prepare(self)
         plants.plant(plant)
-
-    # --- deliveries -----------------------------------------------------------------------------------------------
 
     def work(self) -> None:
         for delivery in self.plan.workers[self.number].deliveries:
@@ -63,7 +56,6 @@ class Actor:
             # A timer may ring when the delivery has ended.
             with contextlib.suppress(SoftLimit, HardStop, KeyboardInterrupt):
                 time.sleep(0.005)
-        self.reap()
         self.journal("end")
 
     def drain(self) -> None:
@@ -73,12 +65,6 @@ class Actor:
             while (wait := self.deliver(Delivery([key]))) is not None and time.monotonic() < limit:
                 time.sleep(min(wait, 0.2) + 0.01)
             self.deliver(Delivery([key]))
-        if self.plan.shape in SENDING:
-            messages.send_rest(self)
-        self.journal("end")
-
-    def relay(self) -> None:
-        messages.relay(self, self.plan.workers[self.number].relay)
         self.journal("end")
 
     def deliver(self, delivery: Delivery) -> float | None:
@@ -99,8 +85,6 @@ class Actor:
                 self.tell(key, error=error)
         self.disarm()
         self.journal("told-all", call=self.call, points=self.points.counts)
-        if os.getpid() != self.home:
-            os._exit(0)
         return self.wait
 
     def disarm(self) -> None:
@@ -133,24 +117,16 @@ class Actor:
             retry_after=getattr(error, "retry_after", None),
         )
 
-    def reap(self) -> None:
-        for child in self.children:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child, 0)
-
-    # --- in handlers ----------------------------------------------------------------------------------------------
-
     def enter(self, key: str, claim: Claim | None) -> str:
         """Journal that a handler of ``key`` begins; return the name of this run."""
         self.points.phase = None
         self.runs += 1
         run = f"{self.number}-{os.getpid()}-{self.runs}"
         fence = None if claim is None else claim.fence
-        self.journal("enter", run=run, key=key, call=self.call, fence=fence, child=os.getpid() != self.home)
+        self.journal("enter", run=run, key=key, call=self.call, fence=fence)
         return run
 
     def effect(self, run: str, key: str) -> None:
-        """Make the effect: one appended line."""
         self.journal("effect", run=run, key=key)
 
     def leave(self, run: str, key: str) -> str:
@@ -166,13 +142,12 @@ class Actor:
     def step(self, name: str) -> None:
         """Let happen what the plan says of this place in the handler."""
         kind = self.delivery.steps.get(name)
-        if kind is None or name not in self.acting:
+        if kind in {None, "commit-fails"} or name not in self.acting:  # see Form.insert
             return
         self.acting.discard(name)  # in the first handler of a delivery only
         if kind == "fails":
             raise Declined(name)
-        if kind != "commit-fails":
-            strike(self, kind)
+        strike(self, kind)
 
 
 def _causes(error: BaseException) -> list[str]:
@@ -191,14 +166,11 @@ def run(plan: Plan, number: int, folder: Path, url: str, plant: str | None) -> N
     actor.journal("start", number=number)
     if number < 0:
         actor.drain()
-    elif plan.workers[number].relay:
-        actor.relay()
     else:
         actor.work()
 
 
 if __name__ == "__main__":  # with a wrong wall clock, which takes a process that was started so
-    # time.sleep() asks for an absolute time, which libfaketime at times turns into one that the kernel refuses.
-    time.sleep = lambda seconds: select.select((), (), (), seconds) and None
+    mend_sleep()
     number, folder, url, planted = sys.argv[1:]
     run(pickle.loads((Path(folder) / "plan").read_bytes()), int(number), Path(folder), url, planted or None)

@@ -5,7 +5,6 @@ import pickle
 import signal
 import sys
 import traceback
-from contextlib import suppress
 from pathlib import Path
 
 from servers.orphans import die_with
@@ -22,8 +21,6 @@ TICK = 0.005
 
 
 class Episode:
-    """One plan on its way."""
-
     def __init__(self, plan: Plan, folder: Path, server: object, plant: str | None = None) -> None:
         self.plan, self.folder, self.plant = plan, folder, plant
         self._ground = GROUNDS[plan.store](plan, folder, server)
@@ -60,8 +57,6 @@ class Episode:
         self._quiet = HANG + 4 * self.plan.lease
         self._limit, self._last, self._written = began + self._quiet, began + AT_MOST * self._quiet, 0
 
-    # --- actors ---------------------------------------------------------------------------------------------------
-
     def _start(self, number: int, url: str) -> int:
         parent = os.getpid()
         pid = os.fork()
@@ -71,7 +66,6 @@ class Episode:
         code = 1
         try:
             die_with(parent)
-            os.setpgid(0, 0)
             self._be(number, url)
             code = 0
         except BaseException:
@@ -127,23 +121,19 @@ class Episode:
             self.journal("killed", actor=pid, signal=os.WTERMSIG(status))
         elif os.WEXITSTATUS(status):
             self.journal("broke", actor=pid, code=os.WEXITSTATUS(status))
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)  # what it forked
 
     def _hung(self) -> None:
         for pid in list(self._pids):
             os.kill(pid, signal.SIGUSR2)  # its stacks
             signal.sigtimedwait([], 0.2)
             self.journal("hung", actor=pid, number=self._pids[pid])
-            with suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             del self._pids[pid]
 
     def _end(self) -> None:
         for pid in self._pids:
-            with suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         self._ground.leave()
         self.journal.close()

@@ -1,6 +1,5 @@
 """What the journal and the ledger say, put in order: calls, runs of handlers, strikes, deaths, stops and records."""
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +29,11 @@ class Told:
 
 @dataclass
 class Call:
-    """One delivery."""
-
     name: str
     pid: int
     began: float
     keys: list[str]
     told: dict[str, Told] = field(default_factory=dict)
-    child_told: list[Told] = field(default_factory=list)
     ended: float | None = None
     strikes: list[dict] = field(default_factory=list)
     caught: int = 0  # exceptions of another thread that a frame of Python's caught
@@ -49,49 +45,24 @@ class Call:
 
 @dataclass
 class Run:
-    """One run of a handler for one key."""
-
     name: str
     key: str
     call: Call
     entered: float
     fence: int | None
-    by_child: bool
     effect: float | None = None
     left: float | None = None
 
 
 class Record(NamedTuple):
-    """A record, as it stands in the ledger at the end."""
-
     key: str
     status: str
     fence: int
     result: object
     stored: bool  # whether there is a result, which may be None
-    unsent: str | None = None
-    due: float | None = None
-    expires: float | None = None
-
-    @property
-    def messages(self) -> list[tuple[int, str | None]]:
-        """The numbers of its messages, and why they are refused."""
-        left = [] if self.unsent is None else json.loads(self.unsent)["messages"]
-        return [(int(one["body"].split()[2]), one.get("refused")) for one in left]
-
-
-class Message(NamedTuple):
-    """A message, as a handler gave it or a target got it."""
-
-    key: str
-    run: str
-    number: int
-    own: str  # its idempotency key
 
 
 class Facts:
-    """Everything that the rules may ask."""
-
     def __init__(self, plan: Plan, folder: Path, records: list[Record], rows: list[tuple[str, str, int]]) -> None:
         self.plan = plan
         self.records = {record.key: record for record in records}
@@ -104,7 +75,6 @@ class Facts:
         self.stops: list[tuple[int, float, float]] = []  # (pid, from, to)
         self.made: list[tuple[Run, str]] = []  # steps whose effects were made
         self.got: list[tuple[Run, str, str]] = []  # steps that handlers were told the results of
-        self.messages: dict[str, list[Message]] = defaultdict(list)  # "offered", "sent" and "refused"
         self.events: dict[str, list[dict]] = defaultdict(list)
         self.broken_loops: set[int] = set()  # actors whose event loop itself dropped what another thread raised
         self._stopped: dict[int, float] = {}
@@ -123,8 +93,6 @@ class Facts:
         """Return the seconds that a process was stopped in a time."""
         return sum(max(0.0, min(end, to) - max(begin, at)) for who, at, to in self.stops if who == pid)
 
-    # --- events ---------------------------------------------------------------------------------------------------
-
     def _call(self, event: dict) -> None:
         self.calls[event["call"]] = Call(event["call"], event["pid"], event["t"], event["keys"])
 
@@ -134,49 +102,26 @@ class Facts:
         if "error" in event:
             told.error, told.text, told.retry_after = event["error"], event["text"], event["retry_after"]
             told.notes = tuple(event["notes"])
-        if event["pid"] == call.pid:
-            call.told[event["key"]] = told
-        else:
-            call.child_told.append(told)
+        call.told[event["key"]] = told
 
     def _told_all(self, event: dict) -> None:
-        call = self.calls[event["call"]]
-        if event["pid"] == call.pid:
-            call.ended = event["t"]
+        self.calls[event["call"]].ended = event["t"]
 
     def _enter(self, event: dict) -> None:
         call = self.calls[event["call"]]
-        by_child = event["pid"] != call.pid
-        self.runs[event["run"]] = Run(event["run"], event["key"], call, event["t"], event["fence"], by_child)
-
-    def _mine(self, event: dict) -> Run | None:
-        run = self.runs[event["run"]]
-        return run if run.by_child or event["pid"] == run.call.pid else None
+        self.runs[event["run"]] = Run(event["run"], event["key"], call, event["t"], event["fence"])
 
     def _effect(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            run.effect = event["t"]
+        self.runs[event["run"]].effect = event["t"]
 
     def _leave(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            run.left = event["t"]
+        self.runs[event["run"]].left = event["t"]
 
     def _made_step(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            self.made.append((run, event["step"]))
+        self.made.append((self.runs[event["run"]], event["step"]))
 
     def _got_step(self, event: dict) -> None:
-        if (run := self._mine(event)) is not None:
-            self.got.append((run, event["step"], event["value"]))
-
-    def _offered(self, event: dict) -> None:
-        if self._mine(event) is not None:
-            self._sent(event)
-
-    def _sent(self, event: dict) -> None:
-        self.messages[event["what"]].append(Message(event["key"], event["run"], event["number"], event["own"]))
-
-    _refused = _sent
+        self.got.append((self.runs[event["run"]], event["step"], event["value"]))
 
     def _strike(self, event: dict) -> None:
         if event["call"] in self.calls:

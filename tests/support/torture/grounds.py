@@ -12,7 +12,7 @@ from torture.journal import Journal
 from torture.plan import Plan
 from torture.shapes import EFFECTS
 
-READ = "key, status, fence, result, unsent, due_at, expires_at"
+READ = "key, status, fence, result"
 Left = tuple[list[Record], list[tuple[str, str, int]]]  # records, and effects that were committed with one
 
 
@@ -48,8 +48,6 @@ class Ground:
 
 
 class SqliteGround(Ground):
-    """A file."""
-
     def make(self, journal: Journal) -> str:
         with closing(sqlite3.connect(self._folder / "ledger.db", isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -67,8 +65,6 @@ class SqliteGround(Ground):
 
 
 class PostgresGround(Ground):
-    """A schema."""
-
     def make(self, journal: Journal) -> str:
         parents = f"{self._name}.parents"
         parent = f"int REFERENCES {parents} (id) DEFERRABLE INITIALLY DEFERRED"
@@ -95,8 +91,6 @@ class PostgresGround(Ground):
 
 
 class MysqlGround(Ground):
-    """A database."""
-
     _faulty = staticmethod(wire.faulty_mysql)
 
     def make(self, journal: Journal) -> str:
@@ -116,12 +110,10 @@ class MysqlGround(Ground):
         found = self._server.sql(f"SELECT {fields} FROM onceward", database=self._name)
         rows = self._server.sql(f"SELECT `key`, run, 1 FROM {EFFECTS}", database=self._name)
         self._server.sql(f"DROP DATABASE {self._name}")
-        return [_record(*one[:5], *(time and time / 1e6 for time in one[5:])) for one in found], rows
+        return [_record(*one) for one in found], rows
 
 
 class DynamoGround(Ground):
-    """Two tables."""
-
     _faulty = staticmethod(wire.faulty_proxy)
 
     def make(self, journal: Journal) -> str:
@@ -164,21 +156,14 @@ GROUNDS = {
 
 def _records(found: list[dict[str, str]]) -> list[Record]:
     return [
-        _record(
-            one["key"],
-            one["status"],
-            int(one["fence"]),
-            one.get("result"),
-            one.get("unsent"),
-            *(float(one[name]) if name in one else None for name in ("due_at", "expires_at")),
-        )
+        _record(one["key"], one["status"], int(one["fence"]), one.get("result"))
         for one in found
         if ":step-" not in one["key"]  # a large result of a step
     ]
 
 
-def _record(key: str, status: str, fence: int, result: str | None, *more: object) -> Record:
+def _record(key: str, status: str, fence: int, result: str | None) -> Record:
     value = None if result is None else json.loads(result)
     if isinstance(value, dict):  # told with its type
         value = value["value"]
-    return Record(key.partition(":")[2], status, fence, value, result is not None, *more)
+    return Record(key.partition(":")[2], status, fence, value, result is not None)

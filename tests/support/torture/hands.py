@@ -1,6 +1,5 @@
 """An actor's own connections to the ledger's database, on which its effects commit with their records."""
 
-import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +11,6 @@ import pymysql
 
 
 class SqliteHand:
-    """One connection."""
-
     marks = "(?, ?, ?)"
 
     def __init__(self, url: str) -> None:
@@ -25,26 +22,20 @@ class SqliteHand:
 
 
 class ServedHand:
-    """A connection that is made anew when it was lost or is busy, or is another process's."""
+    """A connection that is made anew when it was lost or is busy."""
 
     marks = "(%s, %s, %s)"
     _made = None
-    _process = 0
 
     def connection(self):
-        """Return one that is idle, so that a transaction of ours can begin."""
-        made, own = self._made, self._process == os.getpid()
-        if made is None or not own or not self._is_idle(made):
-            _INHERITED.append(made)  # so that a child does not close its parent's
-            if made is not None and own:
-                made.close()
-            self._process, self._made = os.getpid(), self._connect()
+        if self._made is not None and not self._is_idle(self._made):
+            self._made.close()
+            self._made = None
+        self._made = self._made or self._connect()
         return self._made
 
 
 class PostgresHand(ServedHand):
-    """Of psycopg."""
-
     def __init__(self, url: str) -> None:
         place, _, options = url.partition("?")
         schema = options.partition("&")[0].partition("=")[2]
@@ -58,7 +49,6 @@ class PostgresHand(ServedHand):
 
     @asynccontextmanager
     async def awaited(self) -> AsyncIterator[psycopg.AsyncConnection]:
-        """Give a connection of the running event loop."""
         connection = await psycopg.AsyncConnection.connect(self._where, autocommit=True)
         try:
             yield connection
@@ -84,8 +74,6 @@ class Executing(pymysql.Connection):
 
 
 class MysqlHand(ServedHand):
-    """Of PyMySQL, and of asyncmy."""
-
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         place = {"host": "127.0.0.1", "port": parts.port, "user": "root", "database": parts.path[1:]}
@@ -99,7 +87,6 @@ class MysqlHand(ServedHand):
 
     @asynccontextmanager
     async def awaited(self) -> AsyncIterator[object]:
-        """Give a connection of the running event loop."""
         import asyncmy
 
         connection = await asyncmy.connect(**self._where)
@@ -115,5 +102,4 @@ async def _execute(connection: object, statement: str, values: object = None) ->
         await cursor.execute(statement, values)
 
 
-_INHERITED: list[object] = []
 HANDS = {"sqlite": SqliteHand, "postgresql": PostgresHand, "mysql": MysqlHand}

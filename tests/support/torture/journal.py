@@ -13,7 +13,7 @@ def now() -> float:
 
 
 class Journal:
-    """Appends events to a file; safe in signal handlers, trace functions and forked children."""
+    """Appends events to a file; safe in signal handlers and trace functions."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -27,7 +27,6 @@ class Journal:
 
 
 def events(path: Path) -> Iterator[dict]:
-    """Yield the events in the order in which they were written."""
     with path.open() as file:
         for line in file:
             yield json.loads(line)

@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass, field
 
 FORMS = ("", "_async")
-EVERYWHERE = ("run", "claim", "batch", "checkpoint", "steps", "messages")
+EVERYWHERE = ("run", "claim", "batch", "checkpoint", "steps")
 ASYNC = tuple(f"{shape}_async" for shape in EVERYWHERE)
-SQL = ("transaction", "claim_transaction", "step_transaction", "messages_transaction")
+SQL = ("transaction", "claim_transaction", "step_transaction")
 
 
 def _both(*shapes: str) -> tuple[str, ...]:
@@ -22,8 +22,6 @@ SHAPES = {
 }
 STORES = ("sqlite", "sqlite", "dynamodb", "postgresql", "mysql", "redis")  # as often as they are drawn
 MANY = {*_both("batch", "checkpoint")}
-STEPS = {*_both("steps")}
-SENDING = {*_both("messages", "messages_transaction")}
 IN_SQL = {*_both(*SQL)}
 WITHIN_REQUEST = {*_both("transact")}  # there is no handler
 ATOMIC = {*IN_SQL, *WITHIN_REQUEST, *_both("claim_transact")}
@@ -34,22 +32,18 @@ _SERVER = {
     "run": (245, 250),
     "many": (1010, 1000),
     "steps": (245, 1650),
-    "messages": (245, 410),
     "transaction": (295, 160),
     "claim_transaction": (235, 810),
     "step_transaction": (235, 1450),
-    "messages_transaction": (245, 1250),
 }
 POINTS = {
     "sqlite": {
         "run": (70, 34),
         "many": (470, 190),
         "steps": (70, 560),
-        "messages": (70, 195),
         "transaction": (80, 125),
         "claim_transaction": (80, 125),
         "step_transaction": (80, 250),
-        "messages_transaction": (80, 280),
     },
     "redis": _SERVER,
     "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()}
@@ -59,19 +53,16 @@ POINTS = {
 }
 
 RAISES = ("soft", "soft", "hard", "sigint")
-IN_HANDLER = (*RAISES, "fork-return", "fork-return", "fork-exit", "fork-raise", "kill", "pause", "fails")
-IN_CALL = (*RAISES, *RAISES, "fork-exit", "kill", "pause")
-IN_SETTLING = (*RAISES, *RAISES, *RAISES, "fork-exit", "fork-on", "kill", "pause")
+IN_HANDLER = (*RAISES, "kill", "pause", "fails")
+IN_CALL = (*RAISES, *RAISES, "kill", "pause")
+IN_SETTLING = (*RAISES, *RAISES, *RAISES, "kill", "pause")
 
 
 @dataclass
 class Delivery:
-    """One delivery of one key, or of several to a batch or checkpoint."""
-
     keys: list[str]
-    strikes: list[tuple[str, int, str]] = field(
-        default_factory=list
-    )  # (phase "call" or "settle", number of the point, kind)
+    # (phase "call" or "settle", number of the point, kind)
+    strikes: list[tuple[str, int, str]] = field(default_factory=list)
     steps: dict[str, str] = field(default_factory=dict)  # what happens in the handler "before" and "after" its effect
     naps: tuple[float, float] = (0.0, 0.0)  # seconds that the handler takes before and after its effect
     timer: tuple[str, float] | None = None  # a kind and after how many seconds it strikes, wherever onceward is then
@@ -79,19 +70,14 @@ class Delivery:
 
 @dataclass
 class Worker:
-    """An actor, and what it gets from outside."""
-
     deliveries: list[Delivery]
     start: float = 0.0
     skew: int = 0  # how many hours its wall clock is off
     signals: list[tuple[float, str]] = field(default_factory=list)  # (seconds after its start, its name)
-    relay: float = 0.0  # seconds for which it is a relay; 0 for a worker that delivers
 
 
 @dataclass
 class Plan:
-    """An episode."""
-
     seed: int
     store: str
     shape: str
@@ -119,7 +105,6 @@ class Plan:
 
 
 def plan(seed: int, stores: tuple[str, ...] = STORES, shape: str | None = None) -> Plan:
-    """Return the plan of an episode."""
     chance = random.Random(seed)
     store = chance.choice(stores)
     drawn = chance.choice(SHAPES[store])
@@ -136,8 +121,6 @@ def plan(seed: int, stores: tuple[str, ...] = STORES, shape: str | None = None) 
         made.workers = [Worker(_alone(chance, made))]
     else:
         made.workers = [_of_many(chance, made, number) for number in range(chance.choice((2, 3)))]
-    if made.shape in SENDING:
-        made.workers += [_relay(chance, made) for _ in range(chance.choice((0, 1, 1, 2)))]
     return made
 
 
@@ -145,10 +128,8 @@ def _alone(chance: random.Random, made: Plan) -> list[Delivery]:
     """Return the deliveries of a worker that has the keys to itself, so that it can be replayed to the letter."""
     deliveries = []
     for number in range(8 if made.store == "sqlite" else 5):
-        delivery = _delivery(
-            chance, made, [f"k{number}"] if made.shape not in MANY else [f"k{number}{c}" for c in "abc"]
-        )
-        deliveries += [delivery, Delivery(delivery.keys)]
+        keys = [f"k{number}{c}" for c in "abc"] if made.shape in MANY else [f"k{number}"]
+        deliveries += [_delivery(chance, made, keys), Delivery(keys)]
     return deliveries
 
 
@@ -170,15 +151,6 @@ def _of_many(chance: random.Random, made: Plan, number: int) -> Worker:
     return worker
 
 
-def _relay(chance: random.Random, made: Plan) -> Worker:
-    relay = Worker([], start=chance.random() * made.lease, relay=made.lease * chance.choice((0.5, 2, 4)))
-    relay.skew = chance.choice((0, 0, 0, -1, 1))
-    for _ in range(chance.choice((0, 1, 2))):
-        relay.signals.append((chance.random() * relay.relay, chance.choice(("SIGKILL", "SIGSTOP"))))
-    relay.signals.sort()
-    return relay
-
-
 def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
     delivery = Delivery(list(keys))
     lease = made.lease
@@ -187,10 +159,7 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
     is_async = made.shape.endswith("async")
     where = chance.random()
     if where < 0.2:
-        kind = chance.choice(IN_HANDLER)
-        if is_async and kind.startswith("fork"):
-            kind = "fork-exit"  # asyncio's loops do not go on in a child
-        delivery.steps[chance.choice(("before", "after"))] = kind
+        delivery.steps[chance.choice(("before", "after"))] = chance.choice(IN_HANDLER)
         if made.shape in IN_SQL and chance.random() < 0.7 and made.store != "mysql":  # it defers no constraint
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
@@ -199,8 +168,6 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         points = POINTS[made.store]["run" if shape == "claim" else shape]
         first = 1 + int(chance.random() * points[phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
-        if kind == "fork-on" and (is_async or (made.shape in IN_SQL and made.store in {"postgresql", "mysql"})):
-            kind = "fork-exit"  # psycopg itself would go on with its parent's connection
         if is_async and kind in RAISES and chance.random() < 0.5:
             kind = "cancel"
         delivery.strikes.append((phase, first, kind))
@@ -208,8 +175,6 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
             delivery.strikes.append((phase, first + 1 + int(chance.random() * 25), chance.choice(RAISES)))
     elif where < 0.9:
         how = chance.choice(("timer", "async"))
-        delivery.timer = (
-            f"{how}-{chance.choice(RAISES)}",
-            chance.random() ** 2 * longest * 3 + chance.random() * 0.003,
-        )
+        after = chance.random() ** 2 * longest * 3 + chance.random() * 0.003
+        delivery.timer = f"{how}-{chance.choice(RAISES)}", after
     return delivery

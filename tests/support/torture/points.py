@@ -45,7 +45,6 @@ class Points:
             sys.settrace(self._enter)
 
     def disarm(self) -> None:
-        """Count and strike no more."""
         self.phase = None
         sys.settrace(None)
         sys.setprofile(None)
@@ -113,8 +112,6 @@ class Code:
 
 
 class _Follow:
-    """The trace function of one frame."""
-
     __slots__ = ("_at", "_code", "_first", "_points", "in_python")
 
     def __init__(self, points: Points, code: Code, *, first: bool) -> None:

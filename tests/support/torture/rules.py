@@ -6,12 +6,12 @@ was told that the outcome is not recorded, or its process died before it could r
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain, pairwise
+from itertools import pairwise
 
-from torture.facts import Call, Facts, Message, Record, Run, Told
-from torture.plan import ATOMIC, IN_SQL, MANY, SENDING
+from torture.facts import Call, Facts, Run, Told
+from torture.plan import ATOMIC, IN_SQL, MANY
 
-RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
+RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
 IN_BLOCK = {
@@ -38,8 +38,7 @@ def never_twice(facts: Facts) -> Iterator[str]:
         made = [run for run in facts.runs_of(key) if run.effect is not None]
         for before, again in pairwise(made):
             if not _may_follow(facts, before) and not _woke_late(facts, again):
-                child = " of a forked child" if again.by_child else ""
-                yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name}{child} made it again"
+                yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name} made it again"
         for run, count in facts.rows.get(key, ()):
             if count > 1 or len(facts.rows[key]) > 1:
                 yield f"{key}: {len(facts.rows[key])} effects committed with a record; run {run} {count} times"
@@ -49,8 +48,6 @@ def _may_follow(facts: Facts, before: Run) -> bool:
     if before.left is None:
         return True
     told = before.call.told.get(before.key)
-    if before.by_child:
-        return all(one.error is not None for one in before.call.child_told)
     if told is None:
         return before.call.pid in facts.deaths
     if told.error is None or not any(word in told.all for word in UNRECORDED):
@@ -134,10 +131,6 @@ def never_a_falsehood(facts: Facts) -> Iterator[str]:
         for told in call.told.values():
             for false in _false(facts, call, told):
                 yield f"{told.key}: call {call.name} was told {told.error or repr(told.value)}: {false}"
-        for told in call.child_told:
-            record = facts.records.get(told.key)
-            if told.error is None and (record is None or told.value != record.result):
-                yield f"{told.key}: a forked child of call {call.name} was told that it is done: {told.value!r}"
     for event in facts.events["acknowledged"]:
         record = facts.records.get(event["key"])
         if record is None or record.status != "COMPLETED":
@@ -183,8 +176,6 @@ def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
 
 
 def _nobody_holds(facts: Facts, call: Call, told: Told) -> Iterator[str]:
-    if any(one["kind"].startswith("fork") for call in facts.calls_of(told.key) for one in call.strikes):
-        return  # a child that goes on with its own deliveries has its own claims
     for other in facts.calls_of(told.key):
         if other is not call and other.began <= told.at and _holds_until(facts, other, told.key) >= call.began:
             return
@@ -239,74 +230,6 @@ def never_hangs(facts: Facts) -> Iterator[str]:
 # --- messages: nothing is sent that was not committed, and what was committed is sent, in order, with its own key ------
 
 
-def never_sent_uncommitted(facts: Facts) -> Iterator[str]:
-    """A message that left is of the run that completed its key."""
-    for message in (*facts.messages["sent"], *facts.messages["refused"]):
-        record = facts.records.get(message.key)
-        run = facts.runs.get(message.run)
-        if record is None or record.status != "COMPLETED" or run is None or run.fence != record.fence:
-            yield f"{message.key}: message {message.number} of run {message.run} left, and the record is {record}"
-
-
-def never_unsent(facts: Facts) -> Iterator[str]:
-    """Each message of a completed key is sent, or refused and still in its record."""
-    for key, record in _completed(facts):
-        sent = {message.number for message in facts.messages["sent"] if message.key == key}
-        refused = {number for number, why in record.messages if why is not None}
-        for number, why in record.messages:
-            if why is None:
-                yield f"{key}: message {number} is still unsent at the end"
-            elif number in sent:
-                yield f"{key}: message {number} was sent, and its record says that it is refused"
-        for number in sorted(_offered(facts, record) - sent - refused):
-            yield f"{key}: message {number} was committed, is not in the record, and was never sent"
-
-
-def never_another_key(facts: Facts) -> Iterator[str]:
-    """A message has the same idempotency key in each attempt and each time it is sent, and shares it with no other."""
-    known: dict[tuple[str, int], str] = {}
-    for message in chain(*facts.messages.values()):
-        place = message.key, message.number
-        if known.setdefault(place, message.own) != message.own:
-            yield f"{message.key}: message {message.number} had the key {known[place]}, and then {message.own}"
-    if len(set(known.values())) < len(known):
-        yield f"two messages share an idempotency key: {known}"
-
-
-def never_out_of_order(facts: Facts) -> Iterator[str]:
-    """The messages of a key are first sent in the order in which the handler gave them."""
-    for key, _ in _completed(facts):
-        first = list(dict.fromkeys(message.number for message in facts.messages["sent"] if message.key == key))
-        if first != sorted(first):
-            yield f"{key}: its messages were first sent in the order {first}"
-
-
-def never_expiring_unsent(facts: Facts) -> Iterator[str]:
-    """A record with messages stays; one without has nothing of them left, and expires some day."""
-    for key, record in _completed(facts):
-        if record.messages and record.expires is not None:
-            yield f"{key}: has messages, and expires"
-        if record.unsent is None and (record.due is not None or record.expires is None):
-            yield f"{key}: has no message left, is due at {record.due} and expires at {record.expires}"
-        if record.unsent is not None and not record.messages:
-            yield f"{key}: nothing is left to send, and it still has {record.unsent}"
-
-
-def _completed(facts: Facts) -> Iterator[tuple[str, Record]]:
-    if facts.plan.shape in SENDING:
-        yield from ((key, record) for key, record in facts.records.items() if record.status == "COMPLETED")
-
-
-def _offered(facts: Facts, record: Record) -> set[int]:
-    return {
-        one.number for one in facts.messages["offered"] if one.key == record.key and _fence(facts, one) == record.fence
-    }
-
-
-def _fence(facts: Facts, message: Message) -> int | None:
-    return facts.runs[message.run].fence
-
-
 RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_twice,
     never_a_step_again,
@@ -314,11 +237,6 @@ RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_a_falsehood,
     never_swallowed,
     never_hangs,
-    never_sent_uncommitted,
-    never_unsent,
-    never_another_key,
-    never_out_of_order,
-    never_expiring_unsent,
 )
 
 

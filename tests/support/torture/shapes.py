@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward import Busy, StepMade, current
 from onceward.claim.claim import Claim
-from torture.messages import offer
 from torture.plan import MANY
-from torture.strikes import ChildReturns
 
 if TYPE_CHECKING:
     from torture.actor import Actor
@@ -21,18 +19,18 @@ STEP_NAMES = ("one", "large", "last")
 
 
 def deliver(actor: "Actor", keys: list[str]) -> None:
-    """Deliver keys in the way that the plan says, and tell of each."""
     is_async = actor.plan.shape.endswith("_async")
-    shape, form = SHAPES[actor.plan.shape.removesuffix("_async")], Form(actor, is_async=is_async)
+    shape, form = actor.plan.shape.removesuffix("_async"), Form(actor, is_async=is_async)
 
     async def main() -> None:
         actor.task = asyncio.current_task() if is_async else None
         try:
-            if actor.plan.shape in MANY:
-                await shape(form, keys)
-            else:
-                (key,) = keys
-                actor.tell(key, await shape(form, key))
+            if shape in MANY:
+                await WAYS[shape](form, keys)
+                return
+            (key,) = keys
+            done = form.run(key, HANDLERS[shape]) if shape in HANDLERS else WAYS[shape](form, key)
+            actor.tell(key, await done)
         finally:
             actor.task = None
 
@@ -106,8 +104,6 @@ async def handle(form: Form, key: str, claim: Claim | None, body: Callable[[str]
     run = actor.enter(key, claim)
     try:
         value = await body(run)
-    except ChildReturns:
-        return f"{key}/child-{os.getpid()}"
     except BaseException as error:
         actor.raised(run, key, error)
         raise
@@ -133,10 +129,6 @@ async def plain(form: Form, key: str, claim: Claim, effect: Callable[[str], Awai
 
 
 async def run(form: Form, key: str) -> str:
-    return await form.run(key, _handler)
-
-
-async def _handler(form: Form, key: str) -> str:
     return await plain(form, key, current())
 
 
@@ -148,10 +140,6 @@ async def claim(form: Form, key: str) -> str:
 
 
 async def steps(form: Form, key: str) -> str:
-    return await form.run(key, _stepping)
-
-
-async def _stepping(form: Form, key: str) -> str:
     actor, held = form.actor, current()
 
     async def body(run: str) -> None:
@@ -179,29 +167,11 @@ def _made(actor: "Actor", key: str, run: str, name: str) -> str:
     return f"{key}/{name}/{run}/".ljust(17_000 if name == "large" else 0, "x")
 
 
-async def messages(form: Form, key: str) -> str:
-    return await form.run(key, _sending)
-
-
-async def _sending(form: Form, key: str) -> str:
-    actor, held = form.actor, current()
-
-    async def effect(run: str) -> None:
-        offer(actor, key, run, held, 1)
-        actor.effect(run, key)
-        offer(actor, key, run, held, 2)
-
-    return await plain(form, key, held, effect)
-
-
-# --- many at once -------------------------------------------------------------------------------------------------
-
-
 async def batch(form: Form, keys: list[str]) -> None:
     actor = form.actor
 
     async def handle_one(key: str) -> str:
-        actor.points.phase = None  # a strike now would be one in the handler: its fork would make the effect, too
+        actor.points.phase = None
         return await plain(form, key, current())
 
     def blocking(key: str) -> str:
@@ -230,8 +200,6 @@ async def checkpoint(form: Form, keys: list[str]) -> None:
                 actor.effect(name, key)
             actor.step("after")
             await form.nap(1)
-        except ChildReturns:
-            return
         except BaseException as error:
             for name, key in runs:
                 actor.raised(name, key, error)
@@ -268,10 +236,6 @@ async def transaction(form: Form, key: str) -> str:
 
 
 async def claim_transaction(form: Form, key: str) -> str:
-    return await form.run(key, _claim_transaction)
-
-
-async def _claim_transaction(form: Form, key: str) -> str:
     actor, held = form.actor, current()
 
     async def body(run: str) -> None:
@@ -280,9 +244,7 @@ async def _claim_transaction(form: Form, key: str) -> str:
             actor.points.phase = "settle"
             async with form.within(held.transaction(connection)) as tx:
                 actor.step("before")
-                offer(actor, key, run, held, 1)
                 await form.insert(connection, key, run)
-                offer(actor, key, run, held, 2)
                 actor.step("after")
                 tx.result = f"{key}/{run}"
 
@@ -290,10 +252,6 @@ async def _claim_transaction(form: Form, key: str) -> str:
 
 
 async def step_transaction(form: Form, key: str) -> str:
-    return await form.run(key, _step_transaction)
-
-
-async def _step_transaction(form: Form, key: str) -> str:
     actor, held = form.actor, current()
 
     async def body(run: str) -> str:
@@ -329,10 +287,6 @@ async def transact(form: Form, key: str) -> str:
 
 
 async def claim_transact(form: Form, key: str) -> str:
-    return await form.run(key, _claim_transact)
-
-
-async def _claim_transact(form: Form, key: str) -> str:
     actor, held = form.actor, current()
 
     async def body(run: str) -> str:
@@ -346,17 +300,12 @@ async def _claim_transact(form: Form, key: str) -> str:
     return await handle(form, key, held, body)
 
 
-SHAPES = {
+# What a handler does, of `once.run`; and the ways that call no handler themselves.
+HANDLERS = {
     "run": run,
-    "claim": claim,
-    "batch": batch,
-    "checkpoint": checkpoint,
     "steps": steps,
-    "messages": messages,
-    "transaction": transaction,
     "claim_transaction": claim_transaction,
     "step_transaction": step_transaction,
-    "messages_transaction": claim_transaction,
-    "transact": transact,
     "claim_transact": claim_transact,
 }
+WAYS = {"claim": claim, "batch": batch, "checkpoint": checkpoint, "transaction": transaction, "transact": transact}

@@ -1,4 +1,4 @@
-"""What a strike does to an actor: exceptions, forks, kills, pauses, cancellations, calls from within."""
+"""What a strike does to an actor: exceptions, kills, pauses, cancellations."""
 
 import ctypes
 import os
@@ -14,7 +14,6 @@ from torture.points import ASYNCIO, HOME, is_callback
 if TYPE_CHECKING:
     from torture.actor import Actor
 
-FORK_HOOKS = os.path.join("onceward", "stores", "locks.py")  # which ask for a second hook, as the first may be cut off
 AGAIN = 0.00005  # seconds until a timer that met the actor's own code tries again
 
 
@@ -33,10 +32,6 @@ class Declined(Exception):
 RAISED = {"soft": SoftLimit, "hard": HardStop, "sigint": KeyboardInterrupt}
 
 
-class ChildReturns(BaseException):
-    """Takes a forked child out of its handler, which then returns."""
-
-
 def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
     """Do to this process what ``kind`` says."""
     actor.strikes += 1
@@ -48,11 +43,8 @@ def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "pause":
         os.kill(os.getpid(), signal.SIGSTOP)
-    elif kind == "cancel":
-        if actor.task is not None:
-            actor.task.cancel(serial)
-    else:
-        _fork(actor, kind)
+    elif actor.task is not None:
+        actor.task.cancel(serial)
 
 
 def _place(frame: FrameType | None) -> dict[str, object]:
@@ -66,30 +58,13 @@ def _place(frame: FrameType | None) -> dict[str, object]:
 
 
 def _is_dropped(frame: FrameType | None) -> bool:
-    """Return whether Python drops what is raised here: ``__del__``, a WeakSet that hears of a dead object, hooks of a fork."""
+    """Return whether Python drops what is raised here: ``__del__``, a WeakSet that hears of a dead object."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "__del__" or (code.co_name == "_remove" and code.co_filename.endswith("_weakrefset.py")):
             return True
-        if code.co_filename.endswith(FORK_HOOKS) and code.co_name.startswith(("_before", "_in_parent", "_in_child")):
-            return True
         frame = frame.f_back
     return False
-
-
-def _fork(actor: "Actor", kind: str) -> None:
-    child = os.fork()
-    if child:
-        actor.children.append(child)
-    elif kind == "fork-exit":
-        os._exit(0)
-    else:
-        actor.disarm()
-        if kind == "fork-return":
-            raise ChildReturns
-        if kind == "fork-raise":
-            raise Declined("in a child")
-        # "fork-on": the child goes on where it is, as after a signal handler that forked and returned
 
 
 def in_onceward(frame: FrameType | None) -> bool:

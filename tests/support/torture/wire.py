@@ -54,8 +54,6 @@ def faulty_proxy(plan: Plan, port: int, journal: Journal) -> Proxy:
 
 
 class Front:
-    """A proxy in a process of its own."""
-
     def __init__(self, begin: Callable[[], int]) -> None:
         """Start it; ``begin`` returns its port."""
         reading, writing = os.pipe()

@@ -117,9 +117,6 @@ def open_url(parts, options):
     return ToyStore(parts.netloc + parts.path)
 
 
-# --- what it can do besides ---------------------------------------------------------------------------------------------
-
-
 def found(store):
     return os.path.exists(store.path)
 

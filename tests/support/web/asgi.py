@@ -89,8 +89,6 @@ def run(main):
 
 
 def asked(app, *requests, times=1):
-    """Send requests one after another, each as often, and return the clients."""
-
     async def main():
         return [await ask(app, **how) for how in (requests or ({},)) * times]
 
@@ -98,7 +96,6 @@ def asked(app, *requests, times=1):
 
 
 async def served(app, client=None, **how):
-    """Serve one request as long as it takes, and return its client."""
     client = client or Client()
     await app(scope(**how), client.receive, client.send)
     return client

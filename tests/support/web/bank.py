@@ -10,8 +10,6 @@ from web.http_servers import Handler, HttpServer
 
 
 class Bank:
-    """The effects of payments."""
-
     def __init__(self):
         self.asked = []
         self.receipts = {}
@@ -32,7 +30,6 @@ class Bank:
 
     @contextlib.contextmanager
     def serving(self):
-        """Serve in threads, and give the URL."""
         bank = self
 
         class Payments(Handler):

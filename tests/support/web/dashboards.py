@@ -23,7 +23,6 @@ PATIENCE = 60_000.0  # milliseconds that a page may take on a slow machine
 
 @contextlib.contextmanager
 def dashboard_of(url, *options, token=None):
-    """Give the address of a dashboard that runs for the ledger at ``url``."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     environment.pop(_VARIABLE, None)
     if token is not None:

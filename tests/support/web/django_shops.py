@@ -15,8 +15,6 @@ NUMBERS = itertools.count()
 
 
 class Shop:
-    """The project on one database."""
-
     def __init__(self, database: str, settings: str = "shop.settings", **environment: str) -> None:
         paths = os.pathsep.join(map(str, (SOURCES, PROJECT, SUPPORT / "shop_sites")))
         self.database = database
@@ -30,7 +28,6 @@ class Shop:
         }
 
     def manage(self, *arguments: object, status: int = 0, python: "str | Path" = sys.executable) -> str:
-        """Run a command to its end, and return what it prints to both of its streams."""
         command = list(map(str, (PROJECT / "manage.py", *arguments)))
         if python == sys.executable:
             done = warm("warm_manage.py").run(command, PROJECT, self.environment, None, 120)
@@ -42,7 +39,6 @@ class Shop:
         return told
 
     def run(self, text: str, status: int = 0, python: "str | Path" = sys.executable) -> str:
-        """Run some Python in the project, and return what it prints."""
         return self.manage("shell", "-v0", "--no-imports", "-c", dedent(text), status=status, python=python)
 
 

@@ -25,8 +25,6 @@ def header(response, name):
 
 
 class Context:
-    """What Lambda gives besides the event."""
-
     def __init__(self, seconds):
         self._end = time.monotonic() + seconds
 
@@ -35,8 +33,6 @@ class Context:
 
 
 class Shop:
-    """A function with an effect to count."""
-
     def __init__(self, *responses):
         self.effects = []
         self._responses = list(responses)

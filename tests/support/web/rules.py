@@ -20,7 +20,6 @@ def keyed(key=UUID, *headers, path="/orders", **more):
 
 
 def asked(rules, request, body=b""):
-    """Drive the rules to their end, as a shell does."""
     pending = rules.begin(request)
     return rules.ask(pending, body) if isinstance(pending, PendingRequest) else pending
 

@@ -85,7 +85,6 @@ class Server:
         self.ended.release()
 
     def request(self, connection):
-        """Read one request; returns its head and content, or None at the end of the connection."""
         data = b""
         while b"\r\n\r\n" not in data:
             more = connection.recv(65536)
@@ -119,8 +118,6 @@ def serve(*answers):
 
 
 def once(*parts):
-    """Answer one request and close the connection."""
-
     def script(server, connection):
         server.request(connection)
         for part in parts:

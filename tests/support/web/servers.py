@@ -48,7 +48,6 @@ class WebServer:
             connection.getresponse().read()
 
     def kill(self):
-        """Kill it with all its workers."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -62,7 +61,6 @@ class WebServer:
         return True
 
     def workers(self):
-        """Return the process ids of its workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [
             pid for pid in map(int, children) if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -77,7 +75,6 @@ class WebServer:
             made.close()
 
     def post(self, path, content=b"", headers=(), timeout=30, **how):
-        """Send one request on a connection of its own, and return status, headers and body."""
         with self.connection(timeout) as connection:
             connection.request("POST", path, content, dict(headers), **how)
             reply = connection.getresponse()
@@ -95,17 +92,8 @@ def serving(*command, **environment):
 
 def gunicorn(module, *options, **environment):
     # A worker of gunicorn's that is killed is replaced when the master looks, which is each second.
-    command = (
-        "gunicorn",
-        "--bind",
-        "127.0.0.1:PORT",
-        "--log-level",
-        "critical",
-        "--no-control-socket",
-        *options,
-        module,
-    )
-    return serving(*command, **environment)
+    quiet = ("--log-level", "critical", "--no-control-socket")
+    return serving("gunicorn", "--bind", "127.0.0.1:PORT", *quiet, *options, module, **environment)
 
 
 def uvicorn(module, *options, **environment):
@@ -160,7 +148,6 @@ def pay_all(server, count, timeout, disturb):
 
 
 def check_charged_once(url, references, count):
-    """Check the charges, and return the records."""
     assert collections.Counter(references()) == {f"order-{number}": 1 for number in range(count)}
     records = [record for record, _ in Once(url).ledger.records()]
     assert {record.key: record.status for record in records if record.status != COMPLETED} == {}

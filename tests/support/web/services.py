@@ -23,15 +23,12 @@ PATIENCE = 60  # seconds that anything may take on a busy machine
 
 
 class Answered(NamedTuple):
-    """An answer of the service."""
-
     status: int
     body: dict
     headers: dict
 
     @property
     def problem(self) -> str:
-        """The word of a refusal."""
         return self.body["type"].rpartition(":")[2]
 
 
@@ -65,24 +62,20 @@ class Service:
 
     @property
     def api(self) -> "Api":
-        """A client without a token."""
         return Api(self.place)
 
     def kill(self) -> None:
-        """Kill it as a power failure would."""
         self.process.kill()
         self.process.wait()
         self._listener.join()
 
     def stop(self) -> int:
-        """Tell it to stop, and return its exit status."""
         self.process.terminate()
         return self.process.wait(PATIENCE)
 
 
 @contextlib.contextmanager
 def serving(url: str, *options: str, **more):
-    """Give a service for the ledger at ``url``."""
     made = Service(url, *options, **more)
     try:
         yield made
@@ -91,7 +84,6 @@ def serving(url: str, *options: str, **more):
 
 
 def new_id() -> str:
-    """Return an id for one claim."""
     return secrets.token_hex(16)
 
 
@@ -102,7 +94,6 @@ class Api:
         self.place, self.namespace, self.token, self._trust = place, namespace, token, trust
 
     def connection(self):
-        """Return a new connection."""
         if self.place.startswith("unix:"):
             made = http.client.HTTPConnection("localhost", timeout=PATIENCE)
             made.sock = socket.socket(socket.AF_UNIX)
@@ -115,7 +106,6 @@ class Api:
         return http.client.HTTPConnection(host, timeout=PATIENCE)
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answered:
-        """Send any request."""
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         with contextlib.closing(self.connection()) as connection:
@@ -125,7 +115,6 @@ class Api:
         return Answered(response.status, json.loads(data or b"{}"), {k.lower(): v for k, v in response.getheaders()})
 
     def __call__(self, action: str, **fields) -> Answered:
-        """Send a request for an action."""
         path, body = f"/v1/{self.namespace}/{action}", json.dumps(fields).encode()
         return self.send("POST", path, body, **{"Content-Type": "application/json"})
 

@@ -16,9 +16,6 @@ def now():
     return dt.datetime.now(dt.UTC)
 
 
-# --- signatures, by the providers' own libraries --------------------------------------------------------------------
-
-
 def by_standard(body=BODY, at=None, secret=SECRET, key="msg_1"):
     at = at or now()
     signed = standardwebhooks.Webhook(secret).sign(key, at, body.decode())

@@ -73,8 +73,6 @@ class Scripted:
 
 
 class Seen:
-    """A request as the upstream has it."""
-
     def __init__(self, head, body):
         line, *lines = head.decode("latin-1").split("\r\n")
         self.method, self.target, self.version = line.split(" ")

@@ -44,8 +44,6 @@ def environ(body=b"{}", key='"k"', chunked=False, **more):
 
 
 class Exchange:
-    """One request, and what a server has sent of its response."""
-
     def __init__(self, app, **how):
         self.sent = b""
         self.status = None
@@ -113,8 +111,6 @@ def body_of(environ):
 
 
 class Shop:
-    """An application that remembers how often it ran, and what it was sent."""
-
     def __init__(self, status="201 Created", headers=JSON):
         self.bodies = []
         self._head = status, headers

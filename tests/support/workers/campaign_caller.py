@@ -20,8 +20,6 @@ GIVEN = json.loads(sys.argv[1])
 
 
 class Sender(threading.Thread):
-    """Sends messages over connections of its own."""
-
     def __init__(self, handle, left, receipts):
         super().__init__(daemon=True)
         self._handle, self._left, self._receipts = handle, left, receipts

@@ -13,8 +13,6 @@ JSON = {"Content-Type": "application/json"}
 
 
 def claim(number, ask):
-    """Make the effect of a message once."""
-
     def call(action, body, port=None):
         port = port or random.choice(GIVEN["ports"])
         status, _, answer = ask(port, "POST", f"/v1/campaign/{action}", json.dumps(body), JSON)

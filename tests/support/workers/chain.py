@@ -45,9 +45,6 @@ def counting(table, name):
     }
 
 
-# --- orders: steps of all kinds --------------------------------------------------------------------------------------
-
-
 def charge(key, number):
     """A bank that deduplicates by key: the first request counts."""
     item = {"id": {"S": key}, "order": {"S": str(number)}}
@@ -87,9 +84,6 @@ def place(order: dict, claim: Claim) -> int:
     return number
 
 
-# --- payments: a step, the effect and the message commit in PostgreSQL ------------------------------------------------
-
-
 def pay(payment: dict, claim: Claim) -> int:
     number = payment["id"]
     with psycopg.connect(GIVEN["postgres"], autocommit=True) as connection:
@@ -103,9 +97,6 @@ def pay(payment: dict, claim: Claim) -> int:
             claim.send(GIVEN["shipping"], {"id": number, "parcel": 2})
             transaction.result = number
     return number
-
-
-# --- shipping: the effect commits with the record in DynamoDB ----------------------------------------------------------
 
 
 def ship(parcel: dict, claim: Claim) -> int:

@@ -23,8 +23,6 @@ def broker_at(url: str) -> dramatiq.Broker:
 
 
 def actor_on(broker: dramatiq.Broker) -> dramatiq.Actor:
-    """Return the guarded actor."""
-
     def handle(order: dict, claim: Claim) -> None:
         campaign_effects.handle(order, claim)
 

@@ -7,7 +7,6 @@ If there is a table ``effects``, other keys make theirs in it, in transactions; 
 import itertools
 import os
 import random
-import select
 import sys
 import time
 from urllib.parse import urlsplit
@@ -16,11 +15,10 @@ import psycopg
 import pymysql
 
 from onceward import Busy, Completed, LeaseLost, Once, ResultNotRecorded, StoreError, current
+from servers.wrong_clocks import mend_sleep
 from torture.hands import Executing
 
-# time.sleep() asks for an absolute time, which libfaketime turns into one that the kernel refuses.
-time.sleep = lambda seconds: select.select((), (), (), seconds) and None
-
+mend_sleep()
 url, path, count, lease, *pace = sys.argv[1:]
 IN_SQL = not url.startswith("redis:")
 AWAY = (psycopg.OperationalError, pymysql.OperationalError, pymysql.InterfaceError)

@@ -15,7 +15,6 @@ app = App(connector=PsycopgConnector(conninfo=os.environ["PROCRASTINATE"]))
 @exactly(campaign_effects.opened(), key="order.id", name="campaign")
 @app.task(name="handle", retry=RetryStrategy(max_attempts=1000, wait=1))
 async def handle(order: dict, claim: Claim) -> None:
-    """Make the effect of a job."""
     await campaign_effects.handle_async(order, claim)
 
 
@@ -28,7 +27,6 @@ async def rescue(context: JobContext, timestamp: int) -> None:
 
 
 async def main() -> None:
-    """Work until the end."""
     async with app.open_async():
         await app.run_worker_async(
             concurrency=10, fetch_job_polling_interval=0.5, update_heartbeat_interval=1, stalled_worker_timeout=5

@@ -41,7 +41,6 @@ def run(order: int) -> None:
 
 
 async def run_async(order: int) -> None:
-    """As :func:`run`."""
     if begin():
         await asyncio.sleep(LONG / 10)
     end()

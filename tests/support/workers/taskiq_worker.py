@@ -21,7 +21,6 @@ broker = RedisStreamBroker(
 @exactly(campaign_effects.opened(), key="order.id", name="campaign")
 @broker.task(task_name="handle", retry_on_error=True)
 async def handle(order: dict, claim: Claim) -> None:
-    """Make the effect of a message."""
     await campaign_effects.handle_async(order, claim)
 
 

@@ -46,9 +46,6 @@ async def handle_async():
         await asyncio.sleep(0.02)
 
 
-# --- ASGI -----------------------------------------------------------------------------------------------------------
-
-
 async def home(request):
     return PlainTextResponse("")
 
@@ -73,7 +70,6 @@ async def slow_endpoint(claim: Annotated[Claim, Depends(current)]) -> str:
 fastapi = FastAPI()
 fastapi.include_router(router)
 
-# --- WSGI -----------------------------------------------------------------------------------------------------------
 
 flask_app = flask.Flask(__name__)
 
@@ -95,8 +91,6 @@ def slow_plain():
 
 
 wsgi = WsgiIdempotency(plain, once, rules)
-
-# --- Django ---------------------------------------------------------------------------------------------------------
 
 
 def slow_django(request):

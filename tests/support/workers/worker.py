@@ -4,10 +4,10 @@ import asyncio
 import os
 import random
 import sys
-import threading
 import time
 
 from onceward import Busy, Completed, LeaseLost, Once, StoreError
+from servers.wrong_clocks import mend_sleep
 from stores import ledgers
 
 
@@ -239,12 +239,7 @@ def _in_child(once, log, lease):
 
 
 if __name__ == "__main__":
-    try:
-        time.sleep(0.001)
-    except OSError:
-        # libfaketime 0.9.10 gets clock_nanosleep(TIMER_ABSTIME) wrong, which is what CPython's sleep calls, when it
-        # leaves the monotonic clock alone; when it does not, it is every wait for a lock with a timeout that hangs.
-        time.sleep = threading.Event().wait
+    mend_sleep()
     what, *arguments = sys.argv[1:]
     {
         "transact": transact,
