@@ -14,11 +14,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.faults import at
 
 NOW = 1_000_000.0
-
-
 LEASE = 60.0
-
-
 PLAIN = Policy(lease=LEASE)
 
 

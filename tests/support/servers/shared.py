@@ -18,8 +18,6 @@ from servers.rabbitmq import Rabbitmq
 from servers.redis import Redis
 
 _STARTED = []  # by this process; they live as long as the run
-
-
 Server = Dynoxide | Ministack | Postgres | Mariadb | Nats | Rabbitmq | Redis | Kafka
 
 

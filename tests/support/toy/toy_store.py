@@ -6,11 +6,10 @@ import pickle
 from pathlib import Path
 
 from onceward.core.clock import boottime
-from onceward.core.protocol import STATUSES
-from onceward.core.record import Reply
 from onceward.stores.capabilities import TransactionState, check_options
-from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Part, Purged
+from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
+from onceward.stores.memory import MemoryStore
 
 CAPABILITIES = {
     "provision": "toy_store:provision",
@@ -20,95 +19,30 @@ CAPABILITIES = {
 }
 
 
-class ToyStore(OneByOne):
-    resolution = 0.0
-    poll = 0.02
-    max_result = 256 * 1024
+class ToyStore(MemoryStore):
+    """Records in memory, which are read from the file before each request and written after it."""
+
     capabilities = CAPABILITIES
 
     def __init__(self, path, clock=boottime):
+        super().__init__(clock)
         self.path = str(path)
         self.url = f"toy://{self.path}"
-        self.clock = clock
 
     def exchange(self, request):
         with open(self.path + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return self.run(request)
 
-    async def exchange_async(self, request):
-        return self.exchange(request)
-
     def run(self, request):
         """Run a request; the lock is held."""
         with open(self.path, "a+b") as file:
             file.seek(0)
-            records, fence = pickle.loads(file.read() or pickle.dumps(({}, 0)))
-            reply, fence = request(records, fence, self.clock())
+            self.records, self._fence = pickle.loads(file.read() or pickle.dumps(({}, 0)))
+            reply = request()
             file.truncate(0)
-            file.write(pickle.dumps((records, fence)))
+            file.write(pickle.dumps((self.records, self._fence)))
         return reply
-
-    def insert(self, write):
-        def insert(records, fence, now):
-            if held := records.get(write.key):
-                return Reply(False, held, now), fence
-            record = write.at(now)
-            if not write.fence:  # a new claim's is larger than that of every record that was deleted
-                record = record._replace(fence=max(record.fence, fence + 1))
-            records[write.key] = record
-            return Reply(True, record, now), fence
-
-        return (yield insert)
-
-    def swap(self, write, seen):
-        def swap(records, fence, now):
-            held = records.get(write.key)
-            won = held is not None and version(held) == version(seen)
-            if won:
-                records[write.key] = held = write.at(now)
-            return Reply(won, held, now), fence
-
-        return (yield swap)
-
-    def load(self, key):
-        return (yield lambda records, fence, now: (Reply(False, records.get(key), now), fence))
-
-    def select(self, selection, after, limit):
-        def select(records, fence, now):
-            keys = sorted(key for key, one in records.items() if selection.means(one, now) and key > (after or ""))
-            page = [records[key] for key in keys[:limit]]
-            return Page(page, page[-1].key if len(keys) > limit else None, now), fence
-
-        return (yield select)
-
-    def delete(self, seen):
-        def delete(records, fence, now):
-            held = records.get(seen.key)
-            if held is None or isinstance(seen, Damaged) or version(held) != version(seen):
-                return Reply(False, held, now), fence
-            del records[seen.key]
-            return Reply(True, held, now), max(fence, held.fence)
-
-        return (yield delete)
-
-    def purge(self, limit, after=None):
-        def purge(records, fence, now):
-            old = [one for one in records.values() if one.expires_at is not None and one.expires_at <= now]
-            gone = [one for one in old if one.status in STATUSES][:limit]
-            for one in gone:
-                del records[one.key]
-            return len(gone), max([fence, *(one.fence for one in gone)])
-
-        gone = yield purge
-        return Purged(gone, MORE if gone == limit else None)
-
-    def close(self):
-        pass
-
-
-def version(record):
-    return record.owner, record.fence, record.beat
 
 
 def open_url(parts, options):

@@ -5,11 +5,7 @@ import json
 from collections import deque
 
 PATIENCE = 60.0
-
-
 KEY = [(b"idempotency-key", b'"k"')]
-
-
 JSON = [(b"content-type", b"application/json")]
 
 

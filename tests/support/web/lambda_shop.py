@@ -9,8 +9,6 @@ from web.api_events import balancer, balancer_lines, http, rest, url
 from web.calls import on_api
 
 SOURCES = [rest, http, url, balancer, balancer_lines]
-
-
 source = pytest.mark.parametrize("source", SOURCES)
 
 

@@ -6,8 +6,6 @@ from onceward.http.route import PendingRequest
 from onceward.web import Request
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-
-
 JSON = ("content-type", "application/json")
 
 

@@ -5,8 +5,6 @@ import json
 from wsgiref.util import setup_testing_defaults
 
 JSON = [("Content-Type", "application/json")]
-
-
 EVENTS = [("Content-Type", "text/event-stream")]
 
 
