@@ -249,23 +249,16 @@ print(Order.objects.count())
     assert told.splitlines() == ["(201, None) b'{\"order\": 1}'", "(201, 'true') b'{\"order\": 1}'", "1"]
 
 
-@pytest.mark.parametrize(
-    ("database", "lines"), [({}, ["ImproperlyConfigured", "0"]), ({"DATABASE": "default"}, ["[201, 201]", "1"])]
-)
-def test_the_middleware_takes_the_projects_ledger(small, database, lines):
+def test_the_middleware_takes_the_projects_ledger(small):
     told = small.run(
         WEB
-        + f"""
-given = {{"rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site", **{database}}}
+        + """
+given = {"rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site", "DATABASE": "default"}
 with served(pay, ONCEWARD=given, MIDDLEWARE=["onceward.web.django.IdempotencyMiddleware"]):
-    try:
-        print([Client().post("/pay", **KEY).status_code for _ in "ab"])
-    except Exception as error:
-        print(type(error).__name__)
-print(Order.objects.count())
+    print([Client().post("/pay", **KEY).status_code for _ in "ab"], Order.objects.count())
 """
     )
-    assert told.splitlines() == lines
+    assert told == "[201, 201] 1\n"
 
 
 def test_the_test_cases_begin_with_an_empty_ledger(bare):

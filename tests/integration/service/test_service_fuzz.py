@@ -3,19 +3,13 @@
 import asyncio
 import contextlib
 import json
-from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from onceward import Once
-from onceward.core.record import Elsewhere
 from onceward.service import service
-from onceward.service.bodies import ClaimBody, CompleteBody
-from onceward.service.claims import Claims
-from onceward.service.problems import RequestRefused
 from onceward.service.tokens import ACTIONS
 from web.asgi import ask
 
@@ -74,23 +68,6 @@ def test_any_body_is_answered_and_fails_nothing(once, action, body):
         asked(app, f"/v1/bodies/{action}", body, [])
 
 
-@given(value=VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
-def test_any_result_comes_back_as_its_own_text(once, value):
-    app, text = service(once, log_requests=False), json.dumps(value)
-    if "NaN" in text or "Infinity" in text:
-        return
-    names = {"key": f"k-{text}"[:200], "id": ID}
-    status, claim = asked(app, "/v1/results/claim", json.dumps(names).encode(), [])
-    if status != 201:
-        assert claim["type"].endswith(":id-used")  # this example came before
-        return
-    body = json.dumps(names | {"fence": claim["fence"]})[:-1] + f', "result": {text}}}'
-    assert asked(app, "/v1/results/complete", body.encode(), [])[0] == 200
-    again = json.dumps(names | {"id": "f" * 32}).encode()
-    client = asyncio.run(ask(app, again, path="/v1/results/claim", headers=[HOST, JSON]))
-    assert f'"result":{text},'.encode() in client.body
-
-
 @pytest.mark.parametrize(
     ("opened", "last"), [(lambda data: data[::-1], 422), (lambda _: 1 / 0, 200)], ids=["sealed", "redacted"]
 )
@@ -105,36 +82,3 @@ def test_a_sealed_result_is_completed_once(opened, last):
             answers.append(asked(app, "/v1/shop/complete", body, [])[0])
         assert answers[:2] == [200, 200]
         assert answers[2] == last
-
-
-def test_of_two_large_results_at_once_the_second_is_refused(once, monkeypatch):
-    """A result that the store keeps elsewhere cannot be compared without fetching it."""
-
-    def swap(write, seen):
-        reply = yield from whole(write, seen)
-        if reply.won or reply.record.result is None:
-            return reply
-        apart = Elsewhere("elsewhere")
-        apart.fetch = lambda: fetched(reply.record.result)
-        return reply._replace(record=reply.record._replace(result=apart))
-
-    def fetched(text):
-        yield from once.store.load("k")
-        return text
-
-    async def main():
-        won = await claims.claim("shop", ClaimBody(key="large", id=ID), claims.clock(), "local")
-        bodies = [
-            CompleteBody(key="large", id=ID, fence=won.fence, result=Raw(b'"%b"' % text)) for text in (b"a", b"b")
-        ]
-        held = [
-            await claims._held("shop", body, 5.0, "record its result") for body in bodies
-        ]  # both see it in progress
-        monkeypatch.setattr(claims, "_held", AsyncMock(side_effect=held))
-        assert (await claims.complete("shop", bodies[0], 0.0)).replayable
-        with pytest.raises(RequestRefused):
-            await claims.complete("shop", bodies[1], 0.0)
-
-    claims, whole = Claims(once, longest_lease=600, longest_wait=0), once.store.swap
-    monkeypatch.setattr(once.store, "swap", swap)
-    asyncio.run(main())

@@ -1,6 +1,5 @@
-"""The example payment services under real servers, whose clients leave and which are stopped; and frameworks that have only the middleware."""
+"""The example payment services and the proxy as processes, whose clients leave and which are told to stop."""
 
-import collections
 import contextlib
 import http.client
 
@@ -8,11 +7,8 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
-from onceward.web import AsgiIdempotency, Route
-from tables import each
 from waiting import until
 from web.answering import Answering
-from web.calls import Rules, call, post
 from web.servers import gunicorn, keyed, payment, serving, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"
@@ -59,49 +55,3 @@ def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(url):
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
         assert Once(url).ledger.is_live("payments:k:*")
-
-
-def litestar(once, rules, paid):
-    from litestar import Litestar, Request, post
-    from litestar.exceptions import HTTPException
-    from litestar.middleware import DefineMiddleware
-
-    @post("/payments")
-    async def pay(request: Request) -> dict:
-        return paid(await request.json(), lambda: HTTPException(status_code=403))
-
-    return Litestar([pay], middleware=[DefineMiddleware(AsgiIdempotency, once=once, rules=rules, name="http")])
-
-
-def quart(once, rules, paid):
-    from quart import Quart, abort, request
-
-    app = Quart(__name__)
-
-    @app.post("/payments")
-    async def pay():
-        return paid(await request.get_json(), lambda: abort(403)), 201
-
-    app.asgi_app = AsgiIdempotency(app.asgi_app, once, rules, name="http")
-    return app
-
-
-@each("framework", [litestar, quart])
-def test_frameworks_without_a_face_of_their_own_pay_once(framework):
-    runs = collections.Counter()
-
-    def paid(payment, refused):
-        runs[amount := payment["amount"]] += 1
-        if amount == 403:
-            raise refused()
-        if amount == 500:
-            raise LookupError
-        return {"paid": amount, "run": runs[amount]}
-
-    app = framework(Once("memory:"), Rules(Route("/payments")), paid)
-    asked = [(5, "k"), (5, "k"), (403, "l"), (403, "l"), (500, "m"), (500, "m"), (6, "k"), (5, None)]
-    answers = call(app, *(post("/payments", key, json={"amount": amount}) for amount, key in asked))
-    assert [answer.status_code for answer in answers] == [201, 201, 403, 403, 500, 500, 422, 400]
-    assert [at for at, answer in enumerate(answers) if "idempotent-replayed" in answer.headers] == [1, 3]
-    assert (answers[0].content, answers[2].content) == (answers[1].content, answers[3].content)
-    assert runs == {5: 1, 403: 1, 500: 2}

@@ -103,32 +103,6 @@ def test_the_same_key_with_other_arguments_is_refused(shop, once):
     assert "give a new key" in text(other)
 
 
-def test_a_duplicate_can_wait_for_the_result_and_its_client_gets_progress(shop, once):
-    async def main():
-        entered, go, told = asyncio.Event(), asyncio.Event(), []
-
-        @shop.server.tool()
-        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
-        async def slow(order: str) -> str:
-            entered.set()
-            await go.wait()
-            return "done"
-
-        async def progress(now, total, message):
-            told.append((total, message))
-            go.set()
-
-        async with shop.session() as session:
-            first = asyncio.create_task(session.call_tool("slow", {"order": "o", **ONE}))
-            await entered.wait()
-            second = await session.call_tool("slow", {"order": "o", **ONE}, progress_callback=progress)
-            assert text(await first) == text(second) == "done"
-            assert mark(second, "replayed")
-        assert told[0] == (30, "an earlier call is running: waiting for its result")
-
-    asyncio.run(main())
-
-
 def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_again(shop, once):
     async def main():
         entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
@@ -160,9 +134,9 @@ def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_ag
     asyncio.run(main())
 
 
-def test_a_plain_function_runs_to_its_end_after_its_client_has_cancelled(shop, once):
+def test_a_plain_function_that_its_client_cancels_goes_on_and_a_duplicate_waits_for_it_with_progress(shop, once):
     async def main():
-        entered, go, ran = threading.Event(), threading.Event(), []
+        entered, go, ran, told = threading.Event(), threading.Event(), [], []
 
         @shop.server.tool()
         @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
@@ -172,15 +146,19 @@ def test_a_plain_function_runs_to_its_end_after_its_client_has_cancelled(shop, o
             assert go.wait(30)
             return "done"
 
+        async def progress(now, total, message):
+            told.append((total, message))
+            go.set()
+
         async with shop.session() as session:
             first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
             assert await asyncio.to_thread(entered.wait, 30)
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first
-            go.set()
-            again = await called(session, "slow", {"order": "o", **ONE})
+            again = await session.call_tool("slow", {"order": "o", **ONE}, progress_callback=progress)
             assert (text(again), mark(again, "replayed"), ran) == ("done", True, ["o"])
+        assert told[0] == (30, "an earlier call is running: waiting for its result")
 
     asyncio.run(main())
 

@@ -226,27 +226,6 @@ def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
     with_upstream(slow)(main)
 
 
-def test_without_a_key_a_client_that_leaves_ends_its_request(once):
-    async def slow(reader, writer):
-        begun.set()
-        assert await reader.read() == b""  # the proxy has closed the connection
-        ended.set()
-
-    async def main(upstream):
-        nonlocal begun, ended
-        begun, ended = asyncio.Event(), asyncio.Event()
-        client = Client()
-        request = asyncio.create_task(upstream.proxy(once)(scope([], "GET"), client.receive, client.send))
-        await begun.wait()
-        client.gone.set()
-        await request
-        await ended.wait()
-        assert client.problem == "unreadable"
-
-    begun = ended = None
-    with_upstream(slow)(main)
-
-
 def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
     async def early(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

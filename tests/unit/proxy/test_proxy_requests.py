@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from onceward import Once
 from onceward.keys.ledger_keys import derived_key
 from onceward.proxy import Proxy
 from onceward.web import Route
@@ -12,13 +11,6 @@ from tables import each
 from web.asgi import KEY, Client, ask, scope
 from web.calls import Rules
 from web.upstream import with_upstream
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:")
-    yield made
-    made.close()
 
 
 def test_a_request_without_a_key_streams_both_ways(once):

@@ -1,4 +1,4 @@
-"""The middleware for ASGI, whose clients leave and whose requests are cancelled."""
+"""The middleware for ASGI, whose clients leave, whose requests are cancelled, and whose handlers exit."""
 
 import asyncio
 import gc
@@ -7,8 +7,10 @@ import anyio
 import pytest
 
 from onceward import Once
+from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
+from tables import each
 from web.asgi import (
     PATIENCE,
     Client,
@@ -24,7 +26,7 @@ from web.asgi import (
     statuses,
     streaming,
 )
-from web.calls import AsgiIdempotency, Rules
+from web.calls import AsgiIdempotency
 
 
 def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
@@ -158,22 +160,6 @@ def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     run(main())
 
 
-def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await read(receive)
-        told = asyncio.create_task(receive())
-        while not told.done():
-            await send({"type": "http.response.body", "body": bytes(100), "more_body": True})
-            await asyncio.sleep(0)
-
-    client = Client()
-    client.gone.set()
-    run(served(AsgiIdempotency(app, once, Rules(max_response=1000)), client))
-    assert len(client.sent) >= 12  # told after 1000 bytes, and not before
-    assert statuses(once) == [COMPLETED]
-
-
 def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
     class SlowStore(MemoryStore):
         async def exchange_async(self, request):  # who awaits it can be cancelled meanwhile
@@ -226,3 +212,41 @@ def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
 
     begun, guarded = asyncio.Event(), AsgiIdempotency(events, once)
     run(main())
+
+
+def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0)  # begun or not: nobody waits for the rest
+        pytest.fail("it went on")
+
+    async def main():
+        request = asyncio.ensure_future(served(AsgiIdempotency(app, once)))
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(tasks) == 2
+        for task in tasks:  # as asyncio.run() does at its end
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert request.cancelled()
+
+    asyncio.run(main())
+    assert statuses(once) == [IN_PROGRESS]
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
+
+
+@each("waits", [0, 1])
+def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
+    once = Once("memory:")
+
+    async def app(scope, receive, send):
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        raise SystemExit
+
+    async def main():
+        with pytest.raises(SystemExit):
+            await served(AsgiIdempotency(app, once))
+        await asyncio.sleep(0.01)  # and the loop goes on
+
+    run(main())
+    assert statuses(once) == [IN_PROGRESS]

@@ -3,13 +3,12 @@
 import io
 
 import pytest
-from flask import Flask, Response, current_app, request, stream_with_context
+from flask import Flask, Response, request, stream_with_context
 
 from observing import told_of
 from onceward import current
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.web import flask as of_flask
-from onceward.web.flask import answer
 from web.asgi import statuses
 from web.calls import guards
 
@@ -124,14 +123,3 @@ def test_a_streamed_response_is_sent_as_made_and_ends_when_it_is_recorded(app, v
     assert [*parts, log, statuses(once)] == [b"b", ["a", "b", "/orders/7"], [COMPLETED]]
     first.close()
     assert [post().data, len(post.runs)] == [b"ab", 1]
-
-
-def test_a_view_may_complete_its_claim_with_its_response(view):
-    def order(number):
-        response = current_app.make_response(({"order": number}, 201))
-        current().complete(answer(response))
-        return response
-
-    post = view(order)
-    assert [(one.status_code, one.json) for one in (post(), post())] == [(201, {"order": 7})] * 2
-    assert len(post.runs) == 1

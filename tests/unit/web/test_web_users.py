@@ -15,7 +15,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
 
-from onceward.web import Answer, Request, Route, Rules, Scope
+from onceward.web import Answer, Request, Rules, Scope
 from onceward.web import asgi as of_asgi
 from onceward.web.fastapi import dependency, idempotent_route
 from onceward.web.users import django_user, rest_framework_user, starlette_user
@@ -267,23 +267,6 @@ def test_a_dependency_may_read_the_body(payments, once):
     assert keys(once) == ['shop:k:"signer of 100008"']
     (large,) = call(app, as_user("ann", json={"a": "x" * (1 << 20)}))
     assert large.status_code == 413
-
-
-def test_a_request_without_a_key_reaches_its_endpoint_whole_however_long_it_is(once):
-    rules = Rules(Route(required=False), scope=dependency(current_user), max_request=10)
-    app = FastAPI()
-    app.router.route_class = idempotent_route(once, rules, name="shop")
-
-    @app.post("/pay")
-    async def pay(request: FastRequest) -> int:
-        return len(await request.body())
-
-    async def parts():
-        for _ in range(5):
-            yield b"12345678"
-
-    (answer,) = call(app, post("/pay", None, content=parts()))
-    assert answer.json() == 40
 
 
 def test_who_runs_while_the_dependencies_are_open(payments, once):
