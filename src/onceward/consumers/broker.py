@@ -20,24 +20,24 @@ def bounded(policy: Policy) -> Policy:
     return policy if policy.max_attempts is not None else policy._replace(max_attempts=ATTEMPTS)
 
 
-def tell_outlived(source: str, kept: float | None, policy: Policy) -> None:
+def tell_outlived(source: str, keeps_for: float | None, policy: Policy) -> None:
     """Warn if messages that are done can come again after the ledger has forgotten their keys.
 
     Args:
         source: what keeps them, such as "topic orders".
-        kept: for how many seconds it keeps a message that is done; None for ever.
+        keeps_for: for how many seconds it keeps a message that is done; None for ever.
         policy: of the worker.
     """
-    if policy.retention is None or (kept is not None and kept <= policy.retention):
+    if policy.retention is None or (keeps_for is not None and keeps_for <= policy.retention):
         return
-    keeps = "for ever" if kept is None else f"for {kept / DAY:.3g} days"
+    keeps = "for ever" if keeps_for is None else f"for {keeps_for / DAY:.3g} days"
     logger().warning(
         "%s keeps messages %s, and the ledger forgets their keys after %.3g days: a consumer that starts from the "
         "beginning runs older ones again. Give retention=%s, or keep messages for less time",
         source,
         keeps,
         policy.retention / DAY,
-        "None" if kept is None else f"{kept:.0f}",
+        "None" if keeps_for is None else f"{keeps_for:.0f}",
     )
 
 

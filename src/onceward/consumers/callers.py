@@ -36,7 +36,7 @@ class Callers:
     """One thread for each running call. It belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0  # threads that wait for a call
         self._closed = False
@@ -48,7 +48,7 @@ class Callers:
             fresh = not self._idle
             if not fresh:
                 self._idle -= 1
-        self._asked.put((call, future))
+        self._calls.put((call, future))
         if fresh:
             threading.Thread(target=self._work, name="onceward-queue", daemon=True).start()
         return future
@@ -59,11 +59,11 @@ class Callers:
             self._closed = True
             idle, self._idle = self._idle, 0
         for _ in range(idle):
-            self._asked.put(None)
+            self._calls.put(None)
 
     def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            call, future = asked
+        while (item := self._calls.get()) is not None:
+            call, future = item
             value, error = None, None
             try:
                 value = call()
@@ -74,7 +74,7 @@ class Callers:
                 closed = self._closed
             with suppress(RuntimeError):  # the event loop is closed
                 future.get_loop().call_soon_threadsafe(_tell, future, value, error)
-            del asked, call, future, value, error
+            del item, call, future, value, error
             if closed:
                 return
 

@@ -25,8 +25,8 @@ class Backoff(NamedTuple):
 
     def seconds(self, receives: int) -> float:
         """Return the pause after ``receives`` receives. Jitter keeps messages that failed together apart."""
-        wanted = self.first * 2.0 ** min(receives - 1, 60)
-        return jittered(min(self.longest, wanted)).seconds
+        pause = self.first * 2.0 ** min(receives - 1, 60)
+        return jittered(min(self.longest, pause)).seconds
 
 
 def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, goes: bool) -> float:

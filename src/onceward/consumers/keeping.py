@@ -147,13 +147,13 @@ class Keeper(Generic[M]):
 
         size, why = 0, ""
         try:
-            kept = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
+            sealed = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
         except NotReplayable as error:
             end, why = KeepOutcome.NOT_SEALED, str(error)
         else:
-            end, size = KeepOutcome.NO_ROOM, len(kept.encode())
+            end, size = KeepOutcome.NO_ROOM, len(sealed.encode())
             if policy.max_result is None or size <= policy.max_result:
-                end = await drive_async(keeping(store, place, kept, alike), store)
+                end = await drive_async(keeping(store, place, sealed, alike), store)
         if (says := self._says(end, place, size, why)) is not None:
             logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end

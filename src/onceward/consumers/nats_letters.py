@@ -58,13 +58,13 @@ async def prepare_letters(jetstream: JetStreamContext, subject: str, like: Strea
         await jetstream.add_stream(
             StreamConfig(name=name, subjects=[subject], storage=like.storage, num_replicas=like.num_replicas)
         )
-    found = (await jetstream.stream_info(name)).config
-    if losses := [f"{what}: {fix}" for what, fix in _letter_losses(found)]:
+    config = (await jetstream.stream_info(name)).config
+    if losses := [f"{what}: {fix}" for what, fix in _letter_losses(config)]:
         raise ValueError(
             f"stream {name} loses the dead letters {subject}: {'; '.join(losses)}. Or give dead= a subject that no "
             "stream takes, and onceward makes a stream for it"
         )
-    if (found.num_replicas or 1) < (like.num_replicas or 1):
+    if (config.num_replicas or 1) < (like.num_replicas or 1):
         logger().warning("stream %s has fewer replicas than %s: a lost node loses dead letters", name, like.name)
     return name
 
@@ -81,7 +81,7 @@ async def store_letter(
     jetstream: JetStreamContext,
     send: Callable[[dict[str, str]], Awaitable[PubAck]],
     message: Msg,
-    told: Mapping[str, str],
+    more: Mapping[str, str],
     dead: str,
     room: int,
 ) -> None:
@@ -93,7 +93,7 @@ async def store_letter(
         jetstream: of the stream.
         send: publishes the message's payload with these headers.
         message: whose own headers the letter keeps.
-        told: further headers.
+        more: further headers.
         dead: the subject of the dead letters.
         room: bytes that the headers may take.
 
@@ -104,12 +104,12 @@ async def store_letter(
     # It tells the letter from another consumer's, and from one of a stream that was made again.
     micros = round(there.timestamp.timestamp() * 1e6)
     name = f"{dead}:{there.stream}/{there.sequence.stream}/{micros}/{there.consumer}"
-    kept = {
+    same = {
         header: text
         for header, text in (message.headers or {}).items()
         if not (header.lower().startswith(_SERVERS) or header.lower() in OURS)
     }
-    headers = fitting({**kept, **told, ID_HEADER: name}, room)
+    headers = fitting({**same, **more, ID_HEADER: name}, room)
     answer = await send(headers)
     if not answer.duplicate:
         return
@@ -131,12 +131,12 @@ def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:
     Raises:
         ValueError: they do not fit.
     """
-    told = dict(headers)
-    if (over := shorten(told, lambda: _size(told) - room)) > 0:
+    short = dict(headers)
+    if (over := shorten(short, lambda: _size(short) - room)) > 0:
         raise ValueError(
             f"the message and its headers have {over} bytes more than the server's max_payload: raise that"
         )
-    return told
+    return short
 
 
 def _size(headers: Mapping[str, str]) -> int:

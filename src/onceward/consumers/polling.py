@@ -35,7 +35,7 @@ class Trouble:
         """Seconds left of the pause."""
         return max(0.0, self._until - boottime()) if self._pause else 0.0
 
-    def met(self) -> None:
+    def note_failure(self) -> None:
         """Report a failure. One during a pause is ignored, as its request began before the pause."""
         if not self.left:
             self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
@@ -49,7 +49,7 @@ class Trouble:
 class Polls(Generic[M]):
     """The polls of one run. It belongs to one event loop.
 
-    ``taken`` gets messages to begin, or after a stop to give back. ``typical`` returns how many seconds a handler takes; 0 if
+    ``take`` gets messages to begin, or after a stop to give back. ``typical`` returns how many seconds a handler takes; 0 if
     unknown. With ``until_empty``, the polls stop when nothing is left to receive, and nothing under way.
 
     Attributes:
@@ -60,7 +60,7 @@ class Polls(Generic[M]):
     def __init__(
         self,
         receive: Callable[[int], Awaitable[Sequence[M]]],
-        taken: Callable[[Sequence[M]], None],
+        take: Callable[[Sequence[M]], None],
         *,
         most: int,
         concurrency: int,
@@ -69,7 +69,7 @@ class Polls(Generic[M]):
     ) -> None:
         self.stopping = False
         self.ledger, self._queue = Trouble(), Trouble()
-        self._receive, self._taken = receive, taken
+        self._receive, self._take = receive, take
         self._most, self._concurrency, self._typical = most, concurrency, typical
         self._until_empty = until_empty
         self._under_way = 0  # messages that were taken and are not done
@@ -125,7 +125,7 @@ class Polls(Generic[M]):
             self._queue.over()
             if messages:
                 self._under_way += len(messages)
-                self._taken(messages)
+                self._take(messages)
             if len(messages) == count and len(self._polls) < POLLS and self._free() > 0:
                 self._begin()
             elif len(messages) < count and len(self._polls) > 1:
@@ -137,7 +137,7 @@ class Polls(Generic[M]):
     def _failed(self, error: BrokerError) -> None:
         if self._until_empty or error.gone:
             raise error
-        self._queue.met()
+        self._queue.note_failure()
         _log.warning("%s; asking again in %.0f s", error, self._queue.left)
 
     def _free(self) -> int:

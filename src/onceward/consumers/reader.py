@@ -30,8 +30,8 @@ def annotation_of(function: Callable[..., object], name: str) -> object:
     except (KeyError, AttributeError, TypeError):  # it has none, or cannot have one
         return object
     except NameError:
-        written = inspect.signature(function).parameters[name].annotation
-        return Delivery if written in {"Delivery", "aws.Delivery", "onceward.aws.Delivery"} else _LATE
+        annotation = inspect.signature(function).parameters[name].annotation
+        return Delivery if annotation in {"Delivery", "aws.Delivery", "onceward.aws.Delivery"} else _LATE
 
 
 def payload_of(function: Callable[..., object], name: str, annotation: object) -> Payload:
@@ -67,7 +67,7 @@ def _converter(function: Callable[..., object], annotation: object) -> Payload:
         except Exception as error:
             raise MalformedRecord(
                 f"the payload does not fit {name_of(function)}, which takes {annotation!r} and did not run: "
-                f"{delivery.not_json or _said(error)}"
+                f"{delivery.not_json or _plain(error)}"
             ) from (delivery.not_json or error)
 
     return checked
@@ -119,7 +119,7 @@ def _as_model(model: Any, delivery: Delivery) -> object:
     return cast("object", model.model_validate(data))
 
 
-def _said(error: Exception) -> str:
+def _plain(error: Exception) -> str:
     """Return what an error says, without the values that pydantic quotes: they may be secret."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
@@ -130,8 +130,8 @@ def _said(error: Exception) -> str:
 def _from_builtin(kind: Any, value: object) -> object:
     if kind is object:
         return value
-    found: object = kind.model_validate(value)  # Codec accepts no other kinds but pydantic models
-    return found
+    model: object = kind.model_validate(value)  # Codec accepts no other kinds but pydantic models
+    return model
 
 
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
@@ -176,15 +176,15 @@ class DeliveryReader:
         if delivery.fault is not None:
             raise delivery.fault
         args = tuple(argument.make(delivery) for argument in self._arguments)
-        named: dict[str, object] = {}
-        given: dict[str, object] = {DELIVERY_NAME: delivery}
+        for_paths: dict[str, object] = {}
+        for_calls: dict[str, object] = {DELIVERY_NAME: delivery}
         for argument, value in zip(self._arguments, args, strict=True):
-            given[argument.name] = [value] if argument.several else value
+            for_calls[argument.name] = [value] if argument.several else value
             if self._keys.by_path:  # otherwise a converted payload is not decoded twice
                 seen = fields_of(delivery) if argument.delivery else delivery.data
-                named[argument.name] = [seen] if argument.several else seen
+                for_paths[argument.name] = [seen] if argument.several else seen
         try:
-            key, mark = self._keys.key(named, given), self._keys.fingerprint(named, given)
+            key, mark = self._keys.key(for_paths, for_calls), self._keys.fingerprint(for_paths, for_calls)
         except KeyMissing as error:
             if delivery.not_json is None:
                 raise
@@ -215,8 +215,8 @@ class _Argument(NamedTuple):
 
 def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argument]:
     """Return the parameters to fill in, in the function's order."""
-    found: list[_Argument] = []
-    given = done = False
+    arguments: list[_Argument] = []
+    has_payload = done = False
     for name, parameter in inspect.signature(function).parameters.items():
         if name == claim or parameter.kind is parameter.VAR_KEYWORD:
             continue
@@ -225,11 +225,11 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
         several = parameter.kind is parameter.VAR_POSITIONAL
         if several or (parameter.kind in _BY_PLACE and not done):
             if wants_delivery:
-                found.append(_Argument(name, lambda delivery: delivery, several, delivery=True))
+                arguments.append(_Argument(name, lambda delivery: delivery, several, delivery=True))
                 continue
-            if not given:
-                found.append(_Argument(name, payload_of(function, name, annotation), several, delivery=False))
-                given = True
+            if not has_payload:
+                arguments.append(_Argument(name, payload_of(function, name, annotation), several, delivery=False))
+                has_payload = True
                 continue
             done = True
         if parameter.default is parameter.empty and not several:
@@ -241,7 +241,7 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
             raise TypeError(
                 f"{name_of(function)} takes the Delivery as {name!r}, which must be positional: put it right after the payload"
             )
-    return found
+    return arguments
 
 
 def _roots(function: Callable[..., object], arguments: list[_Argument], claim: str | None) -> Roots:

@@ -89,25 +89,25 @@ def planned(
     completed: OnCompleted,
     in_doubt: InDoubt,
     *,
-    begun: bool,
+    has_begun: bool,
     fingerprint: str | None = None,
 ) -> Plan:
     """Return what to do with a message because of the ``record`` of its key.
 
-    ``begun`` says that a run has begun to move the message: a completed record is then of its copy. The fingerprint is the
+    ``has_begun`` says that a run has begun to move the message: a completed record is then of its copy. The fingerprint is the
     message's; None if it is unknown.
     """
     verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:
         return Plan("move", "no record of its key")
     if verdict is Verdict.BUSY:
-        left = record.lease_until - now
-        return Plan("wait", f"a worker holds its key for {left:.0f} s more, or longer: try again later")
+        remaining = record.lease_until - now
+        return Plan("wait", f"a worker holds its key for {remaining:.0f} s more, or longer: try again later")
     if verdict is Verdict.MISMATCH:
         why = "its key was used with another input, so its consumer refuses it: fix the message, or its sender"
         return Plan("keep", why)
     if verdict is Verdict.REPLAY:
-        return _of_completed(record, completed, finished=begun, unknown=fingerprint is None)
+        return _of_completed(record, completed, finished=has_begun, unknown=fingerprint is None)
     if message_in(record) is not None:
         why = "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again"
         return Plan("wait", why)
@@ -173,21 +173,21 @@ class LetterRedrive(ABC):
         self, once: Once, completed: OnCompleted, in_doubt: InDoubt, limit: int | None, *, dry_run: bool
     ) -> None:
         check_redrive(completed, ("keep", "drop"), in_doubt, limit)
-        self._once, self._left, self._dry_run = once, limit, dry_run
+        self._once, self._limit, self._dry_run = once, limit, dry_run
         self._completed: OnCompleted = completed
         self._in_doubt: InDoubt = in_doubt
 
     def judged(self, place: str, key: str | None, was: str | None) -> DeadLetter:
         """Return the outcome of a letter. If the letter moves, its key is ready to run again. See :func:`readied`."""
-        told = DeadLetter("failed", place, "", key, was)
+        letter = DeadLetter("failed", place, "", key, was)
         try:
             plan, _ = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
         except StoreError:
             raise
         except OncewardError as error:
-            return told._replace(reason=str(error))
+            return letter._replace(reason=str(error))
         outcome: LetterOutcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
-        return told._replace(outcome=outcome, reason=plan.reason)
+        return letter._replace(outcome=outcome, reason=plan.reason)
 
     @abstractmethod
     def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
@@ -221,7 +221,7 @@ def readied(
     in_doubt: InDoubt,
     *,
     dry_run: bool,
-    begun: bool = False,
+    has_begun: bool = False,
     fingerprint: str | None = None,
 ) -> tuple[Plan, Record | None]:
     """Return what to do with a dead letter, and its record; unpark its key or reset its attempts if it is to run again.
@@ -234,7 +234,7 @@ def readied(
         completed: what to do with a letter whose key is completed.
         in_doubt: "keep" a letter whose key is parked and whose effect may be made, or "rerun" it.
         dry_run: change nothing.
-        begun: as for :func:`planned`.
+        has_begun: as for :func:`planned`.
         fingerprint: as for :func:`planned`.
 
     Raises:
@@ -245,7 +245,7 @@ def readied(
     while True:
         reply = drive(once.store.load(key), once.store)
         record = reply.record
-        plan = planned(record, reply.now, completed, in_doubt, begun=begun, fingerprint=fingerprint)
+        plan = planned(record, reply.now, completed, in_doubt, has_begun=has_begun, fingerprint=fingerprint)
         if dry_run or plan.step not in {"reset", "unpark"} or record is None:
             return plan, record
         try:

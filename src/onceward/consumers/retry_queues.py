@@ -94,12 +94,12 @@ def _encodable(value: Any) -> Any:
 
 def header_of(headers: Mapping[str, Any], name: str) -> str | None:
     """Return a header as text; capitals do not count."""
-    found = headers.get(name)
-    if found is None:
-        found = next((value for key, value in headers.items() if key.lower() == name.lower()), None)
-    if isinstance(found, bytes):
-        return found.decode(errors="backslashreplace")
-    return None if found is None or isinstance(found, dict | list) else str(found)
+    header = headers.get(name)
+    if header is None:
+        header = next((value for key, value in headers.items() if key.lower() == name.lower()), None)
+    if isinstance(header, bytes):
+        return header.decode(errors="backslashreplace")
+    return None if header is None or isinstance(header, dict | list) else str(header)
 
 
 def receives_of(message: Any) -> int:
@@ -135,9 +135,9 @@ def lengths(longest: float) -> list[int]:
     return [*shorter, max(1, round(longest))]
 
 
-def length_for(seconds: float, known: list[int]) -> int:
+def length_for(seconds: float, lengths: list[int]) -> int:
     """Return the length of the queue for a pause, one of those that are known."""
-    return next((length for length in known if length >= seconds), known[-1])
+    return next((length for length in lengths if length >= seconds), lengths[-1])
 
 
 def retry_queue(queue: str, length: int) -> str:

@@ -74,30 +74,30 @@ async def prepare_topics(
         BrokerError: the topic is missing, or another one is and cannot be made.
         ValueError: a topic beside it loses what is in it.
     """
-    known: dict[str, list[Any]] = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
-    if needed and main not in known:
+    there: dict[str, list[Any]] = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+    if needed and main not in there:
         raise BrokerError(f"topic {main} does not exist: create it, or correct its name")
-    for name in beside.keys() & known.keys():
+    for name in beside.keys() & there.keys():
         check_keeps(name, await configs_of(admin, name))
-    configs = await configs_of(admin, main) if main in known else {}
+    configs = await configs_of(admin, main) if main in there else {}
     if policy is not None and "retention.ms" in configs:
-        kept = int(configs["retention.ms"]) / 1000
-        tell_outlived(f"topic {main}", None if kept < 0 else kept, policy)
-    partitions = known.get(main, [{"replicas": [0]}])
+        seconds = int(configs["retention.ms"]) / 1000
+        tell_outlived(f"topic {main}", None if seconds < 0 else seconds, policy)
+    partitions = there.get(main, [{"replicas": [0]}])
     copies = max(1, min(len(partition["replicas"]) for partition in partitions))
     room = {"max.message.bytes": str(int(configs.get("max.message.bytes", _LARGEST)) + ROOM)}
     lasting = {name: configs[name] for name in _LASTING if name in configs}
-    for name in sorted(beside.keys() - known.keys()) if make else []:
+    for name in sorted(beside.keys() - there.keys()) if make else []:
         settings: dict[str, str] = {**room, **KEEPS, **lasting, **beside[name]}
-        made = NewTopic(name, len(partitions), copies, topic_configs=settings)
-        (answer,) = (await admin.create_topics([made])).topic_errors
+        new = NewTopic(name, len(partitions), copies, topic_configs=settings)
+        (answer,) = (await admin.create_topics([new])).topic_errors
         error = for_code(answer[1])
         if answer[1] and error is not TopicAlreadyExistsError:
             raise BrokerError(
                 f"topic {name} is missing and cannot be made ({error.__name__}): create it with {len(partitions)} partition(s), {copies} "
                 f"replica(s), {', '.join(f'{name}={value}' for name, value in settings.items())}"
             )
-    return {name: len(known.get(name, partitions)) for name in (main, *beside)}
+    return {name: len(there.get(name, partitions)) for name in (main, *beside)}
 
 
 def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
@@ -115,9 +115,11 @@ def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
         raise ValueError(f"topic {topic} loses retries or dead letters: {'; '.join(losses)}")
     if not configs:
         _log.warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
-    elif (kept := int(configs.get("retention.ms", -1))) >= 0:
+    elif (milliseconds := int(configs.get("retention.ms", -1))) >= 0:
         _log.warning(
-            "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1", topic, kept / 1000
+            "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1",
+            topic,
+            milliseconds / 1000,
         )
 
 
@@ -140,8 +142,8 @@ class KafkaMessage(NamedTuple):
 
     def header(self, name: str) -> str | None:
         """Return a header's text; the last one, if there are several."""
-        for found, value in reversed(self.record.headers):
-            if found == name:
+        for own, value in reversed(self.record.headers):
+            if own == name:
                 return value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
         return None
 
@@ -162,35 +164,35 @@ class KafkaMessage(NamedTuple):
     @property
     def origin(self) -> str:
         """The place and the timestamp of the first copy of the message. Offsets begin again when a topic is created again."""
-        told = self.told(FROM) or ""
-        return told if told.count("/") == 3 else f"{self.place}/{self.record.timestamp}"
+        origin = self.told(FROM) or ""
+        return origin if origin.count("/") == 3 else f"{self.place}/{self.record.timestamp}"
 
     def delivery(self, *, grouped: bool) -> Delivery:
         """Return it as a handler sees it. By default the key is its header, or else where it was first."""
         record = self.record
-        made = Delivery("kafka", record)
-        made.id, made.destination, made.header = self.place, record.topic, self.header
-        made.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
-        made.group = f"{record.topic}-{record.partition}" if grouped else None
-        made.body = record.value
-        return made
+        delivery = Delivery("kafka", record)
+        delivery.id, delivery.destination, delivery.header = self.place, record.topic, self.header
+        delivery.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
+        delivery.group = f"{record.topic}-{record.partition}" if grouped else None
+        delivery.body = record.value
+        return delivery
 
 
 async def send_copy(
-    producer: Any, topic: str, message: KafkaMessage, told: Mapping[str, str], without: Collection[str]
+    producer: Any, topic: str, message: KafkaMessage, headers: Mapping[str, str], without: Collection[str]
 ) -> Any:
     """Send a copy of a record to the retry topic or the dead letters; return aiokafka's answer when it is stored.
 
-    Its headers are those of the record, except the ones ``without``, and those that are ``told``. The partition has the number of
+    Its headers are those of the record, except the ones ``without``, and those that are ``headers``. The partition has the number of
     the record's first one, so that records keep their order.
     """
     record = message.record
-    kept = [(name, value) for name, value in record.headers if name not in without]
-    added = [(name, text.encode()) for name, text in told.items()]
+    same = [(name, value) for name, value in record.headers if name not in without]
+    more = [(name, text.encode()) for name, text in headers.items()]
     key = b"" if record.key is None and record.value is None else record.key  # aiokafka needs one of them
     number = message.origin.split("/")[-3]
     partition = int(number if number.isdecimal() else 0) % len(await producer.partitions_for(topic))
-    return await producer.send_and_wait(topic, record.value, key, partition, headers=[*kept, *added])
+    return await producer.send_and_wait(topic, record.value, key, partition, headers=[*same, *more])
 
 
 class BrokerClock:

@@ -80,8 +80,8 @@ def _sending(
     check_once(once, f"send({{}}, {address!r}, message, key=...)")
     guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, default=TARGET_SEND)
     target, full = open_target(address), ledger_key(guard.name, (address, key))
-    told = {**(headers or {}), **headers_for(full, None)}
-    outgoing = OutboxMessage(derived_key(full, (TARGET_SEND,)), body_of(message), told, delay, group)
+    all_headers = {**(headers or {}), **headers_for(full, None)}
+    outgoing = OutboxMessage(derived_key(full, (TARGET_SEND,)), body_of(message), all_headers, delay, group)
     target.check(outgoing)
 
     def sent() -> str:

@@ -73,7 +73,7 @@ class Serving(Generic[M]):
         self._ready = ready
         self._polls = Polls(
             broker.receive if ready is None else self._receive,
-            self._taken,
+            self._take,
             most=broker.most,
             concurrency=batch.concurrency,
             typical=lambda: batch.typical,
@@ -125,7 +125,7 @@ class Serving(Generic[M]):
         message = self.held.pop(delivery)
         receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
-            self._polls.ledger.met()
+            self._polls.ledger.note_failure()
         elif outcome.status not in {"malformed", "deferred"}:
             self._polls.ledger.over()
         put_away = None if self._forced else self._put_away(outcome, message, delivery)
@@ -149,15 +149,15 @@ class Serving(Generic[M]):
         if self._keeper is not None:
             place = self._keeper.place(outcome, delivery, receives)
             if place is not None:
-                return self._moved(
+                return self._move(
                     message, delivery, self._keeper.keep(message, delivery, place), "is not kept in the ledger yet"
                 )
         elif self._broker.dead_letters == "publish" and is_unhandled(outcome):
             letter = self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
-            return self._moved(message, delivery, letter, "could not be moved to the dead letters")
+            return self._move(message, delivery, letter, "could not be moved to the dead letters")
         return None
 
-    async def _moved(
+    async def _move(
         self, message: M, delivery: Delivery, move: Coroutine[object, object, KeepOutcome | None], trouble: str
     ) -> None:
         """Move a message out of its queue, and only then acknowledge it."""
@@ -169,7 +169,7 @@ class Serving(Generic[M]):
                 away = self._backoff.longest
         except Exception as error:  # it is logged, and nothing is lost
             if self._keeper is not None:
-                self._polls.ledger.met()
+                self._polls.ledger.note_failure()
             _log.warning("message %s %s, and comes again: %s", delivery.id, trouble, error)
         finally:  # also when it was cancelled
             self._polls.done()
@@ -193,23 +193,23 @@ class Serving(Generic[M]):
             return True
         return False
 
-    def _taken(self, messages: Sequence[M]) -> None:
+    def _take(self, messages: Sequence[M]) -> None:
         if self._stop.is_set():
             for message in messages:
                 self._polls.done()
                 self._broker.give_back(message)
             return
-        taken = {self._broker.delivery(message): message for message in messages}
-        self.held |= taken
-        self._tasks.begin(self._handle(taken))
+        deliveries = {self._broker.delivery(message): message for message in messages}
+        self.held |= deliveries
+        self._tasks.begin(self._handle(deliveries))
 
-    async def _handle(self, taken: dict[Delivery, M]) -> None:
+    async def _handle(self, deliveries: dict[Delivery, M]) -> None:
         try:
-            await self._batch.run_async(list(taken))
+            await self._batch.run_async(list(deliveries))
         except Exception:  # it is logged, and nothing is lost
             _log.exception("a whole batch failed; its messages are given back")
         finally:
-            for delivery, message in taken.items():
+            for delivery, message in deliveries.items():
                 if self.held.pop(delivery, None) is not None:  # it was cancelled before it began
                     self._polls.done()
                     self._broker.give_back(message, 0.0 if self._forced else self._backoff.first)

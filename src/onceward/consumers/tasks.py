@@ -211,8 +211,8 @@ class GuardedTask:
         """Like :meth:`call`, for a coroutine function."""
         key: str | None = None
         try:
-            asked = await drive_async(self._key(call), self._guard.store)
-            key, mark = asked
+            key_and_mark = await drive_async(self._key(call), self._guard.store)
+            key, mark = key_and_mark
             value = await self._guard.call_async(
                 key,
                 mark,

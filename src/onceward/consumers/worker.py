@@ -232,14 +232,14 @@ def library_settings(
     Raises:
         ValueError: the library, whose ``name`` is for the error, has no such setting, or takes no such value.
     """
-    known, found = signature(library).parameters, dict(settings or {})
-    for setting, value in found.items():
-        if setting not in known:
+    options, values = signature(library).parameters, dict(settings or {})
+    for setting, value in values.items():
+        if setting not in options:
             raise ValueError(f"settings: {name} has no {setting}")
-        kind = int if setting.endswith("_ms") else type(known[setting].default)
+        kind = int if setting.endswith("_ms") else type(options[setting].default)
         if isinstance(value, str) and kind in {bool, float, int}:
             try:
-                found[setting] = msgspec.convert(value, kind, strict=False)
+                values[setting] = msgspec.convert(value, kind, strict=False)
             except msgspec.ValidationError:
                 raise ValueError(f"settings: {setting} of {name}: give a value of type {kind.__name__}") from None
-    return found
+    return values

@@ -73,15 +73,15 @@ class KafkaRedrive(LetterRedrive):
             places = [TopicPartition(self._topics.dead, number) for number in range(count)]
             consumer.assign(places)
             ends = await consumer.end_offsets(places)
-            while not stopped() and self._left != 0 and (found := await _next(consumer, ends)):
+            while not stopped() and self._limit != 0 and (found := await _next(consumer, ends)):
                 done: dict[Any, int] = {}
                 for place, record in found:
-                    if self._left == 0:
+                    if self._limit == 0:
                         break
                     fate = await self._judged(KafkaMessage(record, ours=True))
                     done[place] = record.offset + 1
                     if fate is not None:
-                        self._left = None if self._left is None else self._left - 1
+                        self._limit = None if self._limit is None else self._limit - 1
                         yield fate
                 if done and not self._dry_run:
                     await consumer.commit(done)

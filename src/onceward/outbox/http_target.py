@@ -98,8 +98,8 @@ class HttpTarget:
         """Do nothing: all HTTP targets share their idle connections."""
 
     def _send(self, message: OutboxMessage) -> Exception | None:
-        if (refused := refusal_of(self, message)) is not None:
-            return refused
+        if (refusal := refusal_of(self, message)) is not None:
+            return refusal
         try:
             more = {} if self._headers is None else self._headers(message)
             _check(more)
@@ -109,31 +109,31 @@ class HttpTarget:
             return not_sent(str(self._origin), error)
         except Exception as error:  # the user's callable can raise anything
             return error
-        return self._told(raw)
+        return self._answer(raw)
 
     def _request(self, message: OutboxMessage, more: Mapping[str, str]) -> WireRequest:
         content = message.body.encode()
-        given = {**message.headers, **more}
+        headers = {**message.headers, **more}
         lines = {
             "Host": self._origin.authority,
             "Idempotency-Key": f'"{message.key}"',
             "Content-Length": str(len(content)),
         }
-        if "content-type" not in {name.lower() for name in given}:
+        if "content-type" not in {name.lower() for name in headers}:
             lines["Content-Type"] = "application/json" if is_json(content) else "text/plain; charset=utf-8"
-        lines |= {name: encoded(value) if name in ENCODED else value for name, value in given.items()}
+        lines |= {name: encoded(value) if name in ENCODED else value for name, value in headers.items()}
         head = f"POST {self._path} HTTP/1.1" + "".join(f"\r\n{name}: {value}" for name, value in lines.items())
         return WireRequest(self._origin, head.encode() + b"\r\n\r\n" + content, "POST", 0.0)
 
-    def _told(self, raw: Raw) -> MessageRefused | MessageNotSent | None:
+    def _answer(self, raw: Raw) -> MessageRefused | MessageNotSent | None:
         if 200 <= raw.status < 300:
             return None
         text = raw.body[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
-        said = f"{shown_url(f'{self._origin}{self._path}')} answered {raw.status}{text and f': {text!r}'}"
+        why = f"{shown_url(f'{self._origin}{self._path}')} answered {raw.status}{text and f': {text!r}'}"
         if raw.status >= 500 or raw.status in _LATER or (raw.status < 400 and raw.status not in _MOVED):
-            asked = asked_pause(header(raw.head, b"retry-after"), header(raw.head, b"date"))
-            return MessageNotSent(said, retry_after=asked and min(asked, _LONGEST_WAIT))
-        return MessageRefused(said)
+            wait = asked_pause(header(raw.head, b"retry-after"), header(raw.head, b"date"))
+            return MessageNotSent(why, retry_after=wait and min(wait, _LONGEST_WAIT))
+        return MessageRefused(why)
 
 
 def _check(headers: Mapping[str, str]) -> None:

@@ -91,7 +91,7 @@ class Lane(ABC):
         return [self._ready.popleft() for _ in range(min(self._most, len(self._ready)))]
 
     @abstractmethod
-    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+    def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Make one request, and return the records that go on."""
 
     def _failed(self, error: Exception) -> None:
@@ -113,17 +113,17 @@ class TargetLane(Lane):
     def __init__(self, address: str) -> None:
         super().__init__(address, address, "messages are not sent now", 1)
 
-    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+    def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Send the next message of each."""
         try:
             target = open_target(self.name)
             self._most = max(1, target.batch)
         except Exception as error:  # this process does not know it, or not all of it is installed
-            self._answered(taken, [error] * len(taken), can_others=True)
-            return list(taken)
+            self._note_answers(batch, [error] * len(batch), can_others=True)
+            return list(batch)
         ready: list[SendingRecord] = []
         messages: list[OutboxMessage] = []
-        for outgoing in taken:
+        for outgoing in batch:
             try:
                 message = outgoing.message()
             except Exception as error:  # only this one's seal
@@ -139,13 +139,13 @@ class TargetLane(Lane):
         ready = [outgoing for outgoing, is_ours in zip(ready, mine, strict=True) if is_ours]
         messages = [message for message, is_ours in zip(messages, mine, strict=True) if is_ours]
         if ready:
-            self._answered(ready, _sent(target, messages))
-        return list(taken)
+            self._note_answers(ready, _sent(target, messages))
+        return list(batch)
 
-    def _answered(
-        self, asked: Sequence[SendingRecord], answers: Sequence[Exception | None], *, can_others: bool = False
+    def _note_answers(
+        self, batch: Sequence[SendingRecord], answers: Sequence[Exception | None], *, can_others: bool = False
     ) -> None:
-        for outgoing, answer in zip(asked, answers, strict=True):
+        for outgoing, answer in zip(batch, answers, strict=True):
             outgoing.answered(answer, can_others=can_others)
         errors = [one for one in answers if one is not None and not isinstance(one, MessageRefused)]
         if len(errors) < len(answers):
@@ -155,8 +155,8 @@ class TargetLane(Lane):
 
 
 def _asks(error: Exception) -> float:
-    asked = getattr(error, "retry_after", None)
-    return asked if isinstance(asked, int | float) else 0.0
+    wait = getattr(error, "retry_after", None)
+    return wait if isinstance(wait, int | float) else 0.0
 
 
 def _sent(target: Target, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
@@ -183,11 +183,11 @@ class StoreLane(Lane):
         super().__init__(id(store), store.url, "what is sent of its messages cannot be written", _TOGETHER)
         self._store = store
 
-    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+    def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Look for those that may not be committed yet, and write about the others together."""
-        uncertain = [outgoing for outgoing in taken if not outgoing.is_certain]
+        uncertain = [outgoing for outgoing in batch if not outgoing.is_certain]
         waiting = [outgoing for outgoing in uncertain if self._looked(outgoing)]
-        return [*waiting, *self._noted([outgoing for outgoing in taken if outgoing not in uncertain])]
+        return [*waiting, *self._noted([outgoing for outgoing in batch if outgoing not in uncertain])]
 
     def _looked(self, outgoing: SendingRecord) -> bool:
         try:
@@ -197,22 +197,22 @@ class StoreLane(Lane):
             return outgoing.looked(None)
         return outgoing.looked(reply.record)
 
-    def _noted(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
-        if not taken:
+    def _noted(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
+        if not batch:
             return []
-        notes = [outgoing.note() for outgoing in taken]
+        notes = [outgoing.note() for outgoing in batch]
         try:
             steps = note_many(self._store, notes, boottime, patience(boottime))
             outcomes: Sequence[Won | Lost | Exception] = drive(steps, self._store)
         except Exception as error:  # also a ledger that can only be awaited, and no loop runs
-            outcomes = [error] * len(taken)
+            outcomes = [error] * len(batch)
         errors = [one for one in outcomes if isinstance(one, Exception)]
         if errors:
             self._failed(errors[0])
         else:
             self._works()
         going_on = []
-        for outgoing, outcome in zip(taken, outcomes, strict=True):
+        for outgoing, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 if self._failures < _TRIES:
                     going_on.append(outgoing)

@@ -77,14 +77,14 @@ class LoopTarget(ABC, Generic[C]):
         """Return whether a client must be replaced."""
         return False
 
-    def _told(self, error: Exception) -> Exception:
+    def _answer(self, error: Exception) -> Exception:
         """Return the answer that an error means."""
         answer = not_sent(self._where, error)
         return MessageRefused(str(answer)) if isinstance(error, self._refused) else answer
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send messages, and wait until they are stored."""
-        return answers_of(self, messages, lambda fit: awaited(self._send(fit), SENT_WITHIN - 1), self._told)  # type: ignore[arg-type]  # each target has its batch
+        return answers_of(self, messages, lambda fit: awaited(self._send(fit), SENT_WITHIN - 1), self._answer)  # type: ignore[arg-type]  # each target has its batch
 
     def close(self) -> None:
         """Close the connection; the next send opens another."""

@@ -59,8 +59,8 @@ def _change(ledger: Ledger, key: str, change: Change) -> list[MessageEntry]:
     while True:
         record, now = ledger.show(key)
         before = _messages(record)
-        refused = [entry for entry in before.messages if entry.refused is not None]
-        if not refused:
+        refusals = [entry for entry in before.messages if entry.refused is not None]
+        if not refusals:
             raise OncewardError(f"{key}: it has no message that a target has refused")
         wait = (record.due_at or now) - now
         if 0 < wait < SOME_DAY:
@@ -73,7 +73,7 @@ def _change(ledger: Ledger, key: str, change: Change) -> list[MessageEntry]:
         text = after.text if after.messages else None
         write = noting(record, text, 0.0 if is_sendable else NEVER_DUE, before.keep)
         if drive(ledger.store.swap(write, record), ledger.store).won:
-            return refused
+            return refusals
 
 
 def _messages(record: Record) -> Unsent:
@@ -141,10 +141,10 @@ class PendingMessages:
         if group is not None and not isinstance(group, str):
             raise TypeError(f"group={group!r}: give text")
         self._check(entry)
-        kept = self._sealed(entry)
-        size = len(msgspec.json.encode(kept)) + 1  # the room of traces is not the handler's
+        sealed = self._sealed(entry)
+        size = len(msgspec.json.encode(sealed)) + 1  # the room of traces is not the handler's
         if (traced := self._traced(entry, trace)) is not entry:
-            kept = self._sealed(traced)
+            sealed = self._sealed(traced)
         with self._lock:
             check()
             if any(one.key == own for one in self._entries):
@@ -156,7 +156,7 @@ class PendingMessages:
                     f"{self._key}: the messages of a handler take at most {LONGEST} bytes, and with this one they take "
                     f"{self._size + size}. Send a reference to large data"
                 )
-            self._entries.append(kept)
+            self._entries.append(sealed)
             self._size += size
         return own
 
@@ -196,13 +196,13 @@ class PendingMessages:
         if seal is None:
             return entry
         try:
-            kept = sealed_message(entry, seal)
-            is_whole = opened_message(kept, seal) == (entry.body, entry.headers)
+            sealed = sealed_message(entry, seal)
+            is_whole = opened_message(sealed, seal) == (entry.body, entry.headers)
         except (NotReplayable, msgspec.MsgspecError) as error:
             raise ValueError(f"{self._key}: a message cannot be sealed and opened again: {error}") from error
         if not is_whole:
             raise ValueError(f"{self._key}: its seal does not open what it seals, so no message could be sent")
-        return kept
+        return sealed
 
 
 def check_outbox(store: Store) -> None:
@@ -226,11 +226,11 @@ def check_outbox(store: Store) -> None:
 
 def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     """Return the headers; raises TypeError if they are not text by name."""
-    made: dict[str, str] = dict(headers or {})
-    for header in made.items():
+    copy: dict[str, str] = dict(headers or {})
+    for header in copy.items():
         if not all(isinstance(part, str) for part in header):
-            raise TypeError(f"headers={made!r}: give text by name")
-    return made
+            raise TypeError(f"headers={copy!r}: give text by name")
+    return copy
 
 
 def checked_delay(delay: float | None) -> float | None:

@@ -93,7 +93,7 @@ class Relay:
         self._observers = observers or once.guards.observers
         self.wait: float | None = None
         self._after: str | None = None
-        self._said: set[str] = set()  # why records are left
+        self._logged: set[str] = set()  # why records are left
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -108,27 +108,27 @@ class Relay:
         """
         page = drive(self._store.select(DueWithin(), self._after, PAGE), self._store)
         self._after, self.wait = page.next, page.wait
-        left = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
+        reasons = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
         records = list(page.records)
         _RANDOM.shuffle(records)  # relays that look at the same time take different ones first
-        taken, is_full = 0, False
+        count, is_full = 0, False
         for record in records:
             outgoing, why = self._outgoing(record)
             if outgoing is None:
-                left[record.key] = why
+                reasons[record.key] = why
             elif sender.SENDER.hand_over(outgoing):
-                taken += 1
+                count += 1
             else:
                 is_full = True
-        for key, why in left.items():
-            if not why.endswith(_PAUSES) and why not in self._said and len(self._said) < _REASONS:
-                self._said.add(why)
+        for key, why in reasons.items():
+            if not why.endswith(_PAUSES) and why not in self._logged and len(self._logged) < _REASONS:
+                self._logged.add(why)
                 logger().warning("%s: messages of %s are not sent: %s", self._store.url, key, why)
-                if len(self._said) == _REASONS:
+                if len(self._logged) == _REASONS:
                     logger().warning("%s: further reasons are not logged", self._store.url)
         if is_full:
             self._after = None  # from the start, when there is room
-        return RelayPass(taken, left, page.next is not None, is_full, page.wait)
+        return RelayPass(count, reasons, page.next is not None, is_full, page.wait)
 
     def _outgoing(self, record: Record) -> tuple[SendingRecord | None, str]:
         """Return the record for the sender, or None and why this process leaves it alone."""
@@ -198,13 +198,13 @@ class Relay:
             StoreError: the ledger failed, with ``until_empty``. Without it, it is tried again.
         """
         pause, failures = self._every, 0
-        left: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         while not self._stop.is_set():
             if sender.SENDER.backlog >= _BACKLOG:
                 self._stop.wait(_MOMENT)
                 continue
             try:
-                found = self.look()
+                look = self.look()
             except Exception as error:
                 if until_empty:
                     raise
@@ -217,16 +217,16 @@ class Relay:
                 logger().info("%s: the relay works again", self._store.url)
             failures = 0
             if until_empty:
-                left |= found.left
-            if found.is_full:
+                reasons |= look.left
+            if look.is_full:
                 self._stop.wait(1.0)
-            elif not found.more:
+            elif not look.more:
                 if until_empty:
                     break
-                pause = self._every if found.taken else min(pause * 2, max(SELDOM, self._every))
-                wait = pause if found.wait is None else max(self._every, min(pause, found.wait))
+                pause = self._every if look.taken else min(pause * 2, max(SELDOM, self._every))
+                wait = pause if look.wait is None else max(self._every, min(pause, look.wait))
                 self._stop.wait(wait * _RANDOM.uniform(1.0, 1.2))  # relays that wait for the same moment
-        return left
+        return reasons
 
 
 def relay_beside(once: "Once", seal: Seal | None = None) -> Relay | None:

@@ -44,7 +44,7 @@ class Sender:
         self._changed = threading.Condition(self._lock)
         self._inbox: deque[SendingRecord] = deque()
         self._lanes: dict[object, Lane] = {}
-        self._known: dict[tuple[int, str, str, int], SendingRecord] = {}
+        self._records: dict[tuple[int, str, str, int], SendingRecord] = {}
         self._threads: set[threading.Thread] = set()
         self._waiting = 0  # threads without work
         self.refused = 0
@@ -52,7 +52,7 @@ class Sender:
 
     def __len__(self) -> int:
         """Return how many records this process has to send from."""
-        return len(self._known) + len(self._inbox)
+        return len(self._records) + len(self._inbox)
 
     @property
     def backlog(self) -> int:
@@ -81,14 +81,14 @@ class Sender:
             self._sort()
             for one in self._lanes.values():
                 one.hurry()
-        while (left := until - boottime()) > 0:
+        while (remaining := until - boottime()) > 0:
             with self._lock:
                 self._sort()
                 lane = self._ready()
                 if lane is None and not any(one.busy for one in self._lanes.values()):
                     break
                 if lane is None or self._staff():
-                    self._changed.wait(left)
+                    self._changed.wait(remaining)
                     continue
                 lane.busy = True
             self._work(lane)  # no thread can start: the interpreter is about to exit
@@ -132,7 +132,7 @@ class Sender:
                     return lane
                 now = boottime()
                 # The last thread stays for the records that wait for a target.
-                if now >= quiet_at and (not self._known or self._waiting):
+                if now >= quiet_at and (not self._records or self._waiting):
                     self._threads.discard(threading.current_thread())
                     return None
                 wakes_at = min((one.wakes_at for one in self._lanes.values() if not one.busy), default=quiet_at)
@@ -144,8 +144,8 @@ class Sender:
         """Put what was handed over into its lane."""
         while self._inbox:
             outgoing = self._inbox.popleft()
-            if outgoing.place not in self._known and outgoing.head is not None:
-                self._known[outgoing.place] = outgoing
+            if outgoing.place not in self._records and outgoing.head is not None:
+                self._records[outgoing.place] = outgoing
                 self._queue(outgoing)
 
     def _queue(self, outgoing: SendingRecord) -> None:
@@ -164,25 +164,25 @@ class Sender:
 
     def _work(self, lane: Lane) -> None:
         """Do one request of a lane."""
-        taken: list[SendingRecord] = []
+        batch: list[SendingRecord] = []
         going_on: list[SendingRecord] = []
         try:
-            taken = lane.take()
-            going_on = lane.work(taken)
-            refused = sum(event.kind == "refused" for outgoing in taken for event in outgoing.events)
+            batch = lane.take()
+            going_on = lane.work(batch)
+            refusals = sum(event.kind == "refused" for outgoing in batch for event in outgoing.events)
             with self._lock:
-                self.refused += refused
-            for outgoing in taken:
+                self.refused += refusals
+            for outgoing in batch:
                 outgoing.tell()
         except Exception:  # a target's, or an observer's: the records stay in the ledger
             logger().exception("%s: its messages are not sent by this process", lane.name)
         finally:
             with self._lock:
-                for outgoing in taken:
+                for outgoing in batch:
                     if outgoing in going_on:
                         self._queue(outgoing)
                     else:
-                        self._known.pop(outgoing.place, None)
+                        self._records.pop(outgoing.place, None)
                         outgoing.wake()
                 lane.busy = False
                 self._lanes[lane.place] = self._lanes.pop(lane.place)  # last in turn
@@ -200,13 +200,13 @@ def send_soon(
     seal: Seal | None,
     observers: Observers,
     until: float = 0.0,
-    tried: "Future[None] | None" = None,
+    first_try: "Future[None] | None" = None,
     *,
     is_certain: bool = True,
 ) -> bool:
     """Let this process send the messages of a record: see :class:`SendingRecord` and :meth:`Sender.hand_over`."""
     try:
-        outgoing = SendingRecord(store, record, seal, observers, until, tried, is_certain=is_certain)
+        outgoing = SendingRecord(store, record, seal, observers, until, first_try, is_certain=is_certain)
     except ValueError as error:
         logger().warning("%s: its unsent messages cannot be read: %s", record.key, describe(error))
         return False
@@ -231,10 +231,10 @@ async def drain_async(seconds: float) -> int:
 
 def _drain_at_exit() -> None:
     atexit.unregister(_drain_at_exit)
-    left = SENDER.drain(AT_EXIT)
-    if left:
+    unsent = SENDER.drain(AT_EXIT)
+    if unsent:
         logger().warning(
-            "%d records have messages that this process has not sent. A relay sends them when they are due", left
+            "%d records have messages that this process has not sent. A relay sends them when they are due", unsent
         )
 
 

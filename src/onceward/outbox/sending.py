@@ -46,7 +46,7 @@ class SendingRecord:
         seal: opens its messages, if they are sealed.
         observers: are told.
         until: how long the send lease is believed in, on this machine's clock (seconds); 0 if it must be taken first.
-        tried: gets None when the target has first answered, or the record is left to others.
+        first_try: gets None when the target has first answered, or the record is left to others.
         is_certain: whether the record is committed. If not, look for it first.
 
     Attributes:
@@ -64,7 +64,7 @@ class SendingRecord:
         seal: Seal | None,
         observers: Observers,
         until: float = 0.0,
-        tried: "Future[None] | None" = None,
+        first_try: "Future[None] | None" = None,
         *,
         is_certain: bool = True,
     ) -> None:
@@ -80,7 +80,7 @@ class SendingRecord:
         self._observers = observers
         self._seal = seal
         self._until = until
-        self._tried = tried
+        self._first_try = first_try
         self._keep = read.keep
         self._entries = list(read.messages)
         self._pause: float | None = None  # after a message that was not sent now
@@ -148,8 +148,8 @@ class SendingRecord:
             self._entries[place] = msgspec.structs.replace(entry, refused=why)
             self._happened("refused", error=error, target=entry.to)
         else:
-            self._entries[place] = tried = msgspec.structs.replace(entry, tries=entry.tries + 1)
-            self._pause = pause_after(tried.tries, error)
+            self._entries[place] = again = msgspec.structs.replace(entry, tries=entry.tries + 1)
+            self._pause = pause_after(again.tries, error)
             self.again_at = boottime() + self._pause
             if can_others:
                 self._pause = 0.0
@@ -158,8 +158,8 @@ class SendingRecord:
 
     def wake(self) -> None:
         """Wake who waits for the first answer."""
-        if self._tried is not None and not self._tried.done():
-            self._tried.set_result(None)
+        if self._first_try is not None and not self._first_try.done():
+            self._first_try.set_result(None)
 
     # --- what to write ------------------------------------------------------------------------------------------------
 
@@ -209,5 +209,5 @@ def believed(store: Store, policy: Policy, since: float) -> float:
 def pause_after(tries: int, error: Exception | None = None) -> float:
     """Return how many seconds to wait after so many tries in vain, or longer if the target has asked for it."""
     pause = jittered(min(FIRST_PAUSE * 2.0 ** min(tries - 1, 30), LONGEST_PAUSE)).seconds
-    asked = getattr(error, "retry_after", None)
-    return max(pause, min(asked, _ASKED)) if isinstance(asked, int | float) else pause
+    wait = getattr(error, "retry_after", None)
+    return max(pause, min(wait, _ASKED)) if isinstance(wait, int | float) else pause

@@ -149,27 +149,27 @@ def open_target(address: str) -> Target:
         ValueError: the scheme is not known, or the address is not valid.
         TypeError: it is not text.
     """
-    found = _opened.get(address)
-    if found is not None:
-        return found
+    known = _opened.get(address)
+    if known is not None:
+        return known
     scheme = scheme_of(address)
     registered = _registered.get(scheme)
     if registered is None and scheme not in TARGETS:
-        known = ", ".join(sorted(TARGETS | _registered))
+        schemes = ", ".join(sorted(TARGETS | _registered))
         raise ValueError(
-            f"{shown_url(address)!r} names no target: its scheme must be one of {known}. onceward.outbox.register() adds others, and "
+            f"{shown_url(address)!r} names no target: its scheme must be one of {schemes}. onceward.outbox.register() adds others, and "
             "each process that sends must call it"
         )
     factory = registered or cast("Factory", at(TARGETS[scheme]))
     opened = factory(address)  # without the lock: it can import a module that calls register()
     with _lock:
-        kept = _opened.setdefault(address, opened) if _registered.get(scheme) is registered else opened
-        dropped = [] if kept is opened else [opened]
+        first = _opened.setdefault(address, opened) if _registered.get(scheme) is registered else opened
+        dropped = [] if first is opened else [opened]
         while len(_opened) > _MOST:  # a send that runs fails at worst, and is tried again
             dropped.append(_opened.pop(next(iter(_opened))))
     for target in dropped:  # it can wait for a server
         threading.Thread(target=target.close, name="onceward-targets-close", daemon=True).start()
-    return kept
+    return first
 
 
 def refusal_of(target: Target, message: OutboxMessage) -> MessageRefused | None:
@@ -199,16 +199,16 @@ def is_json(content: bytes) -> bool:
 
 def not_sent(where: str, error: BaseException) -> MessageNotSent:
     """Return the answer for a message whose send has raised ``error``."""
-    told = MessageNotSent(f"{where}: {str(error) or type(error).__name__}")
-    told.__cause__ = error
-    return told
+    answer = MessageNotSent(f"{where}: {str(error) or type(error).__name__}")
+    answer.__cause__ = error
+    return answer
 
 
 def answers_of(
     target: Target,
     messages: Sequence[OutboxMessage],
     send: Callable[[list[OutboxMessage]], Sequence[Exception | None]],
-    told: Callable[[Exception], Exception],
+    answer_of: Callable[[Exception], Exception],
 ) -> list[Exception | None]:
     """Return the answers of ``messages``, each in its place.
 
@@ -216,17 +216,17 @@ def answers_of(
         target: refuses what it can never take.
         messages: what to send.
         send: sends the others together, and returns the answer of each. What it raises is the answer of all.
-        told: makes an answer of an error that is none.
+        answer_of: makes an answer of an error that is none.
     """
     answers: list[Exception | None] = [refusal_of(target, message) for message in messages]
-    fit = [place for place, refused in enumerate(answers) if refused is None]
+    fit = [place for place, refusal in enumerate(answers) if refusal is None]
     sent: Sequence[Exception | None]
     try:
         sent = send([messages[place] for place in fit]) if fit else []
     except Exception as error:  # whatever the client raises: it is sent again later
         sent = [error] * len(fit)
     for place, one in zip(fit, sent, strict=True):
-        answers[place] = one if one is None or isinstance(one, MessageRefused | MessageNotSent) else told(one)
+        answers[place] = one if one is None or isinstance(one, MessageRefused | MessageNotSent) else answer_of(one)
     return answers
 
 

@@ -153,12 +153,12 @@ class TaskTarget:
 
     def _arguments(self, message: OutboxMessage) -> dict[str, object]:
         try:
-            given: object = msgspec.json.decode(message.body)
+            arguments: object = msgspec.json.decode(message.body)
         except msgspec.DecodeError:
-            given = None
-        if not isinstance(given, dict):
+            arguments = None
+        if not isinstance(arguments, dict):
             raise ValueError(f"{self._address}: give the job's arguments by name, as in {{'order': 42}}")
-        return arguments_of(self._jobs, (), given)
+        return arguments_of(self._jobs, (), arguments)
 
 
 def jobs_of(task: object) -> TaskJobs:
@@ -204,11 +204,11 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
     name = f"{jobs.function.__module__}.{jobs.function.__qualname__}"
     fits = jobs.signature()
     try:
-        given = fits.bind(*args, **kwargs).arguments
+        values = fits.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise TypeError(f"{name}{fits}: {error}") from None
     arguments: dict[str, object] = {}
-    for own, value in given.items():
+    for own, value in values.items():
         kind = fits.parameters[own].kind
         if kind in {Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL}:
             raise ValueError(f"{name}{fits}: a job gets its arguments by name, and {own} cannot be given by name")
@@ -241,7 +241,7 @@ class Enqueuing:
 
     def __init__(self, store: Store, policy: Policy, observers: Observers, prefix: str | None) -> None:
         self._store, self._policy, self._observers, self._prefix = store, policy, observers, prefix
-        self._tried: Future[None] | None = None
+        self._first_try: Future[None] | None = None
 
     def queue(
         self, task: object, args: Sequence[object], kwargs: Mapping[str, object], key: object, *, awaited: bool
@@ -266,19 +266,19 @@ class Enqueuing:
         is_mine = record.owner == write.owner  # also if the reply to the insert was lost
         if is_mine and record.beat == write.beat:
             until = believed(self._store, self._policy, since)
-            tried: Future[None] | None = None
+            first_try: Future[None] | None = None
             if awaited and jobs.broker is not None and not sender.SENDER.pause_of(address):
-                tried = Future()
-            if sender.send_soon(self._store, record, self._policy.seal, self._observers, until, tried):
-                self._tried = tried
+                first_try = Future()
+            if sender.send_soon(self._store, record, self._policy.seal, self._observers, until, first_try):
+                self._first_try = first_try
         elif may_send(record, reply.now):
             sender.send_soon(self._store, record, self._policy.seal, self._observers)
         return is_mine
 
     async def sent(self) -> None:
         """Wait until the job that :meth:`queue` recorded is sent, or was tried: its event loop may end right after."""
-        if self._tried is not None:
-            await asyncio.wait([asyncio.wrap_future(self._tried)], timeout=SENT_WITHIN)
+        if self._first_try is not None:
+            await asyncio.wait([asyncio.wrap_future(self._first_try)], timeout=SENT_WITHIN)
 
     def _insert(self, write: Write) -> Steps[Reply]:
         reply = yield from insert_messages(self._store, write)

@@ -59,7 +59,7 @@ class RabbitRedrive(LetterRedrive):
             await count_ready(connection, self.queue)
             ready = await count_ready(connection, self.dead)
             publisher, channel = await Publisher.on(connection), await connection.channel()
-            while ready > 0 and self._left != 0 and not stopped():
+            while ready > 0 and self._limit != 0 and not stopped():
                 message = await (await channel.get_queue(self.dead, ensure=False)).get(fail=False)
                 if message is None:
                     break
@@ -78,7 +78,7 @@ class RabbitRedrive(LetterRedrive):
             return DeadLetter("refused", place, f"it comes from queue {came}", key, was)
         told = self.judged(place, key, was)
         if told.outcome in {"moved", "dropped"}:
-            self._left = None if self._left is None else self._left - 1
+            self._limit = None if self._limit is None else self._limit - 1
             if not self._dry_run:
                 if told.outcome == "moved":
                     await publisher.send(copy_of(message, {}, without=OURS), self.queue)

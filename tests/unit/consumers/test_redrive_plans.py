@@ -60,7 +60,7 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
     ],
 )
 def test_what_is_done_about_a_message(record, completed, begun, step):
-    assert planned(record, 100.0, completed, "keep", begun=begun).step == step
+    assert planned(record, 100.0, completed, "keep", has_begun=begun).step == step
 
 
 @each("redrive", [KafkaRedrive, RabbitRedrive])

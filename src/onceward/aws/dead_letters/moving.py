@@ -185,7 +185,7 @@ class Mover:
     def _plan(self, reading: LetterReading, *, resumes: bool, dry_run: bool) -> tuple[Plan, Record | None]:
         """Return what to do with a message, and the record of its key; unless ``dry_run``, make the key ready to run again."""
         mark, answers = reading.fingerprint, (self._completed, self._in_doubt)
-        return readied(self._once, reading.key, *answers, dry_run=dry_run, begun=resumes, fingerprint=mark)
+        return readied(self._once, reading.key, *answers, dry_run=dry_run, has_begun=resumes, fingerprint=mark)
 
     def _look(self, key: str) -> tuple[Record | None, float]:
         store = self._once.store
