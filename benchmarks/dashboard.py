@@ -76,7 +76,7 @@ def main():
             fill_sqlite(once.store.path, told.count)
         else:
             fill_postgres(told.url, told.count)
-    survey = drive(SURVEY.needed(once.store)(), once.store)
+    survey = drive(SURVEY.require(once.store)(), once.store)
     print(f"{survey.total:,} records, load {os.getloadavg()[0]:.1f}; {dict(survey.counts)}")
     with dashboard_of(told.url) as base:
         for page in PAGES:
@@ -98,7 +98,7 @@ def explain_sqlite(once):
     connection = sqlite3.connect(once.store.path)
     statements = []
     connection.set_trace_callback(statements.append)
-    for steps in (SURVEY.needed(once.store)(), once.store.select(ByKey(criteria=Criteria(("PARKED",))), None, 200)):
+    for steps in (SURVEY.require(once.store)(), once.store.select(ByKey(criteria=Criteria(("PARKED",))), None, 200)):
         next(steps).run(connection, time.time())
     connection.set_trace_callback(None)
     for statement in statements:

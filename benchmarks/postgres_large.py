@@ -66,7 +66,7 @@ def main(url: str, records: int) -> None:
         sql.execute("DROP INDEX onceward_open")
         few = lambda: sum(len(page.records) for page in ledger.pages(status="PARKED", limit=20))
         timed("without the index: 20 parked records", few)
-        timed("onceward migrate makes the index", lambda: drive(MIGRATE.needed(store)(), store)[-1].made)
+        timed("onceward migrate makes the index", lambda: drive(MIGRATE.require(store)(), store)[-1].made)
         for status in ("PARKED", "LAPSED"):
             each(f"a page of 100 {status} records", lambda: next(ledger.pages(status=status, limit=100)), 10)  # noqa: B023
             timed(f"all {status} records", lambda: sum(1 for _ in ledger.records(status=status)))  # noqa: B023

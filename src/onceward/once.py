@@ -285,7 +285,7 @@ class Once(ManyKeys, Unclaimed):
         from onceward.claim.commit import commit
         from onceward.stores.capabilities import TRANSACT
 
-        write = TRANSACT.needed(self.store)(writes)
+        write = TRANSACT.require(self.store)(writes)
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return commit(guard, ledger_key(guard.name, key), result, write)
 
@@ -302,7 +302,7 @@ class Once(ManyKeys, Unclaimed):
         from onceward.claim.commit import commit_async
         from onceward.stores.capabilities import TRANSACT
 
-        write = TRANSACT.needed(self.store)(writes)
+        write = TRANSACT.require(self.store)(writes)
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return await commit_async(guard, ledger_key(guard.name, key), result, write)
 

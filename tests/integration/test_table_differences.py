@@ -28,7 +28,7 @@ def altering(url, *statements):
 
 
 def told(once):
-    return [one.says for one in INSPECT.needed(once.store)().findings() if one.check == "table"]
+    return [one.says for one in INSPECT.require(once.store)().findings() if one.check == "table"]
 
 
 @pytest.fixture(params=["sqlite", "postgres", "mariadb"])

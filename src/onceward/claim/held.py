@@ -138,7 +138,7 @@ class HeldClaim(EndingClaim):
         if writes is not None:
             from onceward.stores.capabilities import TRANSACT
 
-            commit = TRANSACT.needed(self.store)(writes)
+            commit = TRANSACT.require(self.store)(writes)
         self._begin_end()
         return self.success(result, commit)
 

@@ -32,7 +32,7 @@ class RecordTransaction(Transaction[C]):
     _abandoned = False  # nobody waits for its beginning any more
 
     def __init__(self, store: Store, key: str, connection: C) -> None:
-        self._join = TRANSACTION.needed(store)
+        self._join = TRANSACTION.require(store)
         self.connection = connection
         self._store = store
         self._key = key

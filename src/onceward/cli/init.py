@@ -10,7 +10,7 @@ from typer import Option
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, StoreOption, ledger_at, looking_at
 from onceward.core.drivers import drive
-from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted
+from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableSpec
 from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ def init(
     """
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
     with ledger_at(store) as once:
-        aws = TableWanted(options, _formed("--kms-key", kms_key))
+        aws = TableSpec(options, _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
             typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
             return
-        if pitr or consumer is not None or aws != TableWanted(options):
+        if pitr or consumer is not None or aws != TableSpec(options):
             raise ValueError("--pitr, --kms-key and --function are for --print")
-        make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
+        make = PROVISION.require(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
@@ -87,15 +87,15 @@ def _consumer(function: str | None, timeout: int, queue: str | None, topic: str 
     return Consumer(function, timeout, queue, topic)
 
 
-def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | None") -> str:
+def _printed(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
     """Return the ledger as code, in a form that its kind of store has."""
     described = DOCUMENT.of(store)
     if described is None:
-        if consumer is not None or aws != TableWanted(aws.options):
+        if consumer is not None or aws != TableSpec(aws.options):
             raise ValueError(f"{store.url}: --kms-key and --function are for a ledger in DynamoDB")
         if TEMPLATE.of(store) is None and form != "sql":
-            DOCUMENT.needed(store)  # its error names the stores that can
-        return TEMPLATE.needed(store)(form, aws.options)
+            DOCUMENT.require(store)  # its error names the stores that can
+        return TEMPLATE.require(store)(form, aws.options)
     from onceward.aws.templates import FORMS, render
 
     if form not in FORMS:

@@ -16,7 +16,7 @@ from onceward.core.policy import Policy, Seal
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
 from onceward.results.outcomes import describe
-from onceward.stores.capabilities import FOUND
+from onceward.stores.capabilities import EXISTS
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
 
@@ -125,7 +125,7 @@ def looking_at(url: str, trouble: int = TROUBLE) -> Iterator[Ledger]:
     """Open an existing ledger. Its errors end the command with one line, and this exit status."""
     once = opened(url)
     try:
-        found = FOUND.of(once.store)
+        found = EXISTS.of(once.store)
         if found is not None and not found():  # it may ask a server
             refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", trouble)
         yield once.ledger

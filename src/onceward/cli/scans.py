@@ -192,7 +192,7 @@ def purge(
             return
         try:
             for batch in ledger.purging(limit=limit):
-                gone, is_all = gone + batch.gone, batch.next is None
+                gone, is_all = gone + batch.deleted, batch.next is None
                 _damaged(batch.damaged, json=False)
         except KeyboardInterrupt:
             stopped = True

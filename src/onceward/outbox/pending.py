@@ -214,7 +214,7 @@ def check_outbox(store: Store) -> None:
     """
     if store in _CHECKED:
         return
-    look = OUTBOX.needed(store)
+    look = OUTBOX.require(store)
     try:
         drive(look(), store)
     except StoreError as error:

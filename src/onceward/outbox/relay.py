@@ -87,7 +87,7 @@ class Relay:
         if not 0 < every <= 3600:
             raise ValueError(f"every={every!r}: give a positive number of seconds, up to an hour")
         self._store = once.store
-        self._ready = OUTBOX.needed(once.store)
+        self._ready = OUTBOX.require(once.store)
         self._seal = seal or once.policy.seal
         self._every = every
         self._observers = observers or once.guards.observers

@@ -33,7 +33,7 @@ class TransactionOutbox:
     """Messages that leave when a transaction of yours commits. Make one with :meth:`onceward.Once.outbox`."""
 
     def __init__(self, store: Store, policy: Policy, name: str, connection: object, observers: Observers) -> None:
-        self._join = TRANSACTION.needed(store)
+        self._join = TRANSACTION.require(store)
         self._store = store
         self._policy = policy
         self._name = name

@@ -64,9 +64,9 @@ def open_store(url: str) -> "Store":
     parts = _parts(url)
     module = STORES.get(parts.scheme) or _installed().get(parts.scheme)
     if module is None:
-        known = ", ".join(sorted(STORES | _installed()))
+        schemes = ", ".join(sorted(STORES | _installed()))
         raise ValueError(
-            f"{shown_url(url)!r} names no store: its scheme must be one of {known}, as in sqlite:///orders.db"
+            f"{shown_url(url)!r} names no store: its scheme must be one of {schemes}, as in sqlite:///orders.db"
         )
     if "@" in parts.path and not parts.netloc and parts.scheme != "sqlite":
         raise ValueError(f"{shown_url(url)!r}: write {parts.scheme}://USER:PASSWORD@HOST/... with //")
@@ -134,14 +134,14 @@ def _options(url: str, query: str) -> dict[str, str]:
     return options
 
 
-def limits_in(options: dict[str, str], lanes: int, shown: str) -> tuple[float, int]:
+def limits_in(options: dict[str, str], lanes: int, url: str) -> tuple[float, int]:
     """Return the ``timeout`` and the number of ``lanes`` among a URL's options; raises ValueError if one is not valid."""
     try:
         timeout, most = float(options.get("timeout", "5")), int(options.get("lanes", lanes))
     except ValueError:
         timeout = most = 0
     if not 0 < timeout < 3600:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections")
+        raise ValueError(f"{url!r}: timeout must be seconds above 0, and lanes a number of connections")
     if most < 1:
-        raise ValueError(f"{shown!r}: lanes must be at least 1")
+        raise ValueError(f"{url!r}: lanes must be at least 1")
     return timeout, most

@@ -70,18 +70,18 @@ def end(ledger: LedgerReader, entry: str, how: str) -> None:
 def entries_of(ledger: LedgerReader, key: str) -> list[AuditEntry]:
     """Return the latest entries of a key, the latest first."""
     last = _number(ledger, key)
-    records = (_shown(ledger, _key(key, number)) for number in range(last, max(0, last - _MOST), -1))
-    return [_entry(one, _shown(ledger, f"{one.key}:{_END}")) for one in records if one is not None]
+    records = (_find(ledger, _key(key, number)) for number in range(last, max(0, last - _MOST), -1))
+    return [_entry(one, _find(ledger, f"{one.key}:{_END}")) for one in records if one is not None]
 
 
 def _number(ledger: LedgerReader, key: str) -> int:
     """Return how many entries a key has, with few reads: they have no gaps."""
     last, beyond = 0, 1
-    while _shown(ledger, _key(key, beyond)) is not None:
+    while _find(ledger, _key(key, beyond)) is not None:
         last, beyond = beyond, 2 * beyond
     while beyond - last > 1:
         middle = (last + beyond) // 2
-        if _shown(ledger, _key(key, middle)) is None:
+        if _find(ledger, _key(key, middle)) is None:
             beyond = middle
         else:
             last = middle
@@ -91,9 +91,9 @@ def _number(ledger: LedgerReader, key: str) -> int:
 def latest(ledger: LedgerReader, records: list[Record]) -> list[AuditEntry]:
     """Return the entries among records of the namespace, the latest first. An end that is not among them is read."""
     ends = {record.key: record for record in records if record.key.endswith(f":{_END}")}
-    begun = [record for record in records if record.key not in ends]
-    keys = ((record, f"{record.key}:{_END}") for record in begun)
-    entries = [_entry(record, ends.get(end) or _shown(ledger, end)) for record, end in keys]
+    starts = [record for record in records if record.key not in ends]
+    keys = ((record, f"{record.key}:{_END}") for record in starts)
+    entries = [_entry(record, ends.get(end) or _find(ledger, end)) for record, end in keys]
     return sorted(entries, key=lambda entry: -entry.at)
 
 
@@ -110,7 +110,7 @@ def _insert(ledger: LedgerReader, key: str, text: str) -> bool:
     return reply.won or (reply.record is not None and reply.record.owner == owner)
 
 
-def _shown(ledger: LedgerReader, key: str) -> Record | None:
+def _find(ledger: LedgerReader, key: str) -> Record | None:
     try:
         return ledger.show(key)[0]
     except NotFound:

@@ -3,7 +3,7 @@
 A store's ``capabilities`` map each name to a function, as ``"module:function"``. The function is imported on request and
 takes the store as its first argument::
 
-    parts = PROVISION.needed(store)(frozenset())  # TypeError when the store has nothing to make
+    parts = PROVISION.require(store)(frozenset())  # TypeError when the store has nothing to make
 """
 
 from collections.abc import Callable, Sequence
@@ -43,17 +43,17 @@ class Capability(Generic[C]):
         where = store.capabilities.get(self.name)
         return None if where is None else cast("C", partial(at(where), store))
 
-    def needed(self, store: Store) -> C:
+    def require(self, store: Store) -> C:
         """Return the function bound to ``store``.
 
         Raises:
             TypeError: that store cannot do it. The message names the stores that can.
         """
-        found = self.of(store)
-        if found is None:
+        function = self.of(store)
+        if function is None:
             others = ", ".join(offering(self.name)) or "none is installed"
             raise TypeError(f"{store.url} cannot {self._does}. Use a store that can: {others}")
-        return found
+        return function
 
 
 class TransactionState(Enum):
@@ -161,7 +161,7 @@ PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = 
 )
 
 
-class TableWanted(NamedTuple):
+class TableSpec(NamedTuple):
     """What `onceward init --print` was asked for, of a ledger in AWS."""
 
     options: AbstractSet[str] = frozenset()
@@ -170,9 +170,7 @@ class TableWanted(NamedTuple):
 
 # Returns a CloudFormation document that makes the ledger, as JSON values. `onceward.aws.templates` prints it for each tool.
 # ValueError: an option does not apply here.
-DOCUMENT: Final[Capability[Callable[[TableWanted], dict[str, Any]]]] = Capability(
-    "document", "be made by CloudFormation"
-)
+DOCUMENT: Final[Capability[Callable[[TableSpec], dict[str, Any]]]] = Capability("document", "be made by CloudFormation")
 
 # Takes a format and options of `onceward init`, returns the text with which another tool makes the ledger.
 # ValueError: the format is unknown, or an option does not apply here.
@@ -199,10 +197,10 @@ OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] =
 INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be looked at by doctor")
 
 # Returns whether the ledger exists yet, for a store that makes one on first use.
-FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")
+EXISTS: Final[Capability[Callable[[], bool]]] = Capability("exists", "tell whether it is there")
 
 
-def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
+def check_options(url: str, options: AbstractSet[str], valid: AbstractSet[str] = frozenset()) -> None:
     """Raise ValueError if ``options`` has one that does not apply to the ledger at ``url``."""
-    for option in sorted(options - known):
+    for option in sorted(options - valid):
         raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")

@@ -64,11 +64,11 @@ def chain_of(key: str, ledgers: Sequence[Ledger], *, scan: bool = False, limit: 
 
 
 class _Search:
-    """One search. ``_found`` has each key that was met, with its records."""
+    """One search. ``_links`` has each key that was met, with its records."""
 
     def __init__(self, key: str, ledgers: Sequence[Ledger], *, scan: bool, limit: int) -> None:
         self._key, self._ledgers, self._scan, self._limit = key, ledgers, scan, limit
-        self._found: dict[str, list[ChainLink]] = {}
+        self._links: dict[str, list[ChainLink]] = {}
         self._unread: list[Ledger] = []
         self._cut = False
 
@@ -85,8 +85,8 @@ class _Search:
 
     def _load(self, key: str) -> list[ChainLink]:
         """Look for a key in all ledgers."""
-        links = self._found.setdefault(key, [])
-        if len(self._found) > self._limit:
+        links = self._links.setdefault(key, [])
+        if len(self._links) > self._limit:
             self._cut = True
             return links
         for ledger in self._ledgers:
@@ -109,59 +109,59 @@ class _Search:
                 return
             for record in page.records:
                 came = read_origin(record.origin)
-                links = self._found.get(record.key, [])
+                links = self._links.get(record.key, [])
                 if came is None or came.root != root or any(link.ledger is ledger for link in links):
                     continue
-                if record.key not in self._found and len(self._found) >= self._limit:
+                if record.key not in self._links and len(self._links) >= self._limit:
                     self._cut = True
                     return
-                self._found.setdefault(record.key, []).append(ChainLink(record, page.now, ledger))
+                self._links.setdefault(record.key, []).append(ChainLink(record, page.now, ledger))
             after, is_more = page.next, page.next is not None
 
     def _climb(self) -> None:
         """Look for the parents that were not met."""
-        todo = list(self._found)
+        todo = list(self._links)
         while todo and not self._cut:
             for came in self._origins(todo.pop()):
                 for key in (came.parent, came.root):
-                    if key not in self._found:
+                    if key not in self._links:
                         self._load(key)
                         todo.append(key)
 
     def _origins(self, key: str) -> list[CallOrigin]:
-        links = self._found.get(key, [])
+        links = self._links.get(key, [])
         return [came for link in links if (came := read_origin(link.record.origin)) is not None]
 
     def _tops(self) -> list[ChainNode]:
         """Return the keys as trees, each key once."""
         parents: dict[str, str] = {}
-        for key in self._found:
+        for key in self._links:
             for came in self._origins(key):
                 parents.setdefault(key, came.parent)
-                if came.parent in self._found and not self._found[came.parent]:  # known by name only
+                if came.parent in self._links and not self._links[came.parent]:  # known by name only
                     parents.setdefault(came.parent, came.root)
         below: dict[str, list[str]] = {}
-        for key in sorted(self._found, key=self._claimed):
-            if parents.get(key, key) != key and parents[key] in self._found:
+        for key in sorted(self._links, key=self._claimed):
+            if parents.get(key, key) != key and parents[key] in self._links:
                 below.setdefault(parents[key], []).append(key)
         placed: set[str] = set()
         inner = {key for keys in below.values() for key in keys}
         # Records can be in a circle only if somebody has forged a header. Then no key of it is a top: begin anywhere.
-        order = [*(key for key in self._found if key not in inner), self._key, *self._found]
+        order = [*(key for key in self._links if key not in inner), self._key, *self._links]
         return [self._tree(key, below, placed) for key in order if key not in placed]
 
     def _tree(self, top: str, below: dict[str, list[str]], placed: set[str]) -> ChainNode:
         placed.add(top)
-        node = ChainNode(top, self._found[top], [])
+        node = ChainNode(top, self._links[top], [])
         todo = [node]
         while todo:  # a chain can be deeper than Python's recursion
             parent = todo.pop()
             for key in below.get(parent.key, ()):
                 if key not in placed:
                     placed.add(key)
-                    parent.children.append(ChainNode(key, self._found[key], []))
+                    parent.children.append(ChainNode(key, self._links[key], []))
             todo.extend(parent.children)
         return node
 
     def _claimed(self, key: str) -> tuple[float, str]:
-        return min((link.record.created_at for link in self._found[key]), default=0.0), key
+        return min((link.record.created_at for link in self._links[key]), default=0.0), key

@@ -104,7 +104,7 @@ class Purged(NamedTuple):
     Expired records that cannot be read stay and are in ``damaged``.
     """
 
-    gone: int
+    deleted: int
     next: str | None
     damaged: Sequence[Damaged] = ()
 

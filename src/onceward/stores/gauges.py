@@ -70,11 +70,11 @@ class LedgerGauges:
 
     def _read(self) -> None:
         try:
-            self._last = self._asked(), time.monotonic()
+            self._last = self._measure(), time.monotonic()
         except Exception as error:
             logger().warning("the gauges of %s cannot be read: %s", self._once.ledger.store.url, error)
 
-    def _asked(self) -> Readings:
+    def _measure(self) -> Readings:
         ledger = self._once.ledger
         counts = dict(ledger.survey().counts)
         if self._scan and not counts.keys() >= set(_STATES):

@@ -48,24 +48,24 @@ class Unanswered(OncewardError):
 
 
 class Gaps:
-    """Collects what could not be checked, as findings in ``found``."""
+    """Collects what could not be checked, as ``findings``."""
 
     def __init__(self) -> None:
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
 
-    def tried(self, check: str, look: Callable[[], T], *, needed: bool = True) -> T | None:
+    def read(self, check: str, look: Callable[[], T], *, is_needed: bool = True) -> T | None:
         """Return what ``look()`` returns, or note a gap and return None if it fails."""
         try:
             return look()
         except Unanswered as error:
-            self.note(check, str(error), "", needed=False)
+            self.note(check, str(error), "", is_needed=False)
         except OncewardError as error:
-            self.note(check, str(error), "", needed=needed)
+            self.note(check, str(error), "", is_needed=is_needed)
         return None
 
-    def note(self, check: str, says: str, fix: str, *, needed: bool) -> None:
+    def note(self, check: str, says: str, fix: str, *, is_needed: bool) -> None:
         """Note a gap: "unknown" if the caller asked for it by name, else "skipped". It is never "ok"."""
-        self.found.append(Finding("unknown" if needed else "skipped", check, says, "it was not looked at", fix))
+        self.findings.append(Finding("unknown" if is_needed else "skipped", check, says, "it was not looked at", fix))
 
 
 class InMemory:

@@ -191,7 +191,7 @@ class Ledger(LedgerReader):
             batch: how many to delete at a time.
             limit: the most to delete; None means all.
         """
-        return sum(purged.gone for purged in self.purging(batch, limit=limit))
+        return sum(purged.deleted for purged in self.purging(batch, limit=limit))
 
     def purging(self, batch: int = PAGE, *, after: str | None = None, limit: int | None = None) -> Iterator[Purged]:
         """Like :meth:`purge`, but yield for each batch how many it deleted and where to go on (None after the last).
@@ -208,7 +208,7 @@ class Ledger(LedgerReader):
                 return
             after = purged.next
             if limit is not None:
-                limit -= purged.gone
+                limit -= purged.deleted
 
     def retire(self, prefix: str, older_than: float) -> Iterator[Record]:
         """Delete the completed records of a namespace that have not changed for so long, also if they have not expired. Yield each.

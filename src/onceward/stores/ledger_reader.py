@@ -226,8 +226,8 @@ def delete_kept(store: Store, record: Record | None, steps: str | None = None) -
     if record is None:
         return
     try:
-        left = entries_of(steps)
-        entries = [one for one in entries_of(record.steps).values() if one.kept and one.name not in left]
+        current = entries_of(steps)
+        entries = [one for one in entries_of(record.steps).values() if one.kept and one.name not in current]
     except ValueError:  # then nobody knows which there are
         return
     for entry in entries:

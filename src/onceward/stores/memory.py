@@ -78,8 +78,8 @@ class MemoryStore(OneByOne, Observed):
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        gone: int = yield partial(self._purge, limit)
-        return Purged(gone, MORE if gone == limit else None)
+        count: int = yield partial(self._purge, limit)
+        return Purged(count, MORE if count == limit else None)
 
     def close(self) -> None:
         """Do nothing: the records go with the object."""
@@ -116,8 +116,8 @@ class MemoryStore(OneByOne, Observed):
         now, by_time, start = self._clock(), isinstance(selection, DueWithin), (0.0, after or "")
         if by_time:
             start = point_of(after)
-        meant = [one for one in self.records.values() if selection.means(one, now)]
-        places = sorted((one.due_at or 0.0 if by_time else 0.0, one.key) for one in meant)
+        matches = [one for one in self.records.values() if selection.means(one, now)]
+        places = sorted((one.due_at or 0.0 if by_time else 0.0, one.key) for one in matches)
         rest = [place for place in places if place > start]
         point = rest[limit - 1] if len(rest) > limit else None
         following = None if point is None else token_of(*point) if by_time else point[1]
@@ -139,10 +139,10 @@ class MemoryStore(OneByOne, Observed):
     def _purge(self, limit: int) -> int:
         now = self._clock()
         expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
-        gone = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need the others
-        for key in gone:
+        keys = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need the others
+        for key in keys:
             self._forget(key)
-        return len(gone)
+        return len(keys)
 
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)

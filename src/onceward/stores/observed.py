@@ -16,7 +16,7 @@ class Observed:
     """The base class of an observable store."""
 
     url: str
-    _tells: tuple[Tell, ...] = ()
+    _listeners: tuple[Tell, ...] = ()
     _event: "type[StoreRequest]"  # set by observe()
 
     def observe(self, tell: Tell) -> None:
@@ -24,7 +24,7 @@ class Observed:
         from onceward.observe.events import StoreRequest  # only observers pay for it
 
         self._event = StoreRequest
-        self._tells += (tell,)
+        self._listeners += (tell,)
         # Set on the object, so that the class's exchange need not check for observers.
         store: Any = self
         store.exchange, store.exchange_async = _timed(self), _timed_async(self)
@@ -33,16 +33,16 @@ class Observed:
         """Return what a request does, such as ``insert``."""
         return type(request).__name__.lower()
 
-    def told_of(self, request: object, reply: object, seconds: float) -> "Sequence[StoreRequest]":
+    def events_of(self, request: object, reply: object, seconds: float) -> "Sequence[StoreRequest]":
         """Return the events of a request, its reply (or exception) and its duration in seconds."""
         error = type(reply).__name__ if isinstance(reply, Exception) else ""
         return [self._event(self.url, self.action(request), seconds, error)]
 
     def tell(self, request: object, reply: object, seconds: float) -> None:
         """Report a request that was answered or failed."""
-        for told in self.told_of(request, reply, seconds):
-            for tell in self._tells:
-                tell(told)
+        for event in self.events_of(request, reply, seconds):
+            for tell in self._listeners:
+                tell(event)
 
 
 def observe(store: Observed, tell: Tell) -> None:

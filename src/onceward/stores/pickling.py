@@ -22,19 +22,19 @@ class StorePlace(NamedTuple):
     machine: str = ""
 
 
-def place_of(url: str | None, shown: str) -> StorePlace:
+def place_of(url: str | None, label: str) -> StorePlace:
     """Return the place of a store.
 
     Args:
         url: what opened it; None if it is an object of the caller's.
-        shown: the store's URL for messages.
+        label: the store's URL for messages.
 
     Raises:
         TypeError: another process would have another store.
     """
     if url is None:
         raise TypeError(
-            f"{shown}: this ledger is an object of this process, such as a connection, and cannot be pickled. {_INSTEAD}"
+            f"{label}: this ledger is an object of this process, such as a connection, and cannot be pickled. {_INSTEAD}"
         )
     parts, _ = url_parts(url)
     if parts.scheme == "memory":
@@ -60,6 +60,6 @@ def arrived(place: StorePlace) -> "tuple[Store, bool]":
             f"a ledger in an SQLite file of {place.machine} was unpickled on {platform.node()}, which has another file. {_INSTEAD}"
         )
     with _LOCK:
-        known = _ARRIVED.get(place.url)
-        store = _ARRIVED[place.url] = known or open_store(place.url)
-    return store, known is None
+        cached = _ARRIVED.get(place.url)
+        store = _ARRIVED[place.url] = cached or open_store(place.url)
+    return store, cached is None

@@ -162,7 +162,7 @@ def purge_all(bench: Bench, limit: int) -> None:
     after: str | None = None
     for _ in range(100):
         purged = bench.do(bench.store.purge(limit, after))
-        expect(purged.gone <= limit, "a purge deletes no more than its limit")
+        expect(purged.deleted <= limit, "a purge deletes no more than its limit")
         if purged.next is None:
             return
         after = purged.next

@@ -101,12 +101,12 @@ class StagedStore:
 
 def check_outbox(store: StagedStore) -> Steps[None]:
     """Check that the ledger can keep messages (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    return OUTBOX.needed(store.stage.ledger(store))()
+    return OUTBOX.require(store.stage.ledger(store))()
 
 
 def join(store: StagedStore, connection: object) -> "StagedSession":
     """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`)."""
-    return StagedSession(TRANSACTION.needed(store.stage.ledger(store))(connection), store.stage)
+    return StagedSession(TRANSACTION.require(store.stage.ledger(store))(connection), store.stage)
 
 
 class StagedSession:

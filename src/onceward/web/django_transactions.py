@@ -121,7 +121,7 @@ class TransactionJoined(TransactionInside):
         """Say now for which databases no record can join, as far as that shows without asking them."""
         for alias in self.aliases:
             try:
-                TRANSACTION.needed(self._store)(connections[alias])
+                TRANSACTION.require(self._store)(connections[alias])
             except (AnotherDatabase, TypeError):
                 self._note(alias)
 

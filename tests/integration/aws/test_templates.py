@@ -17,7 +17,7 @@ from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.observe.cloudwatch import ALARMS
 from onceward.stores import open_store
-from onceward.stores.capabilities import DOCUMENT, TableWanted
+from onceward.stores.capabilities import DOCUMENT, TableSpec
 from onceward.stores.dynamodb.create import provision
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR
 from onceward.testing.bench import claim_of
@@ -158,7 +158,7 @@ def stack(client, function):
     """A stack of a ledger and what feeds the function, and the ledger's URL."""
     clouds, table = client("cloudformation"), f"ledger-{function}"
     # The server knows no autoscaling.
-    described = DOCUMENT.needed(open_store(f"dynamodb://{table}"))(TableWanted())
+    described = DOCUMENT.require(open_store(f"dynamodb://{table}"))(TableSpec())
     text = render("cloudformation", described, Consumer(function, 30, None, TOPIC))
     role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
     clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])
@@ -206,7 +206,7 @@ LAYOUTS = [
 
 
 def template(store, kind, options):
-    return render(kind, DOCUMENT.needed(store)(TableWanted(frozenset(options))))
+    return render(kind, DOCUMENT.require(store)(TableSpec(frozenset(options))))
 
 
 def what_init_sent(store, proxy):

@@ -39,7 +39,7 @@ def test_migrate_makes_the_ledger_that_init_makes(empty, bare):
     assert "onceward" not in after
     assert schema_of(bare.database) == provisioned(ledger_url(empty()))
     ours = Once(ledger_url(bare.database))
-    assert [part for part in drive(MIGRATE.needed(ours.store)(), ours.store) if part.made] == []
+    assert [part for part in drive(MIGRATE.require(ours.store)(), ours.store) if part.made] == []
     ours.close()
 
 

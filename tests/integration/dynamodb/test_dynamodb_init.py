@@ -115,7 +115,7 @@ def former(dynoxide, name):
 
 def test_a_former_versions_table_refuses_messages_until_init_adds_the_index(store, proxy, former):
     drive(store.insert(claim_of("key")), store)
-    ready = OUTBOX.needed(store)
+    ready = OUTBOX.require(store)
     with pytest.raises(StoreError, match=r"no index of messages .* `onceward init --store '.*'` makes it") as refused:
         drive(ready(), store)
     assert not refused.value.transient
@@ -129,7 +129,7 @@ def test_an_index_that_dynamodb_still_builds_does_not_refuse_messages(store, pro
     dynoxide.table(store.requests.table)
     why = "Cannot read from backfilling global secondary index: onceward_due"
     proxy.rule = lambda seen: Refuse("ValidationException", message=why) if seen.action == "Query" else None
-    drive(OUTBOX.needed(store)(), store)
+    drive(OUTBOX.require(store)(), store)
 
 
 def test_an_index_of_that_name_with_another_key_is_left_alone(store, proxy, dynoxide, former):

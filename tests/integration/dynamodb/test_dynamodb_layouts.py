@@ -94,7 +94,7 @@ def test_other_items_of_the_table_are_not_taken_for_records(opened, dynoxide):
         replies = do(store, store.insert_many([claim_of(key, "me", lease=0.0, keep=-100.0) for key in keys]))
         assert all(reply.won for reply in replies)
     assert (keys_in(mine), keys_in(mine, "a"), keys_in(other)) == (["a", "b"], ["a"], ["a", "c"])
-    assert do(mine, mine.purge(100)).gone == 2
+    assert do(mine, mine.purge(100)).deleted == 2
     assert keys_in(other) == ["a", "c"]
     assert len(dynoxide.items(mine.requests.table)) == len(STRANGERS) + 2
 

@@ -304,7 +304,7 @@ def test_records_of_both_are_listed_and_purged(shop):
     assert drive(store.select(ByKey("shop.other:"), None, 100), store).records == []
     shop.ahead(30 * 86_400)
     later = shop.stores[-1]
-    assert drive(later.purge(100), later).gone == 2
+    assert drive(later.purge(100), later).deleted == 2
     assert len(shop.server.items(shop.table)) == 1
 
 

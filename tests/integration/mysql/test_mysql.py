@@ -222,7 +222,7 @@ def test_the_documented_rights_are_enough(database, sql, effects):
     assert len(list(once.ledger.records(status="PARKED"))) == 1
     once.ledger.clear("n:r")
     once.ledger.purge()
-    assert not [part for part in drive(MIGRATE.needed(once.store)(), once.store) if part.made]
+    assert not [part for part in drive(MIGRATE.require(once.store)(), once.store) if part.made]
     assert effects() == ["effect"]
     once.close()
 
@@ -243,7 +243,7 @@ def test_a_making_that_was_interrupted_is_completed_by_the_next(database, sql):
     once = Once(database)
     store = open_store(database)
     for wanted in (True, False):
-        parts = {part.what: part.made for part in drive(MIGRATE.needed(store)(), store)}
+        parts = {part.what: part.made for part in drive(MIGRATE.require(store)(), store)}
         assert parts["index onceward_due"] is parts["index onceward_open"] is wanted
         assert parts["index onceward_expiry"] is False
     assert len(list(once.ledger.records())) == 1
@@ -279,10 +279,10 @@ def test_a_server_of_its_own(other_server, database, connect):
     assert there.run("other", lambda: "new") == "new"
 
     store = open_store(other_server.url.replace("/test", "/ledger"))
-    found = {finding.check: finding.level for finding in INSPECT.needed(store)().findings()}
+    found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
     assert found["failover"] == found["innodb_doublewrite"] == "warning"
     other_server.sql("SET GLOBAL read_only = 1, innodb_flush_log_at_trx_commit = 2")
-    found = {finding.check: finding.level for finding in INSPECT.needed(store)().findings()}
+    found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
     assert found["server"] == found["durability"] == "error"
     store.close()
     there.close()

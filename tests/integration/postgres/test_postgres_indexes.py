@@ -28,26 +28,26 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
 
 
 def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, sql):
-    drive(OUTBOX.needed(store)(), store)
+    drive(OUTBOX.require(store)(), store)
     sql(f"DROP INDEX {store.names.index('due')}")
     with pytest.raises(StoreError, match=r"no index of messages, .*`onceward migrate --store postgresql://"):
-        drive(OUTBOX.needed(store)(), store)
-    assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.needed(store)(), store)
-    drive(OUTBOX.needed(store)(), store)
+        drive(OUTBOX.require(store)(), store)
+    assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.require(store)(), store)
+    drive(OUTBOX.require(store)(), store)
 
 
 def test_an_index_of_another_schemas_ledger_is_not_taken_for_its_own(store, sql, schema, postgres):
-    drive(OUTBOX.needed(store)(), store)
+    drive(OUTBOX.require(store)(), store)
     other = open_store(schema.replace("?schema=", "?schema=other_"))
-    drive(OUTBOX.needed(other)(), other)
+    drive(OUTBOX.require(other)(), other)
     path = f"{store.names.schema},{other.names.schema}"
     sql(f"DROP INDEX {store.names.index('due')}")
     both = open_store(f"{postgres.url}?options=-csearch_path%3D{path}")
     with pytest.raises(StoreError, match="no index of messages"):
-        drive(OUTBOX.needed(both)(), both)
-    drive(MIGRATE.needed(both)(), both)
-    drive(OUTBOX.needed(both)(), both)
-    drive(OUTBOX.needed(other)(), other)  # which keeps its own
+        drive(OUTBOX.require(both)(), both)
+    drive(MIGRATE.require(both)(), both)
+    drive(OUTBOX.require(both)(), both)
+    drive(OUTBOX.require(other)(), other)  # which keeps its own
     both.close()
     other.close()
 
@@ -87,7 +87,7 @@ def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store
     with pytest.raises(NoIndex, match=r"no index .*onceward migrate"):
         traced(store, "order")
     assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
-    assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.needed(store)(), store)
+    assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.require(store)(), store)
     assert [record.key for record in traced(store, "order").records] == ["pay"]
 
 

@@ -12,7 +12,7 @@ from onceward.core.record import Record
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.stores import open_store
-from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.ledger import Ledger
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.stores.sql.finding import page_of
@@ -27,14 +27,14 @@ def store(schema):
 
 
 def findings(store):
-    return {one.check: one for one in INSPECT.needed(store)().findings()}
+    return {one.check: one for one in INSPECT.require(store)().findings()}
 
 
 def test_init_makes_the_tables_once(store):
-    assert not FOUND.needed(store)()
-    make = PROVISION.needed(store)
+    assert not EXISTS.require(store)()
+    make = PROVISION.require(store)
     assert [part.made for part in drive(make(frozenset()), store)] == [True, True]
-    assert FOUND.needed(store)()
+    assert EXISTS.require(store)()
     assert [part.made for part in drive(make(frozenset()), store)] == [False, False]
 
 
@@ -56,10 +56,10 @@ def test_first_uses_at_once_make_one_ledger(schema):
 
 
 def test_the_printed_sql_makes_a_ledger(store, postgres):
-    text = TEMPLATE.needed(store)("sql", frozenset())
+    text = TEMPLATE.require(store)("sql", frozenset())
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(text)
-    assert FOUND.needed(store)()
+    assert EXISTS.require(store)()
     assert drive(store.insert(claim_of("key", "a")), store).won
 
 
@@ -82,13 +82,13 @@ def role(store, sql):
 
 
 def test_a_worker_needs_no_more_rights_than_printed(store, role):
-    drive(PROVISION.needed(store)(frozenset()), store)
-    lines = TEMPLATE.needed(store)("sql", frozenset()).splitlines()
+    drive(PROVISION.require(store)(frozenset()), store)
+    lines = TEMPLATE.require(store)("sql", frozenset()).splitlines()
     grants = [line.removeprefix("-- ").partition(" TO worker")[0] for line in lines if line.startswith("-- GRANT")]
     worker = role(*grants)
     held = drive(worker.insert(claim_of("key", "a", lease=0.0, keep=0.0)), worker).record
     held = drive(worker.swap(next_of(held, lease=0.0, keep=0.0), held), worker).record
-    assert drive(worker.purge(10), worker).gone == 1
+    assert drive(worker.purge(10), worker).deleted == 1
     held = drive(worker.insert(claim_of("key", "a")), worker).record
     assert drive(worker.delete(held), worker).won
 
@@ -113,13 +113,13 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
     monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
-    parts = drive(MIGRATE.needed(newer)(), newer)
+    parts = drive(MIGRATE.require(newer)(), newer)
     rest = [
         (f"index {name}", False)
         for name in (store.names.index("due"), store.names.index("origin"), store.names.index("open"))
     ]
     assert parts == [("column later", True), *rest]
-    assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
+    assert not any(part.made for part in drive(MIGRATE.require(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
     minor = str(ledger_schema.MINOR)
     monkeypatch.undo()
@@ -182,7 +182,7 @@ def test_a_database_that_cannot_keep_every_text_is_refused(encoding, postgres):
     store = open_store(database_of(postgres, encoding))
     with pytest.raises(StoreError, match=f"encoding {encoding}, .* ENCODING 'UTF8'"):
         drive(store.load("key"), store)
-    assert not FOUND.needed(store)()
+    assert not EXISTS.require(store)()
     store.close()
 
 
@@ -250,7 +250,7 @@ def test_a_former_versions_ledger_gets_the_index_by_migrate_alone(store, sql, pa
     assert parked_keys(again) == parked
     assert usable(store, sql) == []
     for made in (True, False):
-        assert drive(MIGRATE.needed(again)(), again)[-1] == (f"index {store.names.index('open')}", made)
+        assert drive(MIGRATE.require(again)(), again)[-1] == (f"index {store.names.index('open')}", made)
     assert usable(store, sql) == [(True,)]
     assert parked_keys(again) == parked
     again.close()
@@ -259,7 +259,7 @@ def test_a_former_versions_ledger_gets_the_index_by_migrate_alone(store, sql, pa
 def test_migrate_makes_an_index_anew_whose_building_was_stopped(store, sql, parked):
     sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('{store.names.index('open')}')")
     assert parked_keys(store) == parked
-    assert drive(MIGRATE.needed(store)(), store)[-1].made
+    assert drive(MIGRATE.require(store)(), store)[-1].made
     assert usable(store, sql) == [(True,)]
 
 
@@ -273,7 +273,7 @@ def test_migrate_waits_longer_for_an_index_than_for_a_request(store, sql, postgr
         )
         timer = threading.Timer(4, other.commit)
         timer.start()
-        assert drive(MIGRATE.needed(hasty)(), hasty)[-1].made
+        assert drive(MIGRATE.require(hasty)(), hasty)[-1].made
         timer.join()
     assert parked_keys(hasty) == ["k"]
     hasty.close()
@@ -286,7 +286,7 @@ def test_only_the_owner_of_the_table_may_make_its_index(store, sql, role):
         f"GRANT USAGE ON SCHEMA {store.names.schema}", f"GRANT SELECT ON {store.names.table}, {store.names.meta}"
     )
     with pytest.raises(StoreError, match="only the table's owner may make its index"):
-        drive(MIGRATE.needed(worker)(), worker)
+        drive(MIGRATE.require(worker)(), worker)
 
 
 @pytest.mark.parametrize("partitioned", [False, True])

@@ -13,7 +13,7 @@ from onceward import Once as _Once
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
-from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, OUTBOX, PROVISION
+from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, OUTBOX, PROVISION
 from onceward.stores.redis.requests import Confirmation
 from onceward.testing.bench import claim_of
 from servers.redis import Redis
@@ -112,18 +112,18 @@ def test_a_server_that_evicts_is_refused_unless_it_is_accepted(server):
     accepted = Once(f"{server.url}?eviction=allow")
     assert accepted.run("k", lambda: 1) == 1
     with pytest.raises(StoreError, match="messages that are not sent"):
-        drive(OUTBOX.needed(accepted.store)(), accepted.store)
+        drive(OUTBOX.require(accepted.store)(), accepted.store)
     server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert Once(server.url).run("k", lambda: 2) == 1
 
 
 def test_a_ledger_of_a_later_version_is_refused(redis, redis_url):
     store = open_store(redis_url)
-    assert not FOUND.needed(store)()
-    (part,) = drive(PROVISION.needed(store)(frozenset()), store)
+    assert not EXISTS.require(store)()
+    (part,) = drive(PROVISION.require(store)(frozenset()), store)
     assert part.made
-    assert FOUND.needed(store)()
-    (part,) = drive(MIGRATE.needed(store)(), store)
+    assert EXISTS.require(store)()
+    (part,) = drive(MIGRATE.require(store)(), store)
     assert not part.made
     redis.ask("HSET", store.names.meta, "version", "2")
     with pytest.raises(StoreError, match=r"version 2.*upgrade onceward"):
@@ -206,7 +206,7 @@ def test_what_a_confirmation_misses(asked, answer, says):
 
 
 def levels(store):
-    return {one.check: one.level for one in INSPECT.needed(store)().findings()}
+    return {one.check: one.level for one in INSPECT.require(store)().findings()}
 
 
 @pytest.mark.parametrize("server", [{"appendonly": "yes", "appendfsync": "everysec"}], indirect=True)

@@ -24,7 +24,7 @@ def test_a_waiter_is_woken_and_does_not_poll(redis, redis_url, how):
     claim = holder.acquire("k")
     # So patient a client that a waiter whom nobody wakes looks again after a minute only.
     once = Once(f"{redis_url}{'&' if '?' in redis_url else '?'}timeout=240", name="n", on_busy=60.0, lease=60)
-    OBSERVE.needed(once.store)(asked.append)
+    OBSERVE.require(once.store)(asked.append)
 
     def wait():
         try:

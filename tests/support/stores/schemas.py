@@ -39,6 +39,6 @@ def schema_of(url):
 def provisioned(url):
     """Make a ledger as ``onceward init`` does, and return its schema."""
     once = Once(url)
-    drive(PROVISION.needed(once.store)(frozenset()), once.store)
+    drive(PROVISION.require(once.store)(frozenset()), once.store)
     once.close()
     return schema_of(url)

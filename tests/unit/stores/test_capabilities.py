@@ -41,9 +41,9 @@ def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
     store = Once("memory:").store
     assert TRANSACT.of(store) is None
     with pytest.raises(TypeError, match=r"^memory: cannot commit other writes .* Use a store that can: dynamodb$"):
-        TRANSACT.needed(store)
+        TRANSACT.require(store)
     with pytest.raises(TypeError, match=r"sqlite$"):
-        TRANSACTION.needed(store)
+        TRANSACTION.require(store)
 
 
 def test_every_capability_is_documented():
@@ -68,8 +68,8 @@ def test_the_toy_store_conforms(check, mode, toy, tmp_path):
 def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path):
     once = Once(f"toy://{tmp_path}/ledger")
     assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
-    assert PROVISION.needed(once.store) is not None
+    assert PROVISION.require(once.store) is not None
     with pytest.raises(ValueError, match=r"one of dynamodb, mariadb, memory, .*toy, valkey, valkeys, as in"):
         Once("tyo:///ledger")
     with pytest.raises(TypeError, match=r"Use a store that can: mariadb, mysql, postgresql, sqlite, toy$"):
-        TRANSACTION.needed(Once("memory:").store)
+        TRANSACTION.require(Once("memory:").store)

@@ -97,5 +97,5 @@ def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store, 
     assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
     assert shown("order", store, scan=True) == WHOLE
     assert shown("mail", store, scan=True) == WHOLE
-    assert (f"index {ORIGIN_INDEX}", True) in drive(MIGRATE.needed(store)(), store)
+    assert (f"index {ORIGIN_INDEX}", True) in drive(MIGRATE.require(store)(), store)
     assert shown("order", store) == WHOLE

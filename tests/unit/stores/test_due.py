@@ -39,11 +39,11 @@ def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store, sql
     drive(store.load("?"), store)
     sql(f"DROP INDEX {DUE_INDEX}")
     with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
-        drive(OUTBOX.needed(store)(), store)
+        drive(OUTBOX.require(store)(), store)
     with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
         found(store)
-    assert (f"index {DUE_INDEX}", True) in drive(MIGRATE.needed(store)(), store)
-    drive(OUTBOX.needed(store)(), store)
+    assert (f"index {DUE_INDEX}", True) in drive(MIGRATE.require(store)(), store)
+    drive(OUTBOX.require(store)(), store)
     assert found(store).records == []
 
 

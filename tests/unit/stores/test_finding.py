@@ -102,7 +102,7 @@ def test_a_former_versions_file_gets_the_index_by_migrate_alone(path, store):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(f"DROP INDEX {STOPPED_INDEX}")
     parked = found(store, Criteria(("PARKED",)))
-    parts = [drive(MIGRATE.needed(store)(), store)[-1] for _ in range(2)]
+    parts = [drive(MIGRATE.require(store)(), store)[-1] for _ in range(2)]
     assert [tuple(part) for part in parts] == [(f"index {STOPPED_INDEX}", True), (f"index {STOPPED_INDEX}", False)]
     assert found(store, Criteria(("PARKED",))) == parked
 

@@ -10,7 +10,7 @@ from onceward.aws.sqs.queue_steps import address_of
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.selections import DueWithin
-from onceward.stores.capabilities import FOUND, INSPECT, OUTBOX
+from onceward.stores.capabilities import EXISTS, INSPECT, OUTBOX
 from onceward.stores.contract import Page, Store
 from onceward.stores.inspection import LEVELS, Finding, Gaps
 from onceward.wire.credentials import client_of
@@ -27,7 +27,7 @@ class Inspection:
 
     def __init__(self, policy: Policy, function: str | None = None) -> None:
         self._gaps = Gaps()
-        self.facts = Facts(policy, function=None if function is None else _name(function), gaps=self._gaps.found)
+        self.facts = Facts(policy, function=None if function is None else _name(function), gaps=self._gaps.findings)
 
     def queue(self, name: str) -> None:
         """Look at a queue, its dead-letter queue, and its event source mappings.
@@ -35,13 +35,13 @@ class Inspection:
         Raises:
             ValueError: it is not a queue's URL, ARN or name.
         """
-        queue = self._gaps.tried("queue", lambda: _settings(Queue(name)))
+        queue = self._gaps.read("queue", lambda: _settings(Queue(name)))
         if queue is None:
             return
         self.facts = self.facts._replace(queue=queue)
         arn, endpoint = queue.dead_letters, address_of(name).endpoint
         if arn is not None:
-            dead = self._gaps.tried("dead letters", lambda: _settings(Queue(arn, endpoint=endpoint)))
+            dead = self._gaps.read("dead letters", lambda: _settings(Queue(arn, endpoint=endpoint)))
             self.facts = self.facts._replace(dead=dead)
         self._functions(queue)
 
@@ -49,15 +49,15 @@ class Inspection:
         """Look at a ledger."""
         inspect = INSPECT.of(store)
         if inspect is None:
-            self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
-        elif (inspected := self._gaps.tried("ledger", inspect)) is not None:
+            self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", is_needed=False)
+        elif (inspected := self._gaps.read("ledger", inspect)) is not None:
             self.facts = self.facts._replace(ledger=inspected)
             if not any(one.level == "error" for one in inspected.findings()):
                 self._messages(store)
 
     def _messages(self, store: Store) -> None:
         """Look for messages that nobody sends."""
-        exists, ready = FOUND.of(store), OUTBOX.of(store)
+        exists, ready = EXISTS.of(store), OUTBOX.of(store)
         if ready is None or (exists is not None and not exists()):
             return
 
@@ -65,7 +65,7 @@ class Inspection:
             drive(ready(), store)
             return drive(store.select(DueWithin(), None, 1), store)
 
-        page = self._gaps.tried("messages", look, needed=False)
+        page = self._gaps.read("messages", look, is_needed=False)
         if page is not None and page.records:
             self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
@@ -76,11 +76,11 @@ class Inspection:
             triggers = _triggers(queue.arn)
         except ImportError:
             says = "doctor cannot read Lambda's mappings without botocore"
-            self._gaps.note(check, says, "pip install botocore", needed=has_function)
+            self._gaps.note(check, says, "pip install botocore", is_needed=has_function)
         except Exception as error:  # botocore's errors have no root of their own
             fix = "allow lambda:ListEventSourceMappings, lambda:GetFunctionConfiguration and lambda:GetFunctionConcurrency"
             says = f"Lambda's mappings of {queue.name} could not be read: {error}"
-            self._gaps.note(check, says, fix, needed=has_function)
+            self._gaps.note(check, says, fix, is_needed=has_function)
         else:
             self.facts = self.facts._replace(triggers=triggers)
 

@@ -148,8 +148,8 @@ def inspect(store: DynamoTable) -> Table:
     gaps = Gaps()
     name = {"TableName": store.requests.table}
 
-    def asked(check: str, action: str, *, needed: bool = True) -> Document | None:
-        return gaps.tried(check, lambda: drive(_answer(store, action, name), store), needed=needed)
+    def asked(check: str, action: str, *, is_needed: bool = True) -> Document | None:
+        return gaps.read(check, lambda: drive(_answer(store, action, name), store), is_needed=is_needed)
 
     layout = store.layout
     wanted = tuple((part.name, "S") for part in layout.parts)
@@ -157,12 +157,12 @@ def inspect(store: DynamoTable) -> Table:
     table = Table(store.url, store.requests.table, status=None, wanted=wanted, expiry=layout.expiry, times=times)
     answer = asked("table", "DescribeTable")
     if answer is None:
-        return table._replace(status="", gaps=tuple(gaps.found))
+        return table._replace(status="", gaps=tuple(gaps.findings))
     if not answer:
         return table
     described = answer["Table"]
     ttl = asked("TTL", "DescribeTimeToLive")
-    backups = asked("point-in-time recovery", "DescribeContinuousBackups", needed=False)
+    backups = asked("point-in-time recovery", "DescribeContinuousBackups", is_needed=False)
     return table._replace(
         status=described["TableStatus"],
         keys=keys_of(described),
@@ -170,7 +170,7 @@ def inspect(store: DynamoTable) -> Table:
         ttl=None if ttl is None else _ttl(ttl),
         recovers=None if not backups else _recovers(backups),
         regions=_lagging(described),
-        gaps=tuple(gaps.found),
+        gaps=tuple(gaps.findings),
         skew=(time.time() - store.clock.latest(), time.time() - store.clock.earliest()),
     )
 

@@ -67,11 +67,11 @@ class DynamoTable(Observed):
         super().observe(tell)
         self.requests = Requests(self.requests.table, self.layout, metered=True)
 
-    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+    def events_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
         if isinstance(request, Many):
             replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
             pairs = zip(request.calls, replies, strict=True)
-            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
+            return [told for one, met in pairs for told in self.events_of(one, met, seconds)]
         action = name_of(cast("Call | ObjectCall", request))
         if not isinstance(reply, ServiceAnswer):
             return [StoreRequest(self.url, action, seconds, type(reply).__name__)]

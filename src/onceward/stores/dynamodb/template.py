@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onceward.stores.capabilities import TableWanted, check_options
+from onceward.stores.capabilities import TableSpec, check_options
 from onceward.stores.dynamodb.create import expiry_of, table_of
 from onceward.stores.dynamodb.finding import MESSAGES
 from onceward.stores.dynamodb.requests import Body
@@ -33,7 +33,7 @@ class Grant(NamedTuple):
     resource: object
 
 
-def document(store: DynamoStore, wanted: TableWanted) -> Body:
+def document(store: DynamoStore, wanted: TableSpec) -> Body:
     """Return the CloudFormation document (:data:`onceward.stores.capabilities.DOCUMENT`). Nothing is sent.
 
     The option "pitr" asks for point-in-time recovery. ValueError: another one.
@@ -77,7 +77,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
     }
 
 
-def _grants(store: DynamoStore, wanted: TableWanted) -> Mapping[str, list[Grant]]:
+def _grants(store: DynamoStore, wanted: TableSpec) -> Mapping[str, list[Grant]]:
     """Return what each role may do."""
     operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in wanted.options else OPERATOR
     roles = {

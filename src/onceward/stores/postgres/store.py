@@ -128,9 +128,9 @@ class PostgresStore(SqlStore):
         ((gone,),) = yield Query("purge", self.statements.purge, (limit,))
         return int(gone)
 
-    def told_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
+    def events_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
         """Return the events of a request. Waiting is none."""
-        return () if type(request) is ChangeRequest else super().told_of(request, reply, seconds)
+        return () if type(request) is ChangeRequest else super().events_of(request, reply, seconds)
 
     def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
         ours = self.statements

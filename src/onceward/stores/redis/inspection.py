@@ -224,8 +224,8 @@ def survey(store: RedisStore) -> Steps[Survey]:
     return Survey(UNFINISHED, True, counts, total, ended == 0, None, now)
 
 
-def found(store: RedisStore) -> bool:
-    """Return whether the ledger is there (:data:`onceward.stores.capabilities.FOUND`)."""
+def exists(store: RedisStore) -> bool:
+    """Return whether the ledger is there (:data:`onceward.stores.capabilities.EXISTS`)."""
     return drive(version_of(store.names), store) is not None
 
 

@@ -48,7 +48,7 @@ class RedisStore(Observed):
         "observe": "onceward.stores.observed:observe",
         **{
             name: f"onceward.stores.redis.inspection:{name}"
-            for name in ("found", "inspect", "migrate", "outbox", "provision", "survey")
+            for name in ("exists", "inspect", "migrate", "outbox", "provision", "survey")
         },
     }
 

@@ -36,7 +36,7 @@ class SqlStore(SqlVerbs):
         "observe": "onceward.stores.observed:observe",
         **{
             name: f"onceward.stores.sql.store:{name}"
-            for name in ("found", "migrate", "outbox", "provision", "survey", "template")
+            for name in ("exists", "migrate", "outbox", "provision", "survey", "template")
         },
     }
     names: Any
@@ -144,8 +144,8 @@ def _number(store: SqlStore, state: str) -> str:
     return f"coalesce(sum(CASE WHEN {printed(STATES[state], store.dialect)} THEN 1 ELSE 0 END), 0)"
 
 
-def found(store: SqlStore) -> bool:
-    """Return whether the tables are there (:data:`onceward.stores.capabilities.FOUND`)."""
+def exists(store: SqlStore) -> bool:
+    """Return whether the tables are there (:data:`onceward.stores.capabilities.EXISTS`)."""
     return all(drive(store.there(), store))
 
 

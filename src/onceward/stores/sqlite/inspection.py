@@ -163,8 +163,8 @@ def surveyed(connection: sqlite3.Connection, now: float) -> Survey:
     return Survey(indexed, True, counts, total, exact, last or 0, now)
 
 
-def found(store: SqliteStore) -> bool:
-    """Return whether there is a file with something in it (:data:`onceward.stores.capabilities.FOUND`)."""
+def exists(store: SqliteStore) -> bool:
+    """Return whether there is a file with something in it (:data:`onceward.stores.capabilities.EXISTS`)."""
     return os.path.exists(store.path) and os.path.getsize(store.path) > 0
 
 

@@ -32,7 +32,7 @@ class SqliteStore(SqliteExchange, Polled):
         "transaction": "onceward.stores.sqlite.session:join",
         **{
             name: f"onceward.stores.sqlite.inspection:{name}"
-            for name in ("found", "inspect", "migrate", "outbox", "provision", "survey", "template")
+            for name in ("exists", "inspect", "migrate", "outbox", "provision", "survey", "template")
         },
     }
 
