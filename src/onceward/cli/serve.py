@@ -107,10 +107,10 @@ def token(
         action (NAME): What the token allows: claim, extend, step, complete, release, park, look, or * for all. Repeat
             it for more. By default: all but look.
     """
-    from onceward.service.tokens import ACTIONS, add, made
+    from onceward.service.tokens import ACTIONS, add, generate_token
 
     try:
-        made_token, line = made(name, namespace, action or [one for one in ACTIONS if one != "look"])
+        made_token, line = generate_token(name, namespace, action or [one for one in ACTIONS if one != "look"])
         add(tokens, line)
     except OSError as error:
         refuse(f"--tokens {tokens}: {error.strerror or error}", USAGE)

@@ -159,14 +159,14 @@ class Access:
         """
         if identity and peer is not None and _address(peer) in self.trusted_proxies:
             return Visitor(identity, f"proxy:{identity}", f"the proxy's {self.identity_header}")
-        if self.signs_in and cookie and (found := self._opened(cookie)) is not None:
-            return found
+        if self.signs_in and cookie and (visitor := self._opened(cookie)) is not None:
+            return visitor
         return ANYBODY if self.is_open else None
 
     def session(self, name: str) -> str:
         """Return the cookie of a new session."""
-        told = [name, self._clock() + SESSION, os.urandom(8).hex()]
-        text = urlsafe_b64encode(msgspec.json.encode(told)).decode()
+        fields = [name, self._clock() + SESSION, os.urandom(8).hex()]
+        text = urlsafe_b64encode(msgspec.json.encode(fields)).decode()
         return f"{text}.{self._signed('session', text)}"
 
     def _opened(self, cookie: str) -> Visitor | None:

@@ -20,9 +20,9 @@ from onceward.stores import audit
 def preview(request: Request) -> Response:
     """Say what an action will do, and ask for its confirmation."""
     _check_allowed(request)
-    told = request.query_params
+    query = request.query_params
     # No detail, or a link could fill in a queue that is not yours.
-    return _preview(request, told.get("action", ""), told.get("key", ""))
+    return _preview(request, query.get("action", ""), query.get("key", ""))
 
 
 def _preview(
@@ -31,7 +31,7 @@ def _preview(
     board, action = board_of(request), _action(name)
     record, now = board.ledger.show(key)
     what = possible(record, now).get(name)
-    told: dict[str, object] = {
+    context: dict[str, object] = {
         "action": action,
         "preview": what,
         "record": record,
@@ -41,7 +41,7 @@ def _preview(
         "now": now,
         "detail": detail,
     }
-    return board.renderer.page(request, "act.html", told, status)
+    return board.renderer.page(request, "act.html", context, status)
 
 
 async def act(request: Request) -> Response:

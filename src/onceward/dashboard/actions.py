@@ -133,10 +133,10 @@ def _unpark(ledger: Ledger, key: str, _: str) -> str:
 
 
 def _sends(record: Record, _: float) -> Preview | None:
-    kept = kept_in(record)
-    if kept is None:
+    stored = kept_in(record)
+    if stored is None:
         return None
-    queue = kept_place(kept)[1]
+    queue = kept_place(stored)[1]
     does = "It sends the kept message to a queue again, and unparks this key. The worker of that queue then runs the handler."
     return Preview(does, asks="The queue: its URL, ARN or name", suggested=queue)
 

@@ -86,8 +86,8 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
         middleware=[Middleware(Shield, access=access, renderer=renderer)],
         exception_handlers={
             StoreError: _away,
-            OncewardError: _refused,
-            ValueError: _refused,
+            OncewardError: _refuse,
+            ValueError: _refuse,
             HTTPException: _not_found,
         },
     )
@@ -105,7 +105,7 @@ def _away(request: Request, error: Exception) -> Response:
     return board_of(request).renderer.trouble(request, 503, "The ledger is away", text, again=reads)
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _refuse(request: Request, error: Exception) -> Response:
     missing = isinstance(error, NotFound)
     title = "There is no such key" if missing else "That does not work"
     return board_of(request).renderer.trouble(request, 404 if missing else 400, title, str(error))

@@ -66,10 +66,10 @@ class Sampler:
     def rate(self) -> float | None:
         """Return how many new keys came in a second, over the last minutes; None if that is not known yet."""
         with self._lock:
-            known = [(at, survey.arrived) for at, survey in self._samples if survey.arrived is not None]
-        if len(known) < 2:
+            samples = [(at, survey.arrived) for at, survey in self._samples if survey.arrived is not None]
+        if len(samples) < 2:
             return None
-        (began, first), (ended, last) = known[0], known[-1]
+        (began, first), (ended, last) = samples[0], samples[-1]
         return max(0.0, (last - first) / (ended - began))
 
 
@@ -110,10 +110,10 @@ async def form_of(request: Request) -> dict[str, str]:
         if len(body) > _LARGEST:
             raise HTTPException(413, "That form is too large")
     try:
-        told = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError:
         raise HTTPException(400, "That form cannot be read") from None
-    return {name: values[0] for name, values in told.items()}
+    return {name: values[0] for name, values in fields.items()}
 
 
 def check_form(request: Request, fields: dict[str, str]) -> None:
@@ -136,10 +136,10 @@ def query_of(request: Request) -> RecordQuery:
     Raises:
         ValueError: a status or an age is not one.
     """
-    told = request.query_params
-    states = tuple(state.upper() for state in told.getlist("status") if state)
-    older, newer = (seconds(age) if (age := told.get(name)) else None for name in ("older", "newer"))
+    query = request.query_params
+    states = tuple(state.upper() for state in query.getlist("status") if state)
+    older, newer = (seconds(age) if (age := query.get(name)) else None for name in ("older", "newer"))
     criteria = Criteria(states, older, newer)
     criteria.check()
-    prefix = told.get("prefix", "")
-    return RecordQuery(criteria, prefix, told.get("after"))
+    prefix = query.get("prefix", "")
+    return RecordQuery(criteria, prefix, query.get("after"))

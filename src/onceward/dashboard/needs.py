@@ -97,7 +97,7 @@ class Needs(NamedTuple):
 
 def trouble(ledger: Ledger, survey: Survey) -> Needs:
     """Find what is parked, lapsed, or was given back a while ago, where an index has it."""
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    changes: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     cut, unknown, now = [], [], survey.now
     for state, older in ((PARKED, None), ("LAPSED", None), ("REFUSED", None), (RELEASED, WAITING)):
         criteria = Criteria((state,), older)
@@ -107,15 +107,15 @@ def trouble(ledger: Ledger, survey: Survey) -> Needs:
             seen = 0
             for record, now in first(ledger, criteria):
                 seen += 1
-                found[_handler(record), state, _reason(record, state, now)].append(last_change(record, now))
+                changes[_handler(record), state, _reason(record, state, now)].append(last_change(record, now))
             cut += [state] if seen == _MOST else []
     if (due := _due(ledger)) is not None:
         for record in due.records:
             since = record.lease_until  # it ended with the record's completion
             if due.now - since > UNSENT:
-                found[_handler(record), "UNSENT", ""].append(since)
+                changes[_handler(record), "UNSENT", ""].append(since)
         cut += [] if due.next is None else ["UNSENT"]
-    groups = [Group(*name, len(times), min(times)) for name, times in found.items()]
+    groups = [Group(*name, len(times), min(times)) for name, times in changes.items()]
     return Needs(sorted(groups, key=lambda group: (_ORDER.index(group.state), -group.records)), cut, unknown, now)
 
 
@@ -129,8 +129,8 @@ def _reason(record: Record, state: str, now: float) -> str:
     if state != "REFUSED":
         return reason(why(record, now))
     messages = outbox_of(record)
-    refused = [one.refused for one in messages if one.refused] if isinstance(messages, list) else [messages]
-    return reason(refused[0]) if refused else ""
+    reasons = [one.refused for one in messages if one.refused] if isinstance(messages, list) else [messages]
+    return reason(reasons[0]) if reasons else ""
 
 
 def _due(ledger: Ledger) -> Page | None:

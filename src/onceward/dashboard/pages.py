@@ -30,39 +30,39 @@ def record(request: Request) -> Response:
     board, key = board_of(request), request.query_params.get("key", "")
     damaged, status = None, 404
     try:
-        found, now = board.ledger.show(key, whole=bool(request.query_params.get("whole")))
+        record, now = board.ledger.show(key, whole=bool(request.query_params.get("whole")))
     except NotFound:
         pass
     except DamagedRecord as error:
         damaged, status = error.damaged.why, 200
     else:
-        return board.renderer.page(request, "record.html", _story(board, found, now))
-    known = {"key": key, "damaged": damaged, "entries": entries.entries_of(board.ledger, key)}
-    return board.renderer.page(request, "no_record.html", known, status)
+        return board.renderer.page(request, "record.html", _story(board, record, now))
+    context = {"key": key, "damaged": damaged, "entries": entries.entries_of(board.ledger, key)}
+    return board.renderer.page(request, "no_record.html", context, status)
 
 
-def _story(board: Board, found: Record, now: float) -> dict[str, object]:
-    steps = steps_of(found)
-    kept, outbox = kept_in(found), outbox_of(found)
+def _story(board: Board, record: Record, now: float) -> dict[str, object]:
+    steps = steps_of(record)
+    stored, outbox = kept_in(record), outbox_of(record)
     return {
-        "record": found,
+        "record": record,
         "now": now,
-        "state": state_of(found, now),
-        "why": why(found, now, hides_results=board.hides_results),
-        "advice": advice(found, now),
-        "changed": last_change(found, now),
-        "attempts": attempts_of(found, now)[::-1],
+        "state": state_of(record, now),
+        "why": why(record, now, hides_results=board.hides_results),
+        "advice": advice(record, now),
+        "changed": last_change(record, now),
+        "attempts": attempts_of(record, now)[::-1],
         "steps": steps if isinstance(steps, list) else [],
         "steps_damaged": steps if isinstance(steps, str) else None,
-        "kept": kept,
+        "kept": stored,
         "outbox": outbox if isinstance(outbox, list) else [],
         "outbox_damaged": outbox if isinstance(outbox, str) else None,
-        "refused_only": found.due_at is not None and found.due_at - now > SOME_DAY,
-        "origin": read_origin(found.origin),
-        "result": None if found.result is None or kept is not None else block(pretty(found.result)),
+        "refused_only": record.due_at is not None and record.due_at - now > SOME_DAY,
+        "origin": read_origin(record.origin),
+        "result": None if record.result is None or stored is not None else block(pretty(record.result)),
         "pretty": lambda text: block(pretty(text)),
-        "actions": possible(found, now),
-        "entries": entries.entries_of(board.ledger, found.key),
+        "actions": possible(record, now),
+        "entries": entries.entries_of(board.ledger, record.key),
     }
 
 
@@ -70,12 +70,12 @@ def as_json(request: Request) -> Response:
     """Give all fields of a record as JSON; times are seconds since the epoch on the store's clock."""
     board = board_of(request)
     try:
-        found, _ = board.ledger.show(request.query_params.get("key", ""), whole=not board.hides_results)
+        record, _ = board.ledger.show(request.query_params.get("key", ""), whole=not board.hides_results)
     except NotFound as error:
         return Response(terminal.json({"error": str(error)}), 404, media_type="application/json")
     if board.hides_results:
-        found = hidden(found)
-    return Response(terminal.json(found._asdict()), media_type="application/json")
+        record = hidden(record)
+    return Response(terminal.json(record._asdict()), media_type="application/json")
 
 
 _ENTRIES: Final = 500  # records of a page of the audit: what somebody did, and how it ended
@@ -86,28 +86,28 @@ def overview(request: Request) -> Response:
     board = board_of(request)
     survey = board.sampler.latest()
     trouble = needs.trouble(board.ledger, survey)
-    known = {"survey": survey, "rate": board.sampler.rate(), "trouble": trouble}
-    return board.renderer.page(request, "overview.html", known)
+    context = {"survey": survey, "rate": board.sampler.rate(), "trouble": trouble}
+    return board.renderer.page(request, "overview.html", context)
 
 
 def records(request: Request) -> Response:
     """A list by status, age and the beginning of the key."""
     board, query = board_of(request), query_of(request)
     survey = board.sampler.latest()
-    asked = asks_to_read(request)
-    told = {
+    scan = asks_to_read(request)
+    context = {
         "query": query,
         "survey": survey,
         "states": STATES,
         "ages": AGES,
-        "scan": asked,
+        "scan": scan,
         "asked": request.query_params,
     }
-    if not asked and not query.is_quick(survey):
-        return board.renderer.page(request, "records.html", told | {"listing": None, "rows": []})
+    if not scan and not query.is_quick(survey):
+        return board.renderer.page(request, "records.html", context | {"listing": None, "rows": []})
     listing = needs.listing(board.ledger, query)
     rows = [row(record, listing.now, hides_results=board.hides_results) for record in listing.records]
-    return board.renderer.page(request, "records.html", told | {"listing": listing, "rows": rows})
+    return board.renderer.page(request, "records.html", context | {"listing": listing, "rows": rows})
 
 
 def search(request: Request) -> Response:
@@ -117,10 +117,10 @@ def search(request: Request) -> Response:
     if not text:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/records", 303)
     survey = board.sampler.latest()
-    found = searching.search(board.ledger, survey, text)
-    rows = [row(record, found.now, hides_results=board.hides_results) for record in found.records]
-    known = {"text": text, "found": found, "rows": rows, "survey": survey}
-    return board.renderer.page(request, "search.html", known)
+    result = searching.search(board.ledger, survey, text)
+    rows = [row(record, result.now, hides_results=board.hides_results) for record in result.records]
+    context = {"text": text, "found": result, "rows": rows, "survey": survey}
+    return board.renderer.page(request, "search.html", context)
 
 
 def handlers(request: Request) -> Response:
@@ -132,8 +132,8 @@ def handlers(request: Request) -> Response:
     by = request.query_params.get("sort", "name")
     if by in {"typical", "slowest", "last"}:
         samples.sort(key=lambda one: -(getattr(one, by) or 0.0))
-    known = {"handlers": samples, "more": more, "survey": survey, "sort": by}
-    return board.renderer.page(request, "handlers.html", known)
+    context = {"handlers": samples, "more": more, "survey": survey, "sort": by}
+    return board.renderer.page(request, "handlers.html", context)
 
 
 def audit(request: Request) -> Response:
@@ -141,11 +141,11 @@ def audit(request: Request) -> Response:
     board = board_of(request)
     survey = board.sampler.latest()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
-    asked = asks_to_read(request)
-    listing = needs.listing(board.ledger, query, _ENTRIES) if asked or query.is_quick(survey) else None
-    told = [] if listing is None else entries.latest(board.ledger, listing.records)
-    known = {"entries": told, "listing": listing, "survey": survey, "starts": query.after is None}
-    return board.renderer.page(request, "audit.html", known)
+    scan = asks_to_read(request)
+    listing = needs.listing(board.ledger, query, _ENTRIES) if scan or query.is_quick(survey) else None
+    rows = [] if listing is None else entries.latest(board.ledger, listing.records)
+    context = {"entries": rows, "listing": listing, "survey": survey, "starts": query.after is None}
+    return board.renderer.page(request, "audit.html", context)
 
 
 _LONGEST: Final = 600.0  # seconds of one stream; the browser then asks again, and must still be signed in
@@ -180,14 +180,14 @@ def _news(board: Board) -> bytes:
     except StoreError as error:
         return _event("away", {"error": str(error)})
     rate = board.sampler.rate()
-    told = {
+    figures = {
         "counts": survey.counts,
         "total": survey.total,
         "exact": survey.exact,
         "rate": None if rate is None else round(rate, 1),
     }
-    return _event("counts", told)
+    return _event("counts", figures)
 
 
-def _event(kind: str, told: object) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(told) + b"\n\n"
+def _event(kind: str, data: object) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -22,25 +22,25 @@ LONGEST: Final = 20_000  # characters of a result on a page; the link to its JSO
 
 def line(text: str, longest: int = _LONGEST_LINE) -> str:
     """Return a text of others as one line, with its controls visible, and cut."""
-    shown = lines(text[: longest + 1]).replace("\n", "\\n").replace("\t", "\\t")
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    visible = lines(text[: longest + 1]).replace("\n", "\\n").replace("\t", "\\t")
+    return visible if len(visible) <= longest else f"{visible[: longest - 1]}…"
 
 
 def block(text: str) -> str:
     """Return a text of others with its newlines, and cut."""
-    shown = lines(text[:LONGEST])
-    return shown if len(text) <= LONGEST else f"{shown}…"
+    visible = lines(text[:LONGEST])
+    return visible if len(text) <= LONGEST else f"{visible}…"
 
 
 def moment(seconds: float, now: float | None = None) -> Markup:
     """Return a time in UTC, which the page's script shows in the reader's zone; or relative to ``now``, the store's."""
-    told = None if now is None else relative(seconds, now)
+    phrase = None if now is None else relative(seconds, now)
     try:
         at = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
-        return Markup("{}").format(told or f"{seconds:.0f} s")
-    kind = Markup(" data-relative") if told else ""
-    text = told or at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return Markup("{}").format(phrase or f"{seconds:.0f} s")
+    kind = Markup(" data-relative") if phrase else ""
+    text = phrase or at.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}"{}>{}</time>').format(at.isoformat(), kind, text)
 
 
@@ -74,22 +74,22 @@ class Renderer:
             self._environment.get_template(name)  # compiled before the first visitor comes
         self._environment.globals |= {"ledger": ledger, "access": access, "hides_results": hides_results}
 
-    def page(self, request: Request, name: str, known: Mapping[str, object], status: int = 200) -> Response:
-        """Return the answer that a template makes of what is ``known``."""
+    def page(self, request: Request, name: str, context: Mapping[str, object], status: int = 200) -> Response:
+        """Return the answer that a template makes with ``context``."""
         base = request.scope.get("root_path", "")
         known_visitor = getattr(request.state, "visitor", None)
         visitor = known_visitor or ANYBODY
 
         def link(path: str, **query: object) -> str:
-            told = {key: value for key, value in query.items() if value not in {None, "", False}}
-            return f"{base}{path}" + (f"?{urlencode(told, errors='replace')}" if told else "")
+            values = {key: value for key, value in query.items() if value not in {None, "", False}}
+            return f"{base}{path}" + (f"?{urlencode(values, errors='replace')}" if values else "")
 
         may_act = self._access.allows_actions and visitor is not ANYBODY
         form = self._access.form_token(visitor) if visitor is not ANYBODY else ""
-        told: dict[str, object] = {"link": link, "visitor": visitor, "may_act": may_act, "form": form, **known}
+        variables: dict[str, object] = {"link": link, "visitor": visitor, "may_act": may_act, "form": form, **context}
         if known_visitor is None:  # who may not read does not learn where the ledger is
-            told["ledger"] = ""
-        return HTMLResponse(self._environment.get_template(name).render(told), status)
+            variables["ledger"] = ""
+        return HTMLResponse(self._environment.get_template(name).render(variables), status)
 
     def trouble(self, request: Request, status: int, title: str, text: str, *, again: bool = False) -> Response:
         """Return a page that says what went wrong. With ``again``, the browser asks once more after some seconds."""

@@ -41,18 +41,18 @@ class HandlerSample(NamedTuple):
 
 def names(ledger: Ledger, survey: Survey) -> tuple[list[str], bool]:
     """Return the namespaces of a sorted ledger, with one small request each, and whether there are more."""
-    found: list[str] = []
+    result: list[str] = []
     after = ""
-    while survey.sorted and len(found) < _NAMES:
+    while survey.sorted and len(result) < _NAMES:
         page = next(ledger.pages(after=after, limit=1))
         if not page.records:
-            return found, page.next is not None or bool(page.damaged)
+            return result, page.next is not None or bool(page.damaged)
         name, colon, _ = page.records[0].key.partition(":")
         if colon:
-            found.append(name)
+            result.append(name)
         # The first text after all keys of this name; one without a colon is a key by itself.
         after = f"{name}:\U0010ffff" if colon else name
-    return found, survey.sorted
+    return result, survey.sorted
 
 
 def handler(ledger: Ledger, name: str) -> HandlerSample:
@@ -105,8 +105,8 @@ def search(ledger: Ledger, survey: Survey, text: str) -> Found:
                 hits |= {record.key: record for record in _of_client(ledger, name, text)}
     if not hits and PARKED in survey.indexed:
         for record, _ in first(ledger, Criteria((PARKED,))):
-            kept = kept_in(record)
-            if kept is not None and text in kept_place(kept):
+            stored = kept_in(record)
+            if stored is not None and text in kept_place(stored):
                 hits[record.key] = record
     return Found(list(hits.values())[:_HITS], now, complete and survey.sorted, looked)
 

@@ -63,8 +63,8 @@ class Shield:
         if request.method not in {"GET", "HEAD"} and not _is_same_origin(request, hosts[0]):
             text = "Another site sent this form. Nothing was changed. Open the dashboard itself, and try again there."
             return self._renderer.trouble(request, 403, "Refused", text)
-        told = headers.getlist(access.identity_header) if access.identity_header else []
-        identity = told[0] if len(told) == 1 else None  # of two, the visitor may have sent one
+        values = headers.getlist(access.identity_header) if access.identity_header else []
+        identity = values[0] if len(values) == 1 else None  # of two, the visitor may have sent one
         peer = request.client.host if request.client else None
         visitor = access.visitor(peer, identity, request.cookies.get(COOKIE))
         request.state.visitor = visitor
@@ -75,8 +75,8 @@ class Shield:
             text = f"The reverse proxy has not said who you are: the header {access.identity_header} is missing, or its sender is not trusted."
             return self._renderer.trouble(request, 403, "Who are you?", text)
         if request.method in {"GET", "HEAD"} and not path.startswith("/live"):
-            asked = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
-            return RedirectResponse(f"{request.scope.get('root_path', '')}/sign-in?next={asked}", 303)
+            target = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/sign-in?next={target}", 303)
         text = "Your session has ended. Nothing was changed. Sign in, and try again."
         return self._renderer.trouble(request, 401, "Signed out", text)
 

@@ -68,8 +68,8 @@ def reason(text: str) -> str:
 
 def row(record: Record, now: float, *, hides_results: bool) -> Row:
     """Return a record for a list."""
-    told = why(record, now, hides_results=hides_results)
-    return Row(record, state_of(record, now), told, last_change(record, now))
+    cause = why(record, now, hides_results=hides_results)
+    return Row(record, state_of(record, now), cause, last_change(record, now))
 
 
 def advice(record: Record, now: float) -> str:
@@ -77,12 +77,12 @@ def advice(record: Record, now: float) -> str:
     step = next_step(record, now)
     if step not in {NextStep.UNPARK, NextStep.SEND} or (doubt := doubt_about(record)) is None:
         return _ADVICE[step]
-    made = "its effect was made" if doubt.step is None else f"its step {doubt.step} was made"
+    effect = "its effect was made" if doubt.step is None else f"its step {doubt.step} was made"
     again = "retry it from that step" if doubt.step is not None else "unpark it"
     if step is NextStep.SEND:
         again = "send its message again"
     return (
-        f"Ask the downstream whether {made}. If not, {again}: the next delivery runs. If the effect is made, "
+        f"Ask the downstream whether {effect}. If not, {again}: the next delivery runs. If the effect is made, "
         "onceward settle completes the key with its result."
     )
 
@@ -106,9 +106,9 @@ def kept_in(record: Record) -> Kept | str | None:
         return text
 
 
-def kept_place(kept: Kept | str) -> tuple[str | None, str]:
+def kept_place(stored: Kept | str) -> tuple[str | None, str]:
     """Return the id of a kept message and its queue; None and "" if its text cannot be read."""
-    return (kept.message.id, kept.queue) if isinstance(kept, Kept) else (None, "")
+    return (stored.message.id, stored.queue) if isinstance(stored, Kept) else (None, "")
 
 
 def outbox_of(record: Record) -> list[MessageEntry] | str:
@@ -129,7 +129,7 @@ def pretty(text: str) -> str:
 
 def hidden(record: Record) -> Record:
     """Return a record without what its handler was given, returned and sent."""
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: "(hidden)" for name in ("result", "steps", "unsent", "input") if getattr(record, name) is not None
     }
-    return record._replace(**told)
+    return record._replace(**values)

@@ -46,7 +46,7 @@ class ChosenKey(NamedTuple):
     """A key of the form: what will be done, and to which version of it."""
 
     key: str
-    shown: str
+    label: str
     state: str
     version: str
     preview: Preview
@@ -64,20 +64,20 @@ class Form:
 
     def __init__(self, ledger: Ledger, action: Action, request: HttpRequest) -> None:
         self._ledger, self._action, self._request = ledger, action, request
-        self._given = request.POST
+        self._post = request.POST
         self.rows: list[ChosenKey] = []
         self.others = 0
-        self.why = self._given.get("why", "").strip()[:1000]
-        self.wrong = self._lacks() if "confirmed" in self._given else None
+        self.why = self._post.get("why", "").strip()[:1000]
+        self.wrong = self._lacks() if "confirmed" in self._post else None
 
     @property
     def is_confirmed(self) -> bool:
         """Whether it can be applied."""
-        return "confirmed" in self._given and self.wrong is None
+        return "confirmed" in self._post and self.wrong is None
 
-    def look(self, chosen: QuerySet) -> None:
+    def look(self, queryset: QuerySet) -> None:
         """Read the chosen keys."""
-        keys = list(chosen.values_list("pk", flat=True)[: MOST + 1])
+        keys = list(queryset.values_list("pk", flat=True)[: MOST + 1])
         if len(keys) > MOST:
             self.wrong = f"Only the first {MOST} of the chosen keys are listed. Do this again for the others."
         for key in keys[:MOST]:
@@ -106,14 +106,14 @@ class Form:
             return "Say why. The audit keeps it."
         if self._action.name == "settle":
             try:
-                loads(self._given.get("detail", ""))
+                loads(self._post.get("detail", ""))
             except (ValueError, RecursionError) as error:
                 return f"The result is no JSON: {error}"
         return None
 
     def apply(self) -> Iterator[tuple[str, str, bool]]:
         """Do it to each key whose record is still the one that was shown. Yield the key, what to tell, and whether it is done."""
-        keys, versions = self._given.getlist(ACTION_CHECKBOX_NAME), self._given.getlist("version")
+        keys, versions = self._post.getlist(ACTION_CHECKBOX_NAME), self._post.getlist("version")
         for key, version in list(zip(keys, versions, strict=False))[:MOST]:
             try:
                 yield key, self._applied(key, version), True
@@ -126,9 +126,9 @@ class Form:
         preview = self._preview(record, now)
         if preview is None:
             raise OncewardError(f"it is {record.status}, so this action does not apply")
-        if preview.loses is not None and "accept" not in self._given:
+        if preview.loses is not None and "accept" not in self._post:
             raise OncewardError(f"nothing was done, because you have not accepted this: {preview.loses}")
-        detail = self._given.get("detail", "")
+        detail = self._post.get("detail", "")
         return audited(self._ledger, self._deed(record), lambda: self._action.apply(seen, key, detail))
 
     def _deed(self, record: Record) -> audit.Deed:

@@ -74,8 +74,8 @@ class ClauseFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         """Return the keys that the chosen clause is true of."""
-        chosen = self.clauses.get(self.value() or "")
-        return queryset if chosen is None else queryset.filter(meeting(chosen[1], _now()))
+        clause = self.clauses.get(self.value() or "")
+        return queryset if clause is None else queryset.filter(meeting(clause[1], _now()))
 
 
 class StateFilter(ClauseFilter):
@@ -173,9 +173,9 @@ class LedgerRecordAdmin(admin.ModelAdmin):
         except (NotFound, DamagedRecord) as error:
             raise Http404(str(error)) from error
         payloads = request.user.has_perm("onceward.view_payload")
-        told = story(project_once().ledger, record, now, payloads=payloads)
-        told |= {"actions": self.get_action_choices(request, default_choices=[]), "checkbox": ACTION_CHECKBOX_NAME}
-        return self._page(request, "onceward/story.html", f"{line(key)[:80]}", told)
+        context = story(project_once().ledger, record, now, payloads=payloads)
+        context |= {"actions": self.get_action_choices(request, default_choices=[]), "checkbox": ACTION_CHECKBOX_NAME}
+        return self._page(request, "onceward/story.html", f"{line(key)[:80]}", context)
 
     # --- actions --------------------------------------------------------------------------------------------------
 
@@ -198,19 +198,19 @@ class LedgerRecordAdmin(admin.ModelAdmin):
         """Show what an action will do; do it once that is confirmed."""
         form = Form(project_once().ledger, ACTS[name], request)
         if form.is_confirmed:
-            for key, told, was_done in form.apply():
-                text = f"{ACTS[name].verb} {line(key)}: {line(told)}"
+            for key, result, was_done in form.apply():
+                text = f"{ACTS[name].verb} {line(key)}: {line(result)}"
                 self.message_user(request, text, "success" if was_done else "error")
                 if was_done:
-                    self.log_change(request, LedgerRecord(key=key), f"{name}: {told}. Why: {form.why}")
+                    self.log_change(request, LedgerRecord(key=key), f"{name}: {result}. Why: {form.why}")
             return None
         form.look(queryset)
-        known = {"form": form, "act": ACTS[name], "name": name, "checkbox": ACTION_CHECKBOX_NAME}
-        return self._page(request, "onceward/act.html", ACTS[name].verb, known)
+        context = {"form": form, "act": ACTS[name], "name": name, "checkbox": ACTION_CHECKBOX_NAME}
+        return self._page(request, "onceward/act.html", ACTS[name].verb, context)
 
-    def _page(self, request: HttpRequest, template: str, title: str, told: dict[str, Any]) -> HttpResponse:
-        known = {**self.admin_site.each_context(request), "opts": self.opts, "title": title, **told}
-        return TemplateResponse(request, template, known)
+    def _page(self, request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
+        variables = {**self.admin_site.each_context(request), "opts": self.opts, "title": title, **context}
+        return TemplateResponse(request, template, variables)
 
 
 if "once" not in configuration():  # else the ledger can be anywhere

@@ -14,10 +14,10 @@ from onceward.web.django_project import alias, configuration, problems
 @register("onceward")
 def check_settings(**_: Any) -> list[CheckMessage]:
     """Check ``settings.ONCEWARD``, and what of ``DATABASES`` it depends on."""
-    return list(_found())
+    return list(_messages())
 
 
-def _found() -> Iterator[CheckMessage]:
+def _messages() -> Iterator[CheckMessage]:
     errors = [Error(text, hint=hint, id=f"onceward.E00{number}") for number, text, hint in problems()]
     yield from errors
     if errors or "once" in configuration():

@@ -49,11 +49,11 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
         TypeError: it is a coroutine function.
     """
     if function is None:
-        return lambda function: atomic(function) if using is None else _joined(function, using)
-    return _joined(function, None)
+        return lambda function: atomic(function) if using is None else _join(function, using)
+    return _join(function, None)
 
 
-def _joined(function: Callable[P, R], using: str | None) -> Callable[P, R]:
+def _join(function: Callable[P, R], using: str | None) -> Callable[P, R]:
     if iscoroutinefunction(function):
         raise TypeError(
             f"@atomic: {function.__qualname__}() is a coroutine function, and Django has no asynchronous transactions. Put it "
@@ -61,8 +61,8 @@ def _joined(function: Callable[P, R], using: str | None) -> Callable[P, R]:
         )
 
     @wraps(function)
-    def joined(*args: P.args, **kwargs: P.kwargs) -> R:
-        claim = _own_claim(joined, args)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        claim = _own_claim(wrapper, args)
         if "once" not in configuration() and TRANSACTION.of(STORE.store()) is None:  # it is in memory, in a test
             with transaction.atomic(using or alias()):
                 return function(*args, **kwargs)
@@ -71,12 +71,12 @@ def _joined(function: Callable[P, R], using: str | None) -> Callable[P, R]:
             ours.result = answer(value) if isinstance(value, HttpResponseBase) else value
         return value
 
-    return joined
+    return wrapper
 
 
-def _own_claim(joined: Callable[..., object], args: tuple[Any, ...]) -> HeldClaim:
+def _own_claim(function: Callable[..., object], args: tuple[Any, ...]) -> HeldClaim:
     """Return the current claim, if it guards this very function; another's must not complete before its own function ends."""
-    claim, own = innermost(), _innermost(joined)
+    claim, own = innermost(), _innermost(function)
     if claim is not None:
         if _innermost(claim.function) is own:
             return claim
@@ -85,7 +85,7 @@ def _own_claim(joined: Callable[..., object], args: tuple[Any, ...]) -> HeldClai
             if _innermost(_endpoint(claim.function or request.resolver_match.func, request)) is own:
                 return claim
     raise OncewardError(
-        f"@atomic: no guard calls {getattr(joined, '__qualname__', joined)}(), which has not run. Put @atomic right under @once(...), "
+        f"@atomic: no guard calls {getattr(function, '__qualname__', function)}(), which has not run. Put @atomic right under @once(...), "
         "@idempotent(...) or @exactly(...). On a function that a guarded one calls, put Django's @transaction.atomic"
     )
 

@@ -23,8 +23,8 @@ def story(ledger: Ledger, record: Record, now: float, *, payloads: bool) -> dict
         now: the store's time.
         payloads: whether to show what its handler was given, returned and sent.
     """
-    shown = record if payloads else hidden(record)
-    texts = {"input": shown.input, "result": shown.result}
+    visible = record if payloads else hidden(record)
+    texts = {"input": visible.input, "result": visible.result}
     steps, messages = steps_of(record), outbox_of(record)
     return {
         "record": record,
@@ -40,9 +40,9 @@ def story(ledger: Ledger, record: Record, now: float, *, payloads: bool) -> dict
     }
 
 
-def _readable(found: Any) -> list[Any]:
+def _readable(entries: Any) -> list[Any]:
     """Return entries; none if they are the text of an error."""
-    return found if isinstance(found, list) else []
+    return entries if isinstance(entries, list) else []
 
 
 def _facts(record: Record, now: float) -> list[tuple[str, str]]:

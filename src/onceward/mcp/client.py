@@ -85,7 +85,7 @@ class _Call:
         self.result = None
         try:
             async with connect() as client:
-                self._tool = self._tool or await self._found(client)
+                self._tool = self._tool or await self._find(client)
                 arguments = dict(self._arguments)
                 if self._argument in self._tool.input_schema.get("properties", {}):
                     arguments.setdefault(self._argument, self._key)
@@ -96,7 +96,7 @@ class _Call:
             if self.result is None:  # else the reply came, and only the goodbye failed
                 raise
 
-    async def _found(self, client: Client) -> Tool:
+    async def _find(self, client: Client) -> Tool:
         cursor = None
         while True:
             page = await client.list_tools(cursor=cursor)

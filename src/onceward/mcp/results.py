@@ -177,6 +177,6 @@ def refusal(error: OncewardError, tool: str, argument: KeyArgument | None) -> tu
         give = f"Give {argument.name}" if argument else "Its client must send one"
         text = f"Refused, and nothing was done: {error}. {give}: a new one for a new operation, the same one to repeat an earlier {tool}."
         return "key", text, None
-    kind, text = next((told for known, told in _TEXTS.items() if isinstance(error, known)), _OTHER)
+    kind, text = next((pair for error_type, pair in _TEXTS.items() if isinstance(error, error_type)), _OTHER)
     after = max(1.0, round(error.retry_after, 1)) if isinstance(error, Busy) else None
     return kind, text.format(seconds=after), after

@@ -60,8 +60,8 @@ def _adding(add_tool: Function, guard: Function) -> Function:
 
     @wraps(add_tool)
     def add(*args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs).arguments
-        add_tool(**{**given, **_guarded(given["fn"], given.get("annotations"), guard)})
+        arguments = signature.bind(*args, **kwargs).arguments
+        add_tool(**{**arguments, **_guarded(arguments["fn"], arguments.get("annotations"), guard)})
 
     return add
 
@@ -73,8 +73,8 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
     def decorate(name_or_fn: Any = None, **options: Any) -> Any:
         if not callable(name_or_fn):
             return lambda function: decorate(function, **{"name": name_or_fn, **options})
-        made = _guarded(name_or_fn, options.get("annotations"), guard)
-        return tool(made["fn"], **{**options, "annotations": made["annotations"]})
+        parts = _guarded(name_or_fn, options.get("annotations"), guard)
+        return tool(parts["fn"], **{**options, "annotations": parts["annotations"]})
 
     def add(function: Any) -> Any:
         if not inspect.isroutine(function):
@@ -84,11 +84,11 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
     server.tool, server.add_tool = decorate, add
 
 
-def _guarded(function: Function, given: ToolAnnotations | dict[str, Any] | None, guard: Function) -> dict[str, Any]:
+def _guarded(function: Function, original: ToolAnnotations | dict[str, Any] | None, guard: Function) -> dict[str, Any]:
     """Return the function and the annotations to add."""
-    annotations = ToolAnnotations.model_validate(given or {}, by_name=True, by_alias=True)
+    annotations = ToolAnnotations.model_validate(original or {}, by_name=True, by_alias=True)
     if annotations.read_only_hint:
-        return {"fn": function, "annotations": given}
+        return {"fn": function, "annotations": original}
     hints = annotations.model_copy(update={"read_only_hint": False, "idempotent_hint": True})
     return {"fn": function if hasattr(function, GUARDED) else guard(function), "annotations": hints}
 

@@ -64,11 +64,11 @@ def exactly(
     policy = once.guards.policy(options)
     if policy.on_busy == "skip":
         raise ValueError('on_busy="skip" would answer with nothing: leave it out, or give a number of seconds')
-    chosen = scope_of(scope)
+    tool_scope = scope_of(scope)
 
     def decorate(function: F) -> F:
         refuse_guarded(function)
-        tool = GuardedTool(once, function, key, chosen.of, fingerprint, name, options).tool
+        tool = GuardedTool(once, function, key, tool_scope.of, fingerprint, name, options).tool
         if server is not None:
             add_tool(server, tool)
         return cast("F", tool)
@@ -108,15 +108,15 @@ class GuardedTool:
         self._guard, handler = once.guards.for_function(_recorded(function), name, options)
         self._function, self._is_async, self._claim = function, handler.is_async, handler.claim
         self._scope, self._order = scope, KeyOrder(function, key, handler.claim)
-        self._given = context_parameter(function)
-        self._context = self._given or PARAMETER
+        self._own_context = context_parameter(function)
+        self._context = self._own_context or PARAMETER
         self._signature = without(function, handler.claim)
         self._fingerprint = fingerprint
-        self._printed = None if isinstance(fingerprint, bool) else ArgumentPath(function, fingerprint, handler.claim)
-        self.tool = self._made()
+        self._print_path = None if isinstance(fingerprint, bool) else ArgumentPath(function, fingerprint, handler.claim)
+        self.tool = self._build()
         self._results = Results(self.tool, self._context)
 
-    def _made(self) -> Callable[..., Awaitable[CallToolResult | InputRequiredResult]]:
+    def _build(self) -> Callable[..., Awaitable[CallToolResult | InputRequiredResult]]:
         @wraps(self._function)
         async def tool(**arguments: Any) -> CallToolResult | InputRequiredResult:
             return await self._answer(arguments)
@@ -143,14 +143,14 @@ class GuardedTool:
             required = self._order.only_argument
             default = inspect.Parameter.empty if required else None
             more.append(_by_keyword(argument.name, argument.annotation(required=required), default))
-        if self._given is None:
+        if self._own_context is None:
             more.append(_by_keyword(PARAMETER, context_annotation()))
         star = next((n for n, one in enumerate(parameters) if one.kind is one.VAR_KEYWORD), len(parameters))
         return self._signature.replace(parameters=[*parameters[:star], *more, *parameters[star:]])
 
     async def _answer(self, arguments: dict[str, Any]) -> CallToolResult | InputRequiredResult:
         """Answer a call: run the tool, replay its result, or say why not."""
-        context = arguments.get(self._context) if self._given else arguments.pop(PARAMETER, None)
+        context = arguments.get(self._context) if self._own_context else arguments.pop(PARAMETER, None)
         if context is None:
             raise TypeError(f"{self._function.__name__}() is a tool of an MCP server: call it by a client")
         argument = self._order.argument
@@ -160,7 +160,7 @@ class GuardedTool:
         except ToolFailed as failed:
             return failed.result
         except OncewardError as error:
-            if run.begun and not (isinstance(error, LeaseLost | ResultNotRecorded) and error.key == run.key):
+            if run.has_begun and not (isinstance(error, LeaseLost | ResultNotRecorded) and error.key == run.key):
                 raise  # the tool's own, of another key
             kind, text, after = refusal(error, self._function.__name__, argument)
             if isinstance(error, ResultNotRecorded):
@@ -179,9 +179,9 @@ class GuardedTool:
         while True:
             try:
                 if self._is_async:
-                    found = await self._guard.call_async(*arguments, whole=True)
+                    outcome = await self._guard.call_async(*arguments, whole=True)
                 else:
-                    found = await run_sync(partial(self._guard.call, *arguments, whole=True))
+                    outcome = await run_sync(partial(self._guard.call, *arguments, whole=True))
             except Busy as busy:
                 waited = monotonic() - since
                 if busy.key != run.key or waited >= self._wait:
@@ -191,25 +191,25 @@ class GuardedTool:
                 )
                 await anyio.sleep(min(_LOOKS, self._wait - waited))
             else:
-                assert isinstance(found, CallOutcome)
+                assert isinstance(outcome, CallOutcome)
                 if run.asks is not None:
                     return run.asks
-                result = self._results.read(run.call.context, found.value)
-                return replay(result) if found.replayed else result
+                result = self._results.read(run.call.context, outcome.value)
+                return replay(result) if outcome.replayed else result
 
     def _read(self, run: "_Run") -> str | None:
         """Read the key of a call, and return its fingerprint. Raises KeyMissing and UnknownCaller."""
         call = run.call
-        found, tag = self._order.read(call)
-        run.key = scoped_key(self._guard.name, (found, tag, self._scope(call)))
+        key, tag = self._order.read(call)
+        run.key = scoped_key(self._guard.name, (key, tag, self._scope(call)))
         bound = self._signature.bind(**call.arguments)
         bound.apply_defaults()
         if self._fingerprint is True:
             return fingerprint_of({name: value for name, value in bound.arguments.items() if name != self._context})
-        return None if self._printed is None else fingerprint_of(self._printed.read(call))
+        return None if self._print_path is None else fingerprint_of(self._print_path.read(call))
 
     def _run(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
-        run.begun = True
+        run.has_begun = True
         try:
             value = self._function(*args, **arguments)
         except self._final as error:
@@ -219,7 +219,7 @@ class GuardedTool:
         return self._checked(run, value)
 
     async def _run_async(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
-        run.begun = True
+        run.has_begun = True
         try:
             value = await self._function(*args, **arguments)
         except self._final as error:
@@ -244,7 +244,7 @@ class _Run:
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.key = ""
-        self.begun = False
+        self.has_begun = False
         self.asks: InputRequiredResult | None = None
 
 

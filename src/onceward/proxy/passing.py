@@ -58,8 +58,8 @@ def _readings(path: bytes) -> list[str]:
     plain = unquote(path.decode("utf-8", "replace"))
     if b"%" not in path and b";" not in path:
         return [plain]
-    kept = unquote(_SLASH(b"%252F", path).decode("utf-8", "replace"))
-    seen = [plain, kept, plain.replace("\\", "/")]
+    escaped = unquote(_SLASH(b"%252F", path).decode("utf-8", "replace"))
+    seen = [plain, escaped, plain.replace("\\", "/")]
     return seen + ["/".join(part.partition(";")[0] for part in one.split("/")) for one in seen]
 
 

@@ -51,17 +51,17 @@ class RequestHeaders:
             left_out |= _FORWARDED
         # Many applications read "_" in a name as "-", so a name with it could pass for one that is left out or set here.
         guarded = left_out | _FORWARDED | {_KEY}
-        kept: Lines = [
+        theirs: Lines = [
             (name, value)
             for name, value in scope["headers"]
             if name not in left_out and (b"_" not in name or name.replace(b"_", b"-") not in guarded)
         ]
-        names = {name for name, _ in kept}
+        names = {name for name, _ in theirs}
         host: bytes = dict(scope["headers"]).get(b"host", b"")
         scheme: bytes = scope.get("scheme", "http").encode()
-        came = [value for name, value in kept if name == _FOR] + ([peer.encode()] if peer else [])
+        came = [value for name, value in theirs if name == _FOR] + ([peer.encode()] if peer else [])
         lines = [(b"host", self._authority)]
-        lines += [line for line in kept if line[0] != _FOR]
+        lines += [line for line in theirs if line[0] != _FOR]
         lines += [(_FOR, b", ".join(came))] if came else []  # in one line, which all read alike
         lines += [(name, value) for name, value in ((_PROTO, scheme), (_HOST, host)) if value and name not in names]
         if b"forwarded" in names:  # RFC 7239, section 4
@@ -88,8 +88,8 @@ def answer_lines(status: int, headers: Lines) -> Lines:
 
 def _connection(headers: Lines) -> frozenset[bytes]:
     """Return the headers that are about one connection, with those that Connection names (RFC 9110, section 7.6.1)."""
-    named = [value for name, value in headers if name == b"connection"]
-    return _HOPS.union(option.strip().lower() for value in named for option in value.split(b","))
+    values = [value for name, value in headers if name == b"connection"]
+    return _HOPS.union(option.strip().lower() for value in values for option in value.split(b","))
 
 
 _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
@@ -107,11 +107,11 @@ class TailReader(asyncio.StreamReader):
 
     Attributes:
         unread: bytes that have come and were not read.
-        broken: why the connection broke off; None if it did not.
+        error: why the connection broke off; None if it did not.
     """
 
     unread = 0
-    broken: Exception | None = None
+    error: Exception | None = None
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # a protocol is given bytes
         """As asyncio says."""
@@ -126,7 +126,7 @@ class TailReader(asyncio.StreamReader):
 
     def set_exception(self, exc: Exception) -> None:
         """As asyncio says."""
-        self.broken = exc
+        self.error = exc
         self.feed_eof()
 
 
@@ -145,8 +145,8 @@ class OpenStream(NamedTuple):
     def is_cut(self) -> bool:
         """Whether it broke off. Over TLS its end is real only after the sender's closure alert (RFC 9112, section 9.8)."""
         secure = self.writer.get_extra_info("ssl_object")
-        if self.reader.broken is not None or secure is None:
-            return self.reader.broken is not None
+        if self.reader.error is not None or secure is None:
+            return self.reader.error is not None
         try:
             secure.read(1)
         except ssl.SSLZeroReturnError:  # both sides have closed it
@@ -182,15 +182,15 @@ class Upstream:
 
     async def _opened(self) -> OpenStream:
         loop, reader = asyncio.get_running_loop(), TailReader()
-        made = asyncio.StreamReaderProtocol(reader)
+        protocol = asyncio.StreamReaderProtocol(reader)
         transport: asyncio.Transport
         async with asyncio.timeout(_CONNECT_WITHIN):
             if self._socket:
-                transport, _ = await loop.create_unix_connection(lambda: made, self._socket)
+                transport, _ = await loop.create_unix_connection(lambda: protocol, self._socket)
             else:
                 host, port = self._origin.host, self._origin.port
-                transport, _ = await loop.create_connection(lambda: made, host, port, ssl=self._context)
-        return OpenStream(reader, asyncio.StreamWriter(transport, made, reader, loop))
+                transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=self._context)
+        return OpenStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
 class Link:
@@ -229,7 +229,7 @@ class Link:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             data = await self._stream.reader.read(_PART)
             if not data and self._stream.is_cut:
-                raise h11.RemoteProtocolError("the connection was broken off") from self._stream.reader.broken
+                raise h11.RemoteProtocolError("the connection was broken off") from self._stream.reader.error
             self._http.receive_data(data)
         return event
 

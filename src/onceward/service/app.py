@@ -74,7 +74,7 @@ def assembled(
             Route("/healthz", desk.health, methods=["GET"]),
             Route("/openapi.json", _openapi, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _refused, Exception: _failed},
+        exception_handlers={HTTPException: _refuse, Exception: _failed},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a redirect would name whatever Host the client has sent
@@ -145,7 +145,7 @@ class Desk:
     async def _waited(self, request: Request, ask: Callable[[float], Awaitable[Any]], wait: float) -> Any:
         """Wait for a busy key, until the client goes away (then return None) or this instance stops."""
         work = asyncio.ensure_future(ask(wait))
-        others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self.stopping.wait())]
+        others = [asyncio.ensure_future(_await_disconnect(request)), asyncio.ensure_future(self.stopping.wait())]
         try:
             await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -216,7 +216,7 @@ def _json(answer: msgspec.Struct, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, headers, "application/json")
 
 
-async def _gone(request: Request) -> None:
+async def _await_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -225,7 +225,7 @@ async def _openapi(_request: Request) -> Response:
     return Response(msgspec.json.encode(document()), media_type="application/json")
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = METHOD if error.status_code == 405 else NOT_FOUND
     return answer_of(RequestRefused(kind, "Send POST /v1/NAMESPACE/ACTION. GET /openapi.json tells of all actions"))

@@ -93,7 +93,7 @@ class Claims:
             "on_lapse": body.on_lapse,
             "on_busy": min(body.wait, self._longest_wait) or "raise",
         }
-        guard = self._made(name, options)
+        guard = self._new_guard(name, options)
         mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
         token = worker.NAMED.set(f"{client}/{_plain(body.worker)}" if body.worker else client)
         try:
@@ -111,7 +111,7 @@ class Claims:
             attempt=entry.attempt,
             lease=self._lease_of(entry.remaining, since, key),
             keys=_derived(key, body.derive),
-            steps=_made(entry.record),
+            steps=_done_steps(entry.record),
         )
 
     async def extend(self, name: str, body: ExtendBody, since: float) -> Extended:
@@ -205,7 +205,7 @@ class Claims:
             lease=max(0.0, record.lease_until - reply.now),
             worker=record.worker,
             error=record.error,
-            steps=_made(record),
+            steps=_done_steps(record),
             result=value if isinstance(value, Raw) else UNSET,
         )
 
@@ -222,17 +222,17 @@ class Claims:
         return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
 
     async def _recorded_step(self, claim: RemoteClaim, entry: Entry) -> Raw:
-        found = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
-        assert isinstance(found, Raw)
-        return found
+        result = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
+        assert isinstance(result, Raw)
+        return result
 
     async def _check_result(self, claim: RemoteClaim, value: Raw) -> None:
         record = await drive_async(fetched(claim.record, self.clock), self._store)
         try:
-            kept = Replays(claim.policy, self.clock, JSON_TEXT).recorded(record)
+            result = Replays(claim.policy, self.clock, JSON_TEXT).recorded(record)
         except ResultUnavailable:  # sealed for good: nobody can compare it
             return
-        if JSON_TEXT.encode(kept) != JSON_TEXT.encode(value):
+        if JSON_TEXT.encode(result) != JSON_TEXT.encode(value):
             raise RequestRefused(
                 OTHER_RESULT, f"{record.key}: this claim has completed it with another result, which stands"
             )
@@ -253,12 +253,12 @@ class Claims:
     def _guard(self, name: str) -> Guard:
         guard = self._guards.get(name)
         if guard is None:
-            guard = self._made(name, {})
+            guard = self._new_guard(name, {})
             if len(self._guards) < 1000:
                 self._guards[name] = guard
         return guard
 
-    def _made(self, name: str, options: Options) -> Guard:
+    def _new_guard(self, name: str, options: Options) -> Guard:
         return self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
 
     def _key(self, name: str, key: Key) -> str:
@@ -286,7 +286,7 @@ def _derived(key: str, parts: Sequence[str]) -> dict[str, str]:
     return {part: derived_key(key, (part,)) for part in parts}
 
 
-def _made(record: Record) -> list[str]:
+def _done_steps(record: Record) -> list[str]:
     try:
         return [entry.name for entry in entries_of(record.steps).values() if entry.done]
     except ValueError:

@@ -76,7 +76,7 @@ class TimedHeads(H11Protocol):
     within: ClassVar[float] = 30.0
     _since: float | None = None  # when it began to wait for a head, on the loop's clock
     _timer: asyncio.TimerHandle | None = None
-    _refused = False  # whether a request was refused for its framing
+    _is_refused = False  # whether a request was refused for its framing
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class TimedHeads(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio says. After a refusal nothing more is read."""
-        if not self._refused:
+        if not self._is_refused:
             super().data_received(data)
             self._note()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that cannot be read, unless its answer has begun, and end the connection."""
-        self._refused = True
+        self._is_refused = True
         msg = "This request is not valid (RFC 9112). It is refused, and this connection ends."
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:

@@ -56,7 +56,7 @@ class Tokens:
 
     trouble: str | None = None
     _doubted = 0.0  # since when the file is wrong or empty, on the clock of boottime(); 0 if it is not
-    _told = 0.0  # when the trouble was logged, on the same clock
+    _logged_at = 0.0  # when the trouble was logged, on the same clock
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -71,11 +71,11 @@ class Tokens:
     def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows; None if nobody has it."""
         self.look()
-        digest, found = _digest(token), None
+        digest, match = _digest(token), None
         for grant in self._grants:  # all of them, so that the time tells nothing
             if hmac.compare_digest(grant.digest, digest):
-                found = grant
-        return found
+                match = grant
+        return match
 
     def look(self) -> None:
         """Read the file again if it has changed."""
@@ -85,8 +85,8 @@ class Tokens:
         except OSError as error:
             self._seen = None
             self.trouble = f"{error}. The tokens of before count"
-        if self.trouble is not None and boottime() - self._told > _AGAIN:
-            self._told = boottime()
+        if self.trouble is not None and boottime() - self._logged_at > _AGAIN:
+            self._logged_at = boottime()
             _LOG.error("tokens: %s", self.trouble)
 
     def _take(self, seen: object, grants: "list[TokenGrant]", wrong: list[ValueError]) -> None:
@@ -96,7 +96,7 @@ class Tokens:
         if self._doubted and now - self._doubted < _WRITTEN_WITHIN:
             return
         self._grants, self._seen = grants, seen
-        self._doubted = self._told = 0.0
+        self._doubted = self._logged_at = 0.0
         _LOG.info("tokens: read %d from %s", len(grants), self._path)
 
 
@@ -113,8 +113,8 @@ def _read(path: str) -> tuple[list[TokenGrant], list[ValueError]]:
     grants: dict[str, TokenGrant] = {}
     wrong: list[ValueError] = []
     with open(path, encoding="utf-8", errors="replace") as lines:
-        told = [(number, line.split()) for number, line in enumerate(lines, 1)]
-    for number, parts in told:
+        rows = [(number, line.split()) for number, line in enumerate(lines, 1)]
+    for number, parts in rows:
         if parts and not parts[0].startswith("#"):
             try:
                 grant = _grant(f"{path}:{number}", parts)
@@ -126,7 +126,7 @@ def _read(path: str) -> tuple[list[TokenGrant], list[ValueError]]:
     return list(grants.values()), wrong
 
 
-def made(name: str, namespaces: Iterable[str], actions: Iterable[str]) -> tuple[str, str]:
+def generate_token(name: str, namespaces: Iterable[str], actions: Iterable[str]) -> tuple[str, str]:
     """Return a new token, and its line for the file.
 
     Raises:
@@ -177,5 +177,5 @@ def _digest(token: str) -> bytes:
 
 
 def _version(path: str) -> tuple[int, int, int, int]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino  # a copy can keep the time of its source
+    stat = os.stat(path)
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino  # a copy can keep the time of its source

@@ -18,7 +18,7 @@ from commands.command_line import Cli
 from onceward import Once
 from onceward.service import service
 from onceward.service.heads import TimedHeads
-from onceward.service.tokens import Tokens, made, read
+from onceward.service.tokens import Tokens, generate_token, read
 from servers.certificates import certificate
 from tables import each
 from web.services import PATIENCE, Api, new_id, serving
@@ -93,7 +93,7 @@ def test_a_token_is_neither_in_the_file_nor_in_the_log(guarded):
 def test_a_wrong_line_does_not_keep_a_deleted_token_alive(tmp_path, monkeypatch, caplog):
     path, passed = tmp_path / "tokens.txt", 100.0
     monkeypatch.setattr("onceward.service.tokens.boottime", lambda: passed)
-    (one, first), (two, second) = (made(name, ["shop"], ["claim"]) for name in ("one", "two"))
+    (one, first), (two, second) = (generate_token(name, ["shop"], ["claim"]) for name in ("one", "two"))
     path.write_text(f"{first}\n{second}\n")
     tokens = Tokens(str(path))
     for text in f"nonsense\n{second}\n", "":

@@ -8,7 +8,7 @@ import schemathesis
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from onceward.service.openapi import document
-from onceward.service.tokens import add, made
+from onceward.service.tokens import add, generate_token
 from places import DOCS
 from web.services import Api, new_id, serving
 
@@ -31,7 +31,7 @@ def test_the_reference_has_each_problem_and_each_action():
 @pytest.fixture(scope="module")
 def described(tmp_path_factory):
     folder = tmp_path_factory.mktemp("openapi")
-    token, line = made("tester", ["*"], ["*"])
+    token, line = generate_token("tester", ["*"], ["*"])
     add(str(folder / "tokens.txt"), line)
     with serving(
         f"sqlite:///{folder}/ledger.db?timeout=30", "--tokens", str(folder / "tokens.txt"), "--no-log"

@@ -32,8 +32,8 @@ class Command(BaseCommand):
         url = project_once().guards.url if "once" in configuration() else project_url()
         if url is not None:
             os.environ["ONCEWARD_STORE"] = url  # not an argument, which other users of this machine could read
-        written = BytesIO()  # for who gives a stream: a terminal's text needs a buffer
-        out = TextIOWrapper(written, "utf-8") if options.get("stdout") else sys.stdout
+        buffer = BytesIO()  # for who gives a stream: a terminal's text needs a buffer
+        out = TextIOWrapper(buffer, "utf-8") if options.get("stdout") else sys.stdout
         try:
             with redirect_stdout(out), redirect_stderr(sys.stderr):
                 try:
@@ -43,4 +43,4 @@ class Command(BaseCommand):
                         if isinstance(stream, Screen):
                             stream.detach()  # else its end closes the process's own
         finally:
-            self.stdout.write(written.getvalue().decode(), ending="")
+            self.stdout.write(buffer.getvalue().decode(), ending="")
