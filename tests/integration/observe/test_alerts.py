@@ -73,12 +73,6 @@ def test_alerts_and_dashboard_are_promql_over_metrics_and_labels_that_there_are(
     assert shown == {re.sub("_(bucket|count|sum|total)$", "", name) for name in known}, "each is shown"
 
 
-def test_the_panels_have_their_own_ids_and_places():
-    panels = json.loads((FOLDER / "grafana-dashboard.json").read_text())["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
-
-
 def alarms():
     resources = yaml.safe_load((FOLDER / "cloudwatch-alarms.yaml").read_text())["Resources"]
     assert all(one["Type"] == "AWS::CloudWatch::Alarm" for one in resources.values())

@@ -1,8 +1,6 @@
 """What no queue, topic, bus or stream of AWS takes, and addresses of none: told before any request."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -23,22 +21,12 @@ NOBODY = "http://127.0.0.1:1"  # listens there
         ("orders.fifo", Address("orders.fifo")),
         ("arn:aws:sqs:eu-west-1:123456789012:orders", Address("orders", None, "123456789012", "eu-west-1")),
         (OWN, Address("orders", OWN, None, "eu-west-1")),
-        (u := "https://sqs.cn-north-1.amazonaws.com.cn/1/a", Address("a", u, None, "cn-north-1")),
-        (u := "https://queue.amazonaws.com/1/a", Address("a", u, None, "us-east-1")),
         (u := "https://us-west-2.queue.amazonaws.com/1/a", Address("a", u, None, "us-west-2")),
-        (
-            u := "https://sqs-fips.us-gov-west-1.amazonaws.com/1/a",
-            Address("a", u, None, "us-gov-west-1", "https://sqs-fips.us-gov-west-1.amazonaws.com"),
-        ),
         (
             u := "https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com/1/a",
             Address("a", u, None, "us-east-1", "https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com"),
         ),
         (u := "http://localhost:4566/000000000000/a", Address("a", u, None, None, "http://localhost:4566")),
-        (
-            u := "http://sqs.us-east-1.localhost.localstack.cloud:4566/0/a.fifo",
-            Address("a.fifo", u, None, "us-east-1", "http://sqs.us-east-1.localhost.localstack.cloud:4566"),
-        ),
     ],
 )
 def test_what_a_queues_name_tells(queue, address):
@@ -47,18 +35,7 @@ def test_what_a_queues_name_tells(queue, address):
     assert address_of(queue, where) == address._replace(region=where)
 
 
-@each(
-    "queue",
-    [
-        "",
-        "a b",
-        "orders.fif",
-        "https://host/",
-        "ftp://host/1/a",
-        "arn:aws:sns:eu-west-1:1:a",
-        "http://[/1/a",
-    ],
-)
+@each("queue", ["", "a b", "orders.fif", "https://host/", "ftp://host/1/a", "arn:aws:sns:eu-west-1:1:a"])
 def test_what_is_no_queue_is_told_when_it_is_opened(queue):
     with pytest.raises(ValueError, match="is not a queue: give its URL, its ARN, or its name"):
         Queue(queue)
@@ -73,25 +50,13 @@ def test_options_that_cannot_be_are_told_when_it_is_opened(aws):
         Queue(OWN, timeout=0)
 
 
-def test_the_client_loads_nothing_that_it_does_not_need():
-    code = (
-        "import sys, msgspec, onceward; had = set(sys.modules); import onceward.aws.sqs.queue;"
-        "print([name for name in sys.modules.keys() - had if name in ('asyncio', 'ssl', 'email', 'http.client', 'urllib.parse',"
-        " 'botocore', 'logging', 'concurrent.futures', 'datetime', 'socket')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
-
-
 @each(
     ("body", "attributes", "error", "says"),
     [
         ("a\x00", None, ValueError, r"the body of the message holds U\+0000 at 1.*JSON"),
-        ("\ufffe", None, ValueError, r"U\+FFFE at 0"),
         ("a", {"b": "\x1b"}, ValueError, r"the attribute b of the message holds U\+001B"),
         (b"a", None, TypeError, "a message's body is text, not bytes"),
         ("a", {"b": True}, TypeError, "attribute b is True"),
-        ("a", {"b": None}, TypeError, "b is None"),
     ],
 )
 def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(aws, body, attributes, error, says):
@@ -129,30 +94,18 @@ ADDRESSES = {
     ("kind", "fifo", "wrong", "says"),
     [
         ("sqs", False, {"body": "a\x00b"}, "U\\+0000"),
-        ("sqs", False, {"body": ""}, "is empty"),
         ("sqs", False, {"body": "a" * 1_048_577}, "bytes with its attributes"),
         ("sqs", False, {"delay": 901}, "delay=901"),
-        ("sqs", False, {"group": "a b"}, "group='a b'"),
         ("sqs", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SQS takes 10"),
-        ("sqs", False, {"headers": {"AWS.x": "x"}}, "does not begin with"),
         ("sqs", False, {"headers": {"onceward-key": "mine"}}, "onceward itself"),
         ("sqs", True, {"group": None}, "give group="),
-        ("sqs", True, {"delay": 1}, "takes no delay="),
-        ("sns", False, {"delay": 1}, "no delay="),
-        ("sns", False, {"body": "a\x01"}, "U\\+0001"),
         ("sns", False, {"body": "a" * 1_048_577}, "SNS takes 1048576"),
         ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS passes on 10"),
-        ("sns", False, {"headers": {"a..b": "x"}}, "single dots"),
         ("sns", True, {"group": None}, "give group="),
         ("eventbridge", False, {"body": "text"}, "is a JSON object"),
         ("eventbridge", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
         ("eventbridge", False, {"body": json.dumps({"a": "a" * 262_144})}, "EventBridge takes 262144"),
-        ("eventbridge", False, {"delay": 1}, "no delay="),
-        ("eventbridge", False, {"group": "g"}, "no group="),
         ("kinesis", False, {"body": "text"}, "to Kinesis is a JSON object"),
-        ("kinesis", False, {"body": json.dumps({"a": "a" * 1_048_576})}, "Kinesis takes 1048576"),
-        ("kinesis", False, {"group": "g" * 257}, "give 1 to 256"),
-        ("firehose", False, {"body": "[1]"}, "to Firehose is a JSON object"),
         ("firehose", False, {"body": json.dumps({"a": "a" * 1_024_000})}, "Firehose takes 1024000"),
     ],
 )
@@ -169,17 +122,11 @@ def test_what_can_never_be_taken_is_refused_without_a_request(aws, monkeypatch, 
 @each(
     "address",
     [
-        "sqs:",
         "sqs:a b",
         "sqs:orders?wait=1",
         "sqs:arn:aws:sqs:eu-west-1:000000000000:orders?region=eu-west-2",
-        "sns:arn:aws:sqs:eu-west-1:000000000000:orders",
-        "eventbridge:?source=shop&detail-type=Paid",
         "eventbridge:orders?source=aws.shop&detail-type=Paid",
-        f"eventbridge:orders?source=shop&detail-type={'a' * 129}",
-        "kinesis:",
         "kinesis:arn:aws:kinesis:eu-west-1:000000000000:stream/a?region=eu-west-1",
-        "kinesis:arn:aws:sqs:eu-west-1:000000000000:a",
         "firehose:arn:aws:firehose:eu-west-1:000000000000:deliverystream/a",
     ],
 )

@@ -1,7 +1,8 @@
-"""Lambda functions behind API Gateway, function URLs and load balancers: one effect for each idempotency key."""
+"""Lambda functions behind API Gateway, function URLs and load balancers: one effect for each idempotency key or webhook."""
 
-import asyncio
 import base64
+import hashlib
+import hmac
 import json
 import threading
 import time
@@ -11,11 +12,13 @@ from http import HTTPStatus
 import pytest
 
 from onceward import Claim, Once
-from onceward.core.record import COMPLETED, RELEASED
+from onceward.aws import MalformedEvent, on_webhook
+from onceward.core.record import COMPLETED
 from onceward.web import Route
+from onceward.web.webhooks import GitHub, WebhookReceiver, meta_handshake
 from tables import each
 from timing import within
-from web.api_events import BODY, balancer, http, keyed, rest
+from web.api_events import BODY, balancer, http, keyed, rest, url
 from web.calls import Rules, on_api
 from web.lambda_shop import Context, Shop, header, records, served, source
 
@@ -49,19 +52,15 @@ def test_a_request_that_is_sent_again_takes_effect_once(once, shop, source):
 def test_another_payload_under_the_key_is_422_and_a_missing_or_double_key_400(once, shop, source):
     handler = served(once, shop)
     handler(keyed(source))
+    queries = {
+        "queryStringParameters": {"c": "1"},
+        "multiValueQueryStringParameters": {"c": ["1"]},
+        "rawQueryString": "c=1",
+    }
     query = keyed(source)
-    for field, value in (
-        ("queryStringParameters", {"c": "1"}),
-        ("multiValueQueryStringParameters", {"c": ["1"]}),
-        ("rawQueryString", "c=1"),
-    ):
-        query |= {field: value} if field in query else {}
-    for changed in (
-        query,
-        keyed(source, body={**BODY, "price": 13}),
-        keyed(source, path="/refunds"),
-        keyed(source, method="PATCH"),
-    ):
+    query |= {field: value for field, value in queries.items() if field in query}
+    price = keyed(source, body={**BODY, "price": 13})
+    for changed in (query, price, keyed(source, path="/refunds"), keyed(source, method="PATCH")):
         response = handler(changed)
         assert (response["statusCode"], kind_of(response)) == (422, "reused")
     assert (handler(source())["statusCode"], kind_of(handler(source()))) == (400, "missing")
@@ -83,19 +82,6 @@ def test_what_the_rules_do_not_cover_passes_straight_through(once, source):
     assert handler(event) is own
     assert shop.effects == [event, event]
     assert records(once) == []
-
-
-@source
-def test_a_5xx_and_an_exception_are_given_back_and_the_retry_runs_again(once, source):
-    failed = {"statusCode": 503, "headers": {"Retry-After": "1"}, "body": "later"}
-    shop = Shop(failed, ZeroDivisionError("boom"))
-    handler = served(once, shop)
-    assert handler(keyed(source)) is failed
-    assert [(r.status, r.error) for r in records(once)] == [(RELEASED, "Unrecorded: answered with status 503")]
-    with pytest.raises(ZeroDivisionError):
-        handler(keyed(source))
-    assert [handler(keyed(source))["statusCode"] for _ in range(2)] == [201, 201]
-    assert len(shop.effects) == 3
 
 
 @source
@@ -133,50 +119,19 @@ class SlowShop(Shop):
         return super().__call__(event, context)
 
 
-@source
-def test_a_concurrent_duplicate_is_409_or_waits_for_the_first_answer(once, source):
+def test_a_concurrent_duplicate_is_409_or_waits_but_not_beyond_the_time_of_the_invocation(once):
     shop = SlowShop()
-    handler, patient = served(once, shop), served(once, shop, wait=30)
+    handler, patient = served(once, shop), served(once, shop, wait=600)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(handler, keyed(source))
-        assert shop.began.wait(30)
-        busy = handler(keyed(source))
-        second = pool.submit(patient, keyed(source))
-        time.sleep(0.05)  # so that the second is likely to be waiting; right either way
-        shop.go_on.set()
-        assert first.result(30)["body"] == second.result(30)["body"] == '{"id": 1}'
-    assert (busy["statusCode"], kind_of(busy)) == (409, "in-flight")
-    assert 1 <= int(header(busy, "retry-after")[0]) <= 5
-    assert header(second.result(), "idempotent-replayed") == ["true"]
-    assert len(shop.effects) == 1
-
-
-def test_nobody_waits_beyond_the_time_of_the_invocation(once):
-    shop = SlowShop()
-    handler = served(once, shop, wait=600)
-    with ThreadPoolExecutor(1) as pool:
         first = pool.submit(handler, keyed(http))
         assert shop.began.wait(30)
-        assert within(1.3, lambda _: handler(keyed(http), Context(1.3)))["statusCode"] == 409
+        busy = handler(keyed(http))
+        assert (busy["statusCode"], kind_of(busy)) == (409, "in-flight")
+        assert within(1.3, lambda _: patient(keyed(http), Context(1.3)))["statusCode"] == 409
+        second = pool.submit(patient, keyed(http))
         shop.go_on.set()
-        first.result(30)
-
-
-def test_a_lease_ends_with_the_invocation(once):
-    leases = []
-
-    def shop(event, context, claim: Claim):
-        leases.append(claim.remaining)
-        time.sleep(0.4)
-        leases.append(claim.renewal)
-        return {"statusCode": 200}
-
-    handler = on_api(once, name="shop", lease=900)(shop)
-    handler(keyed(rest, key="a"), Context(20))
-    handler(keyed(rest, key="b"))
-    assert 15 < leases[0] <= 20.4
-    assert 15 < leases[1] <= 20.1  # what is left of the time, not as much again
-    assert leases[2] > 800
+        assert first.result(30)["body"] == second.result(30)["body"] == '{"id": 1}'
+    assert len(shop.effects) == 1
 
 
 def test_a_function_that_is_killed_leaves_the_key_to_the_next(once, shop):
@@ -197,30 +152,13 @@ def test_a_function_that_is_killed_leaves_the_key_to_the_next(once, shop):
     assert len(shop.effects) == 1
 
 
-@source
-def test_a_coroutine_function_is_served_the_same(once, shop, source):
-    loops = []
-
+def test_a_coroutine_function_is_served_the_same(once, shop):
     async def function(event, context):
-        loops.append(asyncio.get_running_loop())
-        await asyncio.sleep(0)
         return shop(event)
 
     handler = served(once, function)
-    first, again = handler(keyed(source)), handler(keyed(source))
-    assert first["body"] == again["body"] == '{"id": 1}'
-    assert header(again, "idempotent-replayed") == ["true"]
-    assert handler(source(method="GET"))["body"] == '{"id": 2}'
-    assert handler(source())["statusCode"] == 400
-    assert len(set(loops)) == 1  # one loop for all invocations
-
-
-def test_a_plain_function_that_returns_a_coroutine_is_refused_unrecorded(once):
-    async def later(): ...
-
-    with pytest.raises(TypeError, match="await"):
-        served(once, lambda event, context: later())(keyed(http))
-    assert [r.status for r in records(once)] == [RELEASED]
+    assert [handler(keyed(http))["body"] for _ in range(2)] == ['{"id": 1}'] * 2
+    assert handler(http(method="GET"))["body"] == '{"id": 2}'
 
 
 @source
@@ -239,18 +177,7 @@ def test_a_function_may_complete_its_claim_with_its_response(once, source):
     assert (header(again, "idempotent-replayed"), header(again, "set-cookie")) == (["true"], [])
 
 
-@each(
-    "response",
-    [
-        None,
-        "text",
-        {"body": "no status"},
-        {"statusCode": 99},
-        {"statusCode": "x"},
-        {"statusCode": 200, "body": 7},
-        {"statusCode": 200, "headers": [1]},
-    ],
-)
+@each("response", [None, {"body": "no status"}, {"statusCode": 99}, {"statusCode": 200, "body": 7}])
 def test_a_function_whose_response_nobody_can_read_has_run_all_the_same(response):
     once, shop = Once("memory:"), Shop(response)
     handler = served(once, shop)
@@ -278,3 +205,66 @@ def test_a_path_that_comes_percent_encoded_is_guarded(once, shop, source):
         event = source(path, headers=[("Idempotency-Key", f"k{number}")])
         assert [handler(event)["statusCode"] for _ in range(2)] == [201, 201]
         assert len(shop.effects) == number
+
+
+HOOK = '{"zen": "ü"}'
+HEADERS = [
+    ("X-Hub-Signature-256", "sha256=" + hmac.digest(b"secret", HOOK.encode(), hashlib.sha256).hex()),
+    ("X-GitHub-Delivery", "d1"),
+    ("X-GitHub-Event", "ping"),
+]
+
+
+def sent(source, body=HOOK):
+    """A webhook, as API Gateway or a function URL passes it on."""
+    if source is url:
+        body, more = base64.b64encode(body.encode()).decode(), {"isBase64Encoded": True}
+    return source("/github", body=body, headers=HEADERS, **(more if source is url else {}))
+
+
+def receiver(handler, **options):
+    return WebhookReceiver(Once("memory:"), GitHub("secret"), handler, name="github", **options)
+
+
+@each("source", [url, rest])
+def test_an_event_is_handled_once_and_a_forged_one_never(source):
+    handled = []
+
+    async def handle(event):
+        handled.append((event.id, event.kind, event.data["zen"]))
+
+    handler = on_webhook(receiver(handle))
+    assert [handler(sent(source), None)["statusCode"] for _ in range(2)] == [200, 200]
+    assert handled == [("d1", "ping", "ü")]
+    assert handler(sent(source, HOOK + " "))["statusCode"] == 401
+    with pytest.raises(MalformedEvent):
+        handler({"Records": []})
+
+
+def test_a_handshake_gets_the_query():
+    handler = on_webhook(receiver(print, handshake=meta_handshake("mine")))
+    asked = "hub.mode=subscribe&hub.verify_token=mine&hub.challenge=7"
+    assert handler(url(method="GET", body="", rawQueryString=asked))["body"] == "7"
+    query = dict(pair.split("=") for pair in asked.split("&"))
+    event = rest(method="GET", body="", queryStringParameters=query, multiValueQueryStringParameters=None)
+    assert handler(event)["body"] == "7"
+
+
+def test_a_failure_is_raised_and_comes_again():
+    errors = [RuntimeError("bad")]
+
+    def handle(event):
+        if errors:
+            raise errors.pop()
+
+    handler = on_webhook(receiver(handle))
+    with pytest.raises(RuntimeError):
+        handler(sent(url))
+    assert handler(sent(url))["statusCode"] == 200
+
+
+def test_what_lambda_would_not_finish_is_refused():
+    with pytest.raises(ValueError, match="accept=True"):
+        on_webhook(receiver(print, accept=True))
+    with pytest.raises(TypeError, match="give a WebhookReceiver"):
+        on_webhook("sqlite:///x")

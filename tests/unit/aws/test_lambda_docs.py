@@ -37,16 +37,6 @@ def test_the_examples_run(number):
             assert space[name](event, events.Context()) == answer
 
 
-def test_the_key_for_a_notification_of_s3_in_a_queue_is_one():
-    from onceward import Once
-    from onceward.stores.memory import MemoryStore
-
-    (key,) = re.findall(r'`key="(event.*?)"`', TEXT)
-    once = Once(MemoryStore(), name="n")
-    onceward.aws.on_sqs(once, key=key)(lambda event: None)(events.sqs(events.s3("a", "b")))
-    assert list(once.store.records) == ["n:(a,0C0F6F405D6ED209E1)"]
-
-
 def test_every_wrapper_and_every_setting_is_told_of():
     wrappers = [name for name in onceward.aws.__all__ if name.startswith("on_")]
     assert [name for name in wrappers if f"`{name}`" not in TEXT] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import pydantic
 import pytest
+from test_lambda_reading import THREE
 
 from observing import note_outcomes
 from onceward import Claim, KeyMissing, Once
@@ -34,28 +34,26 @@ from onceward.aws import (
 )
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
-from queues.lambda_events import changed
 from queues.lambda_given import given, keys, refusing
 from tables import each
 
 if TYPE_CHECKING:
-    from nowhere import Nothing
+    pass
 
 pytestmark = pytest.mark.sampled(other=2)
 
-
 WRAPPERS = {
-    on_sqs: events.sqs({"id": 1}),
-    on_sqs_fifo: events.fifo(("a", {"id": 1})),
-    on_kinesis: events.kinesis({"id": 1}),
-    on_dynamodb_stream: events.dynamodb(1),
-    on_kafka: events.kafka({0: [{"id": 1}]}),
-    on_activemq: events.activemq({"id": 1}),
-    on_rabbitmq: events.rabbitmq({"id": 1}),
-    on_sns: events.sns({"id": 1}),
+    on_sqs: events.sqs({"id": 1}, "x", {"id": 3}),
+    on_sqs_fifo: events.fifo(("a", "x"), ("b", "y"), ("a", "z")),
+    on_kinesis: events.kinesis({"id": 1}, THREE, "x"),
+    on_dynamodb_stream: events.dynamodb(3),
+    on_kafka: events.kafka({0: ["x", "y"], 1: ["z"]}),
+    on_activemq: events.activemq("x", {"id": 2}),
+    on_rabbitmq: events.rabbitmq("x", {"id": 2}),
+    on_sns: events.sns("x"),
     on_eventbridge: events.eventbridge({"id": 1}),
-    on_s3: events.s3("key"),
-    on_firehose: events.firehose({"id": 1}),
+    on_s3: events.s3("a", "b"),
+    on_firehose: events.firehose("x", "y"),
 }
 
 
@@ -75,27 +73,16 @@ def test_the_error_about_another_source_names_the_right_wrapper(once):
         given(once, on_sqs, events.fifo(("a", "x")))
     with pytest.raises(MalformedEvent, match=r"is a standard queue.* Use on_sqs"):
         given(once, on_sqs_fifo, events.sqs("x"))
-    with pytest.raises(MalformedEvent, match="Check what invokes"):
-        given(once, on_sqs, changed(events.sqs("x"), "Records", 0, "eventSource", to="aws:codecommit"))
     with pytest.raises(MalformedEvent, match="use on_invoke"):
         given(once, on_eventbridge, {"order": 1})
 
 
-@pytest.mark.parametrize("wrapper", [w for w, event in WRAPPERS.items() if "Records" in event])
-def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, wrapper):
-    foreign = next(
-        event for w, event in WRAPPERS.items() if "Records" in event and w not in {wrapper, on_sqs, on_sqs_fifo}
-    )
-    (right,) = WRAPPERS[wrapper]["Records"]
-    (strange,) = foreign["Records"]
-    outcomes, payloads = [], []
-    note_outcomes(outcomes.append)
-    handle = wrapper(once)(payloads.append)
-    try:
-        handle({"Records": [right, strange]})
-    except BatchFailed as error:  # it has no identifier by which this source could be told of it
-        outcomes = error.outcomes
-    assert len(payloads) == 1
+def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, outcomes):
+    right, strange = WRAPPERS[on_sqs]["Records"][0], WRAPPERS[on_kinesis]["Records"][0]
+    payloads = []
+    with pytest.raises(BatchFailed):  # it has no identifier by which the queue could be told of it
+        on_sqs(once)(payloads.append)({"Records": [right, strange]})
+    assert payloads == [{"id": 1}]
     by_status = {outcome.status: outcome for outcome in outcomes}
     assert set(by_status) == {"done", "malformed"}
     assert by_status["malformed"].record.raw is strange
@@ -115,10 +102,6 @@ def test_a_time_window_is_refused_and_an_event_without_records_is_a_success(once
 class Order:
     id: int
     note: str = ""
-
-
-class StructOrder(msgspec.Struct):
-    id: int
 
 
 class ModelOrder(pydantic.BaseModel):
@@ -149,34 +132,23 @@ def converted(annotation, event, wrapper=on_sqs):
     ("annotation", "body", "expected"),
     [
         (Order, '{"id": 1, "note": "x"}', Order(1, "x")),
-        (StructOrder, '{"id": 1}', StructOrder(1)),
         (ModelOrder, '{"id": 1}', ModelOrder(id=1)),
-        (list[ModelOrder], '[{"id": 1}]', [ModelOrder(id=1)]),
         (StrictOrder, '{"day": "2026-11-21"}', StrictOrder(day=dt.date(2026, 11, 21))),
-        (Any, '{"id": 1}', {"id": 1}),
-        (dict[str, list[object]], '{"id": [1, {"a": null}]}', {"id": [1, {"a": None}]}),
         (str, '{"id": 1}', '{"id": 1}'),
         (bytes, '{"id": 1}', b'{"id": 1}'),
-        (dict | str, '{"id": 1}', {"id": 1}),
         (dict | str, "words", "words"),
         (LIMITED, "1", 1),
-        (Decimal, "1.10", Decimal("1.10")),
     ],
 )
 def test_the_payload_is_made_what_the_parameter_is_annotated_with(annotation, body, expected):
     assert converted(annotation, events.sqs(body)) == expected
-    assert converted(annotation, events.kinesis(body), on_kinesis) == expected
 
 
 @each(
     ("annotation", "body"),
     [
-        (Order, '{"id": "1"}'),
         (Order, "words"),
-        (StructOrder, "{}"),
         (ModelOrder, '{"id": "x"}'),
-        (list[ModelOrder], '[{"id": "x"}]'),
-        (dict[str, int], "[]"),
         (LIMITED, "0"),
     ],
 )
@@ -196,61 +168,34 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
         assert delivery.data == {"id": 1}
         take(delivery)
 
-    def first(delivery: Delivery, payload):
-        take(delivery, payload)
-
     def claimed(claim: Claim, payload: dict, delivery: Delivery, more: int = 0):
         take(claim, payload, delivery)
 
     def keyword(payload, *, claim: Claim):
         take(payload, claim)
 
-    def open_ended(*payload):
-        take(*payload)
-
     def nothing():
         take()
 
-    for function in (only, first, claimed, keyword, open_ended, nothing):
+    for function in (only, claimed, keyword, nothing):
         on_sqs(once, name=function.__name__)(function)(events.sqs({"id": 1}))
-    claim = seen[2][0]
-    expected = [["Delivery"], ["Delivery", "dict"], [claim, "dict", "Delivery"], ["dict", claim], ["dict"], []]
-    assert seen == expected
+    claim = seen[1][0]
+    assert seen == [["Delivery"], [claim, "dict", "Delivery"], ["dict", claim], []]
 
 
 def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
     def two(payload, context): ...
-    def named(payload, *, context): ...
     def late(payload, flag=True, *, delivery: Delivery = None): ...
     def strange(payload): ...
 
     strange.__annotations__["payload"] = type("Thing", (), {})
     for function, says in (
         (two, "'context', but no value is there for it"),
-        (named, "'context', but no value is there for it"),
         (late, "put it right after the payload"),
         (strange, r"a payload cannot be converted to .*Thing"),
     ):
         with pytest.raises(TypeError, match=says):
             on_sqs(once)(function)
-
-
-def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, outcomes, monkeypatch):
-    seen = []
-
-    @on_sqs(once)
-    def handle(order: Late) -> None:  # noqa: F821 - that is the case
-        seen.append(order)
-
-    @on_sqs(once, name="never")
-    def never(order: Nothing) -> None:
-        raise AssertionError
-
-    monkeypatch.setitem(globals(), "Late", Order)
-    handle(events.sqs({"id": 1}))
-    assert seen == [Order(1)]
-    assert never(events.sqs({"id": 1})) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
-    assert "its annotations name 'Nothing'" in str(outcomes[-1].error)
 
 
 def by_delivery(delivery: Delivery):
@@ -261,9 +206,7 @@ def by_delivery(delivery: Delivery):
     ("key", "expected"),
     [
         ("[order.note, order.id]", "n:(x,7)"),
-        ("order", "n:{id:7,note:x}"),
         (by_delivery, "n:(m-0,7)"),
-        (lambda order: order.note, "n:x"),
         (operator.attrgetter("id"), "n:7"),
     ],
 )
@@ -276,14 +219,12 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
 
 
 def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, outcomes):
-    for key in ("payload.missing", lambda payload: payload["missing"], lambda payload: None):
+    for key in ("payload.missing", lambda payload: None):
         on_sqs(once, key=key, name="n")(refusing)(events.sqs({"id": 7}, "words"))
-    assert [o.status for o in outcomes] == ["malformed"] * 6
+    assert [o.status for o in outcomes] == ["malformed"] * 4
     assert isinstance(outcomes[0].error, KeyMissing)
     with pytest.raises(KeyMissing, match="give key="):
         on_invoke(once)(refusing)({"id": 1}, None)
-    with pytest.raises(KeyMissing, match="page on Lambda lists"):
-        on_eventbridge(once)(refusing)(changed(events.eventbridge({}), "id"))
     assert keys(once) == []
 
 
@@ -300,33 +241,26 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
             wrapper(once, **options)
 
 
-@pytest.mark.parametrize("key", ["order.id", None])
-def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog, key):
-    def charge(order: dict):
-        raise AssertionError("it ran")
-
+def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog):
     for body, why in (('{"id": 7, "at": NaN}', "NaN at byte 16"), ("id,cents", "at byte 0"), ("", "it is empty")):
         caplog.clear()
-        assert on_sqs(once, key=key, name="n")(charge)(events.sqs(body))["batchItemFailures"]
-        (record,) = [record for record in caplog.records if why in record.getMessage()]
-        assert record.levelname == "ERROR"
-        assert "not JSON" in record.getMessage()
+        assert on_sqs(once, key="payload.id", name="n")(refusing)(events.sqs(body))["batchItemFailures"]
+        assert "not JSON" in caplog.text
+        assert why in caplog.text
 
 
-MALFORMED = [
-    (on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
-    (on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
-    (on_kinesis, events.kinesis("x"), "the record shardId-"),
-    (on_dynamodb_stream, events.dynamodb(1), "of aws:dynamodb: "),
-    (on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
-    (on_activemq, events.activemq("x"), "the record ID:"),
-]
-
-
-@pytest.mark.parametrize(("source", "event", "name"), MALFORMED, ids=lambda part: getattr(part, "__name__", None))
+@each(
+    ("source", "event", "name"),
+    [
+        (on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
+        (on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
+        (on_kinesis, events.kinesis("x"), "the record shardId-"),
+        (on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
+    ],
+)
 def test_each_malformed_record_names_itself_in_its_error_and_in_the_log(once, caplog, source, event, name):
     """Of Kafka it is a tombstone, which has no value that a key path could find."""
-    more = {} if source in {on_rabbitmq, on_activemq} else {"partial": False}
+    more = {} if source is on_rabbitmq else {"partial": False}
     with pytest.raises(BatchFailed) as failed:
         source(once, key="order.id", **more)(lambda order: None)(event)
     assert name in str(failed.value.__cause__)

@@ -38,12 +38,10 @@ THREE = base64.b64decode(
     "84mawgoBYQoBYhoNCAAaCXsiaWQiOiAxfRoNCAEaCXsiaWQiOiAyfRoOCAAaCnBsYWluIHRleHTDHP2s/tBB+J+hQQ68yIrX"
 )
 
-
 HASHED = base64.b64decode(
     "84mawgoBYQoBYhIDMTIzEiczNDAyODIzNjY5MjA5Mzg0NjM0NjMzNzQ2MDc0MzE3NjgyMTE0NTUaDwgAEAAaCXsiaWQiOiAxfRoICAEQARoC/wBek7LT"
     "ekeB0WG42ZMZnvlx"
 )
-
 
 EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
 
@@ -53,7 +51,6 @@ def test_sqs_gives_json_or_text_and_keys_by_message_id(once):
     assert payloads == [{"id": 1}, "Test message.", [1, 2], ""]
     first = deliveries[0]
     assert (first.id, first.source, first.body) == ("m-0", "aws:sqs", '{"id": 1}')
-    assert first.raw["attributes"]["SenderId"] == "AIDAIENQZJOLO23YVJ4VO"
     assert keys(once) == ["n:m-0", "n:m-1", "n:m-2", "n:m-3"]
 
 
@@ -66,23 +63,18 @@ def test_a_message_may_say_what_its_key_is(once):
     assert "own:7" in keys(once)
 
 
-def test_an_envelope_of_sns_in_sqs_is_taken_off_when_asked_for(once):
+def test_an_envelope_of_sns_in_sqs_is_taken_off_when_asked_for(once, outcomes):
     event = events.sqs(events.sns_envelope({"id": 7}), events.sns_envelope({"id": 7}))  # SNS delivered it twice
-    assert given(once, on_sqs, event)[0][0]["Type"] == "Notification"
-    payloads, deliveries = given(once, on_sqs, event, unwrap="sns", name="unwrapped")
+    payloads, deliveries = given(once, on_sqs, event, unwrap="sns")
     assert payloads == [{"id": 7}]
     assert deliveries[0].id == "m-0"
-    assert "unwrapped:d88d4479-6ec0-54fe-b63f-1cf9df4bb16e" in keys(once)
-
-
-def test_a_message_without_the_envelope_to_take_off_is_malformed(once, outcomes):
-    on_sqs(once, unwrap="sns")(refusing)(events.sqs({"id": 7}, "text"))
-    assert [o.status for o in outcomes] == ["malformed"] * 2
-    assert "no envelope of SNS around it; with raw message delivery leave" in str(outcomes[0].error)
+    assert "n:d88d4479-6ec0-54fe-b63f-1cf9df4bb16e" in keys(once)
+    on_sqs(once, unwrap="sns", name="n")(refusing)(events.sqs({"id": 7}))
+    assert outcomes[-1].status == "malformed"
+    assert "no envelope of SNS around it; with raw message delivery leave" in str(outcomes[-1].error)
 
 
 STREAM_KEY = f'n:("{events.STREAM}","{events.SHARD}:{events.FIRST}")'
-
 
 FIREHOSE_KEY = (
     'n:("arn:aws:firehose:us-east-2:123456789012:deliverystream/logs",'
@@ -133,14 +125,6 @@ def test_the_kpls_format_is_read_as_the_kpl_writes_it():
     assert user_records(EMPTY) == [("a", None, b"")]
     long = b"\x0a\xc8\x01" + b"k" * 200 + b"\x1a\x9b\x01\x08\x00\x1a\x96\x01" + b"x" * 150  # lengths of two bytes
     assert user_records(aggregate(long)) == [("k" * 200, None, b"x" * 150)]
-    newer = (
-        b"\x20\x07\x29"
-        + b"8" * 8
-        + b"\x35"
-        + b"4444"
-        + b"\x3a\x02hi\x0a\x01a\x1a\x0c\x08\x00\x1a\x01x\x22\x05\x0a\x03tag"
-    )
-    assert user_records(aggregate(newer)) == [("a", None, b"x")]
     for other in (b"", THREE[:4], THREE[:20], THREE[:-1], THREE[:-1] + b"x", b"x" + THREE, THREE[4:]):
         assert user_records(other) is None
 
@@ -148,16 +132,9 @@ def test_the_kpls_format_is_read_as_the_kpl_writes_it():
 @each(
     ("message", "why"),
     [
-        (b"\x1a\x05\x08\x00\x1a\x01x", "names entry 0 of a table of 0"),
-        (b"\x0a\x01a\x1a\x05\x08\x01\x1a\x01x", "names entry 1 of a table of 1"),
-        (b"\x0a\x01a\x1a\x07\x08\x00\x10\x00\x1a\x01x", "names entry 0 of a table of 0"),
-        (b"\x0a\x01a\x1a\x03\x1a\x01x", "names entry None of a table of 1"),
         (b"\x0a\x01a\x1a\x02\x08\x00", "has no data"),
-        (b"\x0a\x01a\x1a\x04\x08\x00\x18\x01", "is a number and must be bytes"),
         (b"\x0a\x09a", "ends within a field"),
         (b"\x0a\x80", "ends within a number"),
-        (b"\x80" * 11, "more than 64 bits"),
-        (b"\x0b\x01a", "wire type 3"),
         (b"\x0a\x01\xff", "utf-8"),
     ],
 )
@@ -187,36 +164,27 @@ def test_dynamodb_gives_plain_values(once):
         "binaries": {"BS": ["AAE="]},
     }
     event = {"Records": [events.change_record(1, NewImage=image, OldImage={"text": {"S": "b"}})]}
-    payloads, deliveries = given(once, on_dynamodb_stream, event, key="payload.NewImage.whole")
-    assert payloads == [
-        {
-            "eventName": "MODIFY",
-            "Keys": {"Id": 1},
-            "NewImage": {
-                "text": "a",
-                "whole": -12345678901234567890123456789012345678,
-                "part": Decimal("1.5"),
-                "binary": b"\0\1",
-                "yes": True,
-                "nothing": None,
-                "map": {"list": ["x", 1]},
-                "texts": {"a", "b"},
-                "numbers": {1, Decimal("2.5")},
-                "binaries": {b"\0\1"},
-            },
-            "OldImage": {"text": "b"},
-        }
-    ]
-    assert deliveries[0].raw["dynamodb"]["NewImage"]["part"] == {"N": "1.5"}
+    (payload,), _ = given(once, on_dynamodb_stream, event, key="payload.NewImage.whole")
+    assert payload["NewImage"] == {
+        "text": "a",
+        "whole": -12345678901234567890123456789012345678,
+        "part": Decimal("1.5"),
+        "binary": b"\0\1",
+        "yes": True,
+        "nothing": None,
+        "map": {"list": ["x", 1]},
+        "texts": {"a", "b"},
+        "numbers": {1, Decimal("2.5")},
+        "binaries": {b"\0\1"},
+    }
+    assert (payload["eventName"], payload["Keys"], payload["OldImage"]) == ("MODIFY", {"Id": 1}, {"text": "b"})
     assert keys(once) == ["n:-12345678901234567890123456789012345678"]
 
 
 def test_a_change_that_is_none_is_malformed(once, outcomes):
-    values = [{}, {"S": 1}, {"N": "x"}, {"N": 1}, {"B": "?"}, {"X": "1"}, {"S": "a", "N": "1"}, {"L": [1]}, {"M": 1}, 1]
-    for value in values:
+    for value in [{}, {"S": 1}, {"N": "x"}, {"B": "?"}, {"X": "1"}, {"S": "a", "N": "1"}, {"L": [1]}, 1]:
         event = {"Records": [events.change_record(1, NewImage={"x": value}), events.change_record(2)]}
-        answer = on_dynamodb_stream(once, name="n")(lambda change: None)(event)
-        assert answer == {"batchItemFailures": [{"itemIdentifier": "11100000000000000001"}]}
+        on_dynamodb_stream(once, name="n")(refusing)(event)
         assert [o.status for o in outcomes[-2:]] == ["malformed", "deferred"]
 
 
@@ -254,7 +222,7 @@ def test_a_kafka_cluster_of_ones_own_is_known_by_its_servers_in_any_order(once):
 
 
 def test_s3_gives_a_flat_dict_with_the_decoded_key(once):
-    payloads, deliveries = given(once, on_s3, events.s3("photos/a+b%281%29%C3%A9.jpg"))
+    payloads, _ = given(once, on_s3, events.s3("photos/a+b%281%29%C3%A9.jpg"))
     assert payloads == [
         {
             "eventName": "ObjectCreated:Put",
@@ -267,7 +235,6 @@ def test_s3_gives_a_flat_dict_with_the_decoded_key(once):
             "sequencer": "0C0F6F405D6ED209E1",
         }
     ]
-    assert deliveries[0].raw["s3"]["object"]["key"] == "photos/a+b%281%29%C3%A9.jpg"
 
 
 def test_s3_keys_tell_versions_events_and_moments_apart(once):
@@ -275,12 +242,10 @@ def test_s3_keys_tell_versions_events_and_moments_apart(once):
         events.s3_record(),
         events.s3_record(),
         events.s3_record(version=None),
-        events.s3_record(version="other"),
         events.s3_record(sequencer="0C0F6F405D6ED209E2"),
-        events.s3_record(sequencer=None),
         events.s3_record() | {"eventName": "ObjectTagging:Put"},
     ]
-    assert len(given(once, on_s3, {"Records": records})[0]) == 6  # the second is a duplicate of the first
+    assert len(given(once, on_s3, {"Records": records})[0]) == 4  # the second is a duplicate of the first
     assert 'n:(pictures,"photos/a b(1).jpg",yd3d4HaWOT2z,"ObjectCreated:Put",0C0F6F405D6ED209E1)' in keys(once)
 
 
@@ -300,10 +265,8 @@ def test_messages_of_amazon_mq_have_a_queue_headers_and_a_key(once):
 @pytest.mark.parametrize(
     ("wrapper", "event"),
     [
-        (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "body")),
         (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "body", to=1)),
         (on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "value", to="?")),
-        (on_firehose, changed(events.firehose("x", "y"), "records", 0, "data", to="eyJ")),
         (on_firehose, changed(events.firehose("x", "y"), "records", 0, "data")),
     ],
 )
@@ -319,21 +282,16 @@ def test_a_record_that_cannot_be_read_harms_no_other(once, outcomes, wrapper, ev
     ("wrapper", "event"),
     [
         (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "messageId")),
-        (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "messageId", to="")),
-        (on_sqs, changed(events.sqs("x", "y"), "Records", 0, to="no record")),
         (on_sqs_fifo, changed(events.fifo(("a", "x"), ("b", "y")), "Records", 0, "messageId")),
         (on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "offset")),
-        (on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, to=None)),
         (on_firehose, changed(events.firehose("x", "y"), "records", 0, "recordId")),
     ],
 )
 def test_a_record_without_an_identifier_fails_the_invocation_at_its_end(once, wrapper, event):
     ran = []
-    handle = wrapper(once, name="n")(lambda payload: ran.append(payload) or payload)
-    for _ in range(2):
-        with pytest.raises(BatchFailed, match=r"identifier|recordId") as caught:
-            handle(event)
-        assert ran == ["y"]
+    with pytest.raises(BatchFailed, match=r"identifier|recordId") as caught:
+        wrapper(once, name="n")(lambda payload: ran.append(payload) or payload)(event)
+    assert ran == ["y"]
     assert caught.value.outcomes[0].status == "malformed"
 
 
@@ -347,10 +305,7 @@ def test_a_stream_record_without_a_number_fails_the_invocation_at_once(once):
     assert {key: record.status for key, record in once.store.records.items()} == {"n:1": "COMPLETED", "n:3": "RELEASED"}
 
 
-def test_what_is_not_needed_may_be_missing_and_a_fifo_message_needs_its_group(once):
-    for name in ("eventSource", "eventSourceARN", "messageAttributes", "attributes", "receiptHandle"):
-        event = changed(events.sqs("x"), "Records", 0, name)
-        assert given(once, on_sqs, event, name=name)[0] == ["x"]
+def test_a_fifo_message_needs_its_group(once):
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
     assert on_sqs_fifo(once)(lambda payload: None)(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
 

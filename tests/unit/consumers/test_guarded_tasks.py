@@ -42,10 +42,6 @@ def breakable():
     return Once(Faults(Once("memory:").store, when(lambda ask: bool(broken), fail_before(StoreError)))), broken
 
 
-async def as_it_is(work):
-    await work()
-
-
 async def in_a_group(work):
     async with asyncio.TaskGroup() as group:
         group.create_task(work())
@@ -56,9 +52,6 @@ async def with_a_cause(work):
         await work()
     except Exception as error:
         raise Declined from error
-
-
-WAYS = [as_it_is, in_a_group, with_a_cause]
 
 
 def call(*args, id="t-1", **kwargs):
@@ -100,7 +93,6 @@ def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, second
     [
         ResultNotRecorded("inner", "paid", "away"),
         ResultUnavailable("inner", "too large"),
-        Parked("inner", 1, "why"),
         Busy("inner", 40),
         ZeroDivisionError(),
     ],
@@ -109,13 +101,8 @@ def test_an_error_of_an_inner_function_is_a_failure_of_the_task(options, error):
     def charge():
         raise error
 
-    async def charge_async():
-        raise error
-
-    task, coroutine = task_of(charge, **options), task_of(charge_async, **options)
-    ends = [task.call(call()), asyncio.run(coroutine.call_async(call()))]
-
-    assert [(end.status, end.error) for end in ends] == [("failed", error)] * 2
+    end = task_of(charge, **options).call(call())
+    assert (end.status, end.error) == ("failed", error)
 
 
 def test_a_ledger_that_gives_no_answer_uses_up_no_retry():
@@ -176,10 +163,8 @@ def test_a_periodic_task_runs_once_per_window_whoever_sends_it():
     [
         ({"at": "when"}, "per="),
         ({"fingerprint": True}, "key="),
-        ({"per": "1h", "key": "order.id"}, "leave out key="),
         ({"key": "ordre.id"}, "ordre"),
         ({"on_busy": "skip"}, "whose worker was killed"),
-        ({"on_busy": "skip", "per": "1h"}, "whose worker was killed"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_at_once(options, says):
@@ -187,24 +172,18 @@ def test_options_that_do_not_fit_are_refused_at_once(options, says):
         task_of(lambda order: None, **options)
 
 
-@each("is_async", [False, True])
-def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
+def test_a_task_that_postpones_itself_gives_its_key_back():
     def charge():
         raise Later
 
-    async def charge_async():
-        raise Later
-
-    task = task_of(
-        charge_async if is_async else charge, postpones=lambda error: isinstance(error, Later), on_error="park"
-    )
+    task = task_of(charge, postpones=lambda error: isinstance(error, Later), on_error="park")
 
     for _ in range(2):
-        end = asyncio.run(task.call_async(call())) if is_async else task.call(call())
+        end = task.call(call())
         assert (end.status, type(end.error)) == ("failed", Later)
 
 
-@each("way", WAYS)
+@each("way", [in_a_group, with_a_cause])
 def test_what_was_not_recorded_or_lost_decides_the_end_however_that_is_raised(way):
     once, broken = breakable()
 
@@ -229,11 +208,10 @@ def test_what_was_not_recorded_or_lost_decides_the_end_however_that_is_raised(wa
         assert (end.status, type(end.error) if error else end.result()) == (status, error or "paid")
 
 
-@each("is_async", [False, True])
-def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_postpones_itself(is_async):
+def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_postpones_itself():
     once, broken = breakable()
 
-    def pay(claim):
+    def pay(claim: Claim):
         broken.append(1)
         try:
             claim.complete("paid")
@@ -241,13 +219,6 @@ def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_pos
             broken.clear()
             raise Later from error
 
-    async def pay_later(claim: Claim):
-        pay(claim)
+    task = task_of(pay, once, lambda error: isinstance(error, Later))
 
-    def pay_at_once(claim: Claim):
-        pay(claim)
-
-    task = task_of(pay_later if is_async else pay_at_once, once, lambda error: isinstance(error, Later))
-    ends = [asyncio.run(task.call_async(call())) if is_async else task.call(call()) for _ in range(2)]
-
-    assert [type(end.error) for end in ends] == [Later, Busy]
+    assert [type(task.call(call()).error) for _ in range(2)] == [Later, Busy]

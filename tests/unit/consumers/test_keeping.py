@@ -7,7 +7,6 @@ import pytest
 from onceward import Once
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
-from onceward.core.protocol import parked_message
 from onceward.core.record import PARKED, RELEASED
 from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
@@ -102,10 +101,3 @@ def test_a_message_kept_while_the_key_is_being_cleared_is_not_lost():
         once.ledger.clear(key)
     assert kept(once, key).body == MESSAGE.body
     assert once.ledger.clear(key, message=True).result == TEXT
-
-
-def test_a_command_that_is_advised_can_be_copied_to_a_shell():
-    store = MemoryStore()
-    drive(store.insert(parked_message("n:(a,b)", "o", '{"message": {}}', "why")), store)
-    with pytest.raises(KeepsMessage, match=r"`onceward unpark 'n:\(a,b\)' --to QUEUE`"):
-        Once(store).ledger.unpark("n:(a,b)")

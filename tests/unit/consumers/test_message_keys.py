@@ -4,12 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from onceward.aws.events import brokers
 from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.errors import KeyMissing
-from onceward.faststream.on_rabbit import RabbitSettlement
 from onceward.rabbitmq.message import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from tables import each
@@ -18,9 +16,8 @@ NUMBERS = [number.to_bytes(8, "big") for number in (200, 201)]
 
 
 def from_kafka(key):
-    record = SimpleNamespace(
-        topic="t", partition=0, offset=1, timestamp=1, value=b"{}", headers=[("Idempotency-Key", key)]
-    )
+    place = {"topic": "t", "partition": 0, "offset": 1, "timestamp": 1}
+    record = SimpleNamespace(**place, value=b"{}", headers=[("Idempotency-Key", key)])
     return KafkaMessage(record, ours=False).delivery(grouped=False)
 
 
@@ -33,28 +30,10 @@ def from_redis(key):
     return entry_delivery(StreamEntry("1-0", {b"Idempotency-Key": key, b"order": key}, 1), "s")
 
 
-def from_lambda_kafka(key):
-    record = {"topic": "t", "partition": 0, "offset": 1, "headers": [{"Idempotency-Key": list(key)}]}
-    return brokers._of_kafka({"eventSource": "aws:kafka", "records": {"t-0": [record]}})[0]
-
-
-def from_lambda_rabbitmq(key):
-    headers = {"Idempotency-Key": {"bytes": list(key)}}
-    message = {"basicProperties": {"headers": headers}, "data": ""}
-    return brokers._of_rabbitmq({"eventSource": "aws:rmq", "rmqMessagesByQueue": {"q::/": [message]}})[0]
-
-
 def test_two_keys_of_bytes_are_two_keys():
-    for source in (from_kafka, from_rabbitmq, from_redis, from_lambda_kafka, from_lambda_rabbitmq):
+    for source in (from_kafka, from_rabbitmq, from_redis):
         assert len({source(key).key for key in NUMBERS}) == 2
     assert len({from_redis(key).data["order"] for key in NUMBERS}) == 2
-
-
-def test_an_empty_header_is_no_text():
-    raw = SimpleNamespace(headers={"order": None, "shop": "a"}, body=b"{}")
-    settlement = SimpleNamespace(source="q")
-    (delivery,) = RabbitSettlement.deliveries(settlement, SimpleNamespace(raw_message=raw, message_id="1"))
-    assert (delivery.header("order"), delivery.header("shop")) == (None, "a")
 
 
 def delivery(headers=(), data=None):

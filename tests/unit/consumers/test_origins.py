@@ -139,14 +139,3 @@ def test_a_handlers_own_messages_pass_the_root_on(once):
     assert drained(10) == 0
     (message,) = target.sent
     assert message.headers == {"onceward-root": 'shop:"é"', "onceward-parent": "ship:from-outbox"}
-
-
-def test_headers_that_leave_no_room_for_those_of_onceward_are_refused_at_once(once, monkeypatch):
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-
-    def handler():
-        with pytest.raises(ValueError, match="11 with those of onceward, and SQS takes 10"):
-            onceward.current().send("sqs:orders", "hello", headers={f"h{n}": "x" for n in range(8)})
-        return "done"
-
-    assert once.run("k", handler) == "done"

@@ -1,22 +1,22 @@
 """Workers and ASGI applications send what others have left, unless they are told not to."""
 
-import asyncio
 import threading
 import time
+import warnings
 
 import pytest
-from test_toy_broker import ToyBroker
+from starlette.applications import Starlette
+from test_toy_broker import ToyBroker, working
 
 from onceward import Once
-from onceward.consumers.worker import Worker
 from onceward.stores.memory import MemoryStore
 from onceward.web import AsgiIdempotency, Rules, Scope
 from queues.boxes import Box, left_by_a_crash
+from waiting import until
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("onceward.outbox.relay.EVERY", 0.02)
+with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def box():
 @pytest.fixture
 def once(clock, box, monkeypatch):
     """A ledger with a message that is due."""
+    monkeypatch.setattr("onceward.outbox.relay.EVERY", 0.02)
     made = Once(MemoryStore(clock), name="n")
     left_by_a_crash(made, monkeypatch, "k", (box.address, "left"))
     clock.advance(31.0)
@@ -37,78 +38,28 @@ def relays():
     return [thread for thread in threading.enumerate() if thread.name == "onceward-relay"]
 
 
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
+def served(once):
+    """An application within its lifespan."""
+    return TestClient(AsgiIdempotency(Starlette(), once, Rules(scope=Scope.EVERYBODY)))
 
 
-def serve(worker, condition):
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        return until(condition)
-    finally:
-        worker.stop()
-        thread.join(60)
-        assert relays() == []
-
-
-def test_a_worker_sends_what_a_crash_has_left(once, box):
-    assert serve(Worker(once, ToyBroker(), len), lambda: box.bodies == ["left"])
-
-
-@pytest.mark.slow
-def test_a_worker_can_be_told_not_to(once, box):
-    worker = Worker(once, ToyBroker(), len, relay=False)
-    assert not serve(worker, lambda: relays() or box.bodies or worker.in_flight or time.sleep(0.3))
-    assert box.bodies == []
-
-
-def live(app, condition):
-    """Run an application's lifespan, and wait within it."""
-
-    async def main():
-        ended = asyncio.Event()
-        begun, sent = asyncio.Event(), []
-
-        async def receive():
-            if not begun.is_set():
-                return {"type": "lifespan.startup"}
-            await ended.wait()
-            return {"type": "lifespan.shutdown"}
-
-        async def send(message):
-            sent.append(message["type"])
-            begun.set()
-
-        task = asyncio.create_task(app({"type": "lifespan"}, receive, send))
-        await begun.wait()
-        held = await asyncio.to_thread(until, condition, 2.0)
-        ended.set()
-        await task
-        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-        assert relays() == []
-        return held
-
-    return asyncio.run(main())
-
-
-async def application(scope, receive, send):
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
+def test_a_worker_sends_what_a_crash_has_left_unless_it_is_told_not_to(once, box):
+    with working(once, ToyBroker(), len, relay=False):
+        time.sleep(0.3)
+        assert relays() == box.bodies == []
+    with working(once, ToyBroker(), len):
+        until(lambda: box.bodies == ["left"])
+    assert relays() == []
 
 
 def test_an_asgi_application_sends_what_a_crash_has_left(once, box):
-    app = AsgiIdempotency(application, once, Rules(scope=Scope.EVERYBODY))
-    assert live(app, lambda: box.bodies == ["left"])
+    with served(once):
+        until(lambda: box.bodies == ["left"])
+    assert relays() == []
 
 
 def test_there_is_no_relay_on_lambda(once, box, monkeypatch):
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
-    app = AsgiIdempotency(application, once, Rules(scope=Scope.EVERYBODY))
-    assert not live(app, lambda: relays() or box.bodies)
+    with served(once):
+        time.sleep(0.3)
+        assert relays() == box.bodies == []

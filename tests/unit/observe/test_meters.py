@@ -11,23 +11,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from onceward import Mismatch, Once, Parked, current
-from onceward.aws import on_sqs
-from onceward.core.drivers import drive
-from onceward.core.outbox_writes import noting
+from onceward import Once, Parked
 from onceward.observe import Event, StoreRequest
 from onceward.observe.cloudwatch import EmbeddedMetrics
 from onceward.observe.json_lines import JsonLines
-from onceward.observe.measures import GAUGE_AGE, HANDLER, KEYS, MOST_NAMES, OTHER, OUTBOX_AGE, REQUESTS
+from onceward.observe.measures import GAUGE_AGE, HANDLER, KEYS, MOST_NAMES, OTHER, REQUESTS
 from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
 from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
-from onceward.outbox import register
-from onceward.outbox.sender import Sender
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
-from onceward.testing.clock import ManualClock
-from queues.lambda_events import sqs
-from queues.recorded_target import RecordedTarget
 
 SECRET = "customer-4711"
 SCRIPT = [
@@ -83,9 +75,8 @@ def test_prometheus_counts_what_the_events_say(registry):
     n = labels(handler="n")
     assert found["onceward_handler_duration_seconds_count", n] == 3
     assert found["onceward_handler_duration_seconds_sum", n] == pytest.approx(5.02)
-    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="0.025")] == 1
-    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="1.0")] == 2
-    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="+Inf")] == 3
+    for most, count in (("0.025", 1), ("1.0", 2), ("+Inf", 3)):
+        assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le=most)] == count
     assert found["onceward_call_duration_seconds_sum", n] == pytest.approx(5.63)
     assert found["onceward_lease_left_seconds_sum", n] == 67
     assert found["onceward_wait_duration_seconds_sum", labels(handler="n", answer="busy")] == 3
@@ -129,32 +120,6 @@ def test_gauges_show_parked_keys(registry, reader):
     assert found["onceward_gauges_age_seconds", ()] >= 0
     observe_ledger(gauges, MeterProvider([reader]))
     assert points(reader)["onceward.keys", "parked"].value == 1
-
-
-def test_a_ledger_without_an_index_is_not_read_unasked():
-    class Indexless(MemoryStore):
-        capabilities: ClassVar = {}
-
-        def select(self, *arguments):
-            raise AssertionError("nobody asked for that")
-
-    gauges = LedgerGauges(Once(Indexless(), name="n")).read()
-    assert gauges[KEYS] == {}
-    assert OUTBOX_AGE not in gauges
-
-
-def test_the_outbox_ages_while_its_target_is_away_and_is_tried_again(monkeypatch):
-    monkeypatch.setattr(Sender, "hand_over", lambda self, outgoing: False)
-    clock = ManualClock(1000.0)
-    once = Once(MemoryStore(clock), name="n", lease=10)
-    register("away", lambda _: RecordedTarget())
-    once.run("k", lambda: current().send("away:a", "x") and None)
-    clock.advance(500)
-    (record,) = once.store.records.values()
-    drive(
-        once.store.swap(noting(record, record.unsent, 600.0, None), record), once.store
-    )  # as somebody whose try has failed
-    assert LedgerGauges(once).read()[OUTBOX_AGE][()] >= 490
 
 
 def test_gauges_of_a_ledger_that_is_away_keep_their_last_values(caplog):
@@ -231,14 +196,6 @@ def test_opentelemetry_gets_what_the_events_say(reader):
     assert SECRET not in reader.get_metrics_data().to_json()
 
 
-def test_the_least_lease_is_that_since_the_last_export(reader):
-    metrics = OtelMetrics(MeterProvider([reader]))
-    metrics(Event("completed", "k", "n", left=3.0))
-    assert points(reader)["onceward.lease.left.min", "n"].value == 3
-    metrics(Event("completed", "k", "n", left=5.0))
-    assert points(reader)["onceward.lease.left.min", "n"].value == 5
-
-
 class Lines(io.StringIO):
     @property
     def told(self):
@@ -301,27 +258,13 @@ def test_a_line_has_at_most_a_hundred_values_of_each_metric():
         assert [len(line[name]) for line in told if name in line] == [100, 30]
 
 
-def test_an_invocation_of_a_lambda_handler_writes_one_line():
-    lines = Lines()
-    once = Once("memory:", observe=[EmbeddedMetrics(stream=lines)])
-
-    @on_sqs(once, name="n")
-    def handle(order):
-        return None
-
-    handle(sqs({"id": 1}, {"id": 2}))
-    (line,) = lines.told
-    assert checked(line)["Completed"] == 2
-
-
 def test_each_event_is_a_line_without_the_payload():
     lines = Lines()
     log = JsonLines(lines, now=lambda: 0.0)
     for event in SCRIPT:
         log(event)
     first, malformed = lines.told[0], lines.told[12]
-    assert first == {
-        "time": "1970-01-01T00:00:00.000+00:00",
+    fields = {
         "kind": "claimed",
         "key": f"n:{SECRET}",
         "name": "n",
@@ -330,6 +273,7 @@ def test_each_event_is_a_line_without_the_payload():
         "worker": "w",
         "waited": 0.001,
     }
+    assert first == {"time": "1970-01-01T00:00:00.000+00:00", **fields}
     assert malformed["error"] == "ValueError"
     assert "payload" not in lines.getvalue()
     assert len(lines.told) == 16
@@ -343,19 +287,13 @@ def test_lines_without_keys_have_none_in_any_place(caplog):
     assert [line["units"] for line in lines.told if "units" in line] == [1.0]
     once = Once("memory:", name="n", on_error="park", observe=[log])
 
-    @once(key="id", fingerprint="text")
-    def handle(id, text):
-        if text == "bad":
-            raise ValueError("the payload")
-        return text
+    @once(key="id")
+    def handle(id):
+        raise ValueError("the payload")
 
-    handle(SECRET, "a")
-    with pytest.raises(Mismatch):
-        handle(SECRET, "b")
-    assert lines.told[-1]["error"] == "Mismatch"
     for error in (ValueError, Parked):
         with pytest.raises(error, match="the payload"):
-            handle("parked", "bad")
+            handle(SECRET)
     assert lines.told[-1]["error"] == "Parked"
     for secret in (SECRET, "the payload"):
         assert secret not in lines.getvalue()

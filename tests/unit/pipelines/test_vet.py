@@ -1,6 +1,5 @@
 """Every mistake in a file is told with its line and column, before anything runs; no file of any kind breaks the check."""
 
-import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from commands.command_line import Cli
 from onceward.pipelines.marks import parse
 from onceward.pipelines.pipeline import examine
-from onceward.pipelines.reading import schema
 from tables import each
 
 GOOD = """\
@@ -32,68 +30,33 @@ sinks:
     ("was", "now", "line", "column", "text"),
     [
         ("name: orders\n", "", 1, 1, "name: is missing"),
-        ("name: orders", "name: or ders", 1, 7, "matching"),
         ("name: orders", "name: orders\nnmae: x", 2, 1, "'nmae' is not known here; is it 'name'?"),
         ("name: orders", "name: orders\nname: x", 2, 1, "here twice"),
+        ("name: orders", "name: or.ders", 1, 1, "has no dot"),
         ("orders.ndjson", "none.ndjson", 2, 27, "no such file"),
-        ("{ndjson: ", "{ndjsn: ", 2, 10, "is it 'ndjson'?"),
         ("guard:\n  key: message.id\n", "", 2, 1, "the file needs a guard"),
         ("message.id", "messages.id", 4, 3, "key='message.id'"),
-        ("message.id", "message.items[].id", 4, 3, "projection"),
-        ("message.id", "'message.id ['", 4, 3, "JMESPath"),
         ("  key: message.id", "  key: message.id\n  lease: 3 weeks", 5, 3, "give seconds"),
-        ("  key: message.id", "  key: message.id\n  retention: 1s", 3, 1, "retention"),
         ("  key: message.id", "  key: message.id\n  lease: 0", 3, 1, "lease=0"),
-        ("  key: message.id", f"  key: message.id\n  lease: {'9' * 400}", 5, 3, "give seconds"),
         ("  key: message.id", "  key: message.id\n  lease: 1ms", 3, 1, "is too short for sqlite"),
-        ("name: pay", "guard: {lease: 1ms, steps: []}\n  - name: pay", 6, 12, "is too short for sqlite"),
-        ("- stdout:", "- stdout:\n    guard: {lease: 1ms}", 12, 5, "is too short for sqlite"),
-        ("- stdout:", '- s3: {bucket: b, prefix: "\\x01"}\n    guard: {key: message.id}', 12, 5, "without white space"),
         ("name: orders", "name: orders\nbackoff: {longest: 3 weeks}", 2, 11, "give seconds"),
-        ("name: orders", "name: orders\nbackoff: {first: soon}", 2, 11, "give seconds"),
-        ("name: orders", "name: orders\ngrace: soon", 2, 1, "give seconds"),
-        ("name: orders", "name: orders\nhold: {key: k, every: soon}", 2, 16, "give seconds"),
         ("  key: message.id", "  key: message.id\n  attempts: 0", 5, 13, ">= 1"),
-        ("name: pay", "nam: pay", 6, 5, "is it 'name'?"),
         ("  - name: pay", "  - filter: {where: message.id}\n    into: a\n  - name: pay", 7, 5, "has none"),
         ("json:dumps", "json:dump5", 8, 7, "json has no function dump5"),
         ("json:dumps", "nowhere:f", 8, 7, "cannot be imported"),
-        ("json:dumps", "json", 8, 7, "module:function"),
         ("json:dumps", "json:dumps\n      arguments: [message, message.x]", 8, 7, "does not take"),
         ("into: paid", "into: paid\n    on_error: dead_letter", 10, 5, "needs the address"),
         ("into: paid", "into: paid\n    not_made: ['(']\n    on_lapse: park", 10, 16, "regular expression"),
-        ("into: paid", "into: paid\n    not_made: ['x']", 10, 5, "is for on_lapse: park"),
         ("sinks:", "  - call: {function: json:dumps}\n    name: pay\nsinks:", 11, 5, "the name 'pay'"),
-        ("stdout:", "stdout: {n: 1}", 11, 14, "'n' is not known"),
         ("- stdout:", "- stdout:\n    file: {path: x}", 12, 5, "two types"),
-        ("- stdout:", "- send: x", 11, 5, "one of these types"),
-        ("name: orders", "name: orders\nledger: postgres7://x", 2, 1, "postgres7"),
-        ("name: orders", "name: orders\ndead_letters: nowhere:x", 2, 1, "names no target"),
         ("name: orders", "name: ${NOT_SET_ANYWHERE}", 1, 7, "is not set"),
         ("name: orders", "name: [", 3, 1, "not YAML"),
-        ("name: orders", "name: or.ders", 1, 1, "has no dot"),
-        ("name: pay", 'name: "pay\\n"', 6, 11, "matching"),
         ("into: paid", "into: paid..by", 9, 5, "on each side of a dot"),
-        ("name: pay", "map: {set: {'': message}}\n  - name: pay", 6, 17, "on each side of a dot"),
-        ("name: pay", "map: {set: {a: message}, remove: [a.]}\n  - name: pay", 6, 39, "on each side of a dot"),
-        ("name: pay", "each: {items: message, to: ., steps: []}\n  - name: pay", 6, 28, "on each side of a dot"),
-        ("name: pay", "guard: {to: .a, steps: []}\n  - name: pay", 6, 13, "on each side of a dot"),
         ("name: pay", "http: {url: 'https://a.example', timeout: 0}\n  - name: pay", 6, 38, "too short"),
-        ("name: pay", "store: {at: 'sqlite:///v.db', key: message, ttl: 0}\n  - name: pay", 6, 49, "too short"),
         ("name: pay", "filter: {where: lenght(message.a)}\n  - name: pay", 6, 14, "is it length()?"),
-        ("name: pay", "filter: {where: 'a[?join(message)]'}\n  - name: pay", 6, 14, "takes 2 arguments"),
-        ("message.id", "to_strin(message.id)", 4, 3, "is it to_string()?"),
         ("[orders.ndjson]", "[orders.ndjson, ./orders.ndjson]", 2, 42, "here twice"),
         ("[orders.ndjson]", "[orders.ndjson], rejects: none/bad", 2, 43, "its folder does not exist"),
-        ("[orders.ndjson]", '["a\\0b"]', 2, 27, "this is no file"),
-        ("[orders.ndjson]", f"[{'x' * 5000}]", 2, 27, "this is no file"),
-        ("[orders.ndjson]", f"[orders.ndjson], rejects: {'x/' * 5000}y", 2, 43, "this is no file"),
-        ("- stdout:", "- file: {path: /}", 11, 12, "a directory"),
         ("- stdout:", '- file: {path: "a\\0b"}', 11, 12, "this is no file"),
-        ("- stdout:", f"- file: {{path: {'x' * 5000}}}", 11, 12, "this is no file"),
-        ("name: pay", f"lookup: {{at: 'csv:{'x' * 5000}', key: message.id}}\n  - name: pay", 6, 14, "too long"),
-        ("name: orders", "name: orders\ndead_letters: sqs:dead.fifo", 2, 1, "FIFO"),
-        ("name: orders", "name: orders\nexamples: [{name: a, input: 1, fails: '('}]", 2, 32, "regular expression"),
     ],
 )
 def test_a_mistake_has_its_line_and_column(pipelines, was, now, line, column, text):
@@ -130,17 +93,9 @@ def test_an_inner_guard_that_forgets_before_a_retry_is_a_warning(pipelines):
     assert pipelines.mistakes() == []
 
 
-def test_a_guard_cannot_have_the_keys_of_the_inbox(pipelines):
-    text = GOOD.replace("ndjson: {files: [orders.ndjson]}", "webhook: {token: t}")
-    guarded = "  - guard: {name: webhook, key: message.id, steps: [{filter: {where: message.id}}]}\nsinks:"
-    pipelines.file.write_text(text.replace("sinks:", guarded))
-    assert [told for _, _, told in pipelines.mistakes() if "names the keys of the source" in told]
-
-
 @pytest.mark.parametrize(
     "line",
     [
-        "ledger: postgre://u:${PW}@h/db",
         "ledger: postgresql://u:${PW}#@h:port/db",
         "ledger: redis://h/0?a=${PW}&a=1",
         "dead_letters: rabbit://u:${PW}@h/q",
@@ -162,14 +117,8 @@ def test_variables_fill_texts(monkeypatch):
     ("text", "value"),
     [
         ("on", "on"),
-        ("yes", "yes"),
         ("2026-01-01", "2026-01-01"),
-        ("1:30", "1:30"),
         ("0x1F", 31),
-        ("1e3", 1000.0),
-        ("~", None),
-        ("True", True),
-        ("01", 1),
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text, value):
@@ -182,16 +131,11 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
     [
         "a: &a [*a]",
         "&a {b: *a}",
-        "? [1]\n: 2",
         "!!python/object:os.system x",
-        "a: !x 1",
         "\x00",
         "[" * 5000,
         "a: &a [x, x]\nb: &b [*a, *a]\n"
         + "".join(f"k{n}: &k{n} [{', '.join(['*' + ('b' if n == 0 else f'k{n - 1}')] * 9)}]\n" for n in range(9)),
-        "\ufeff",
-        "%YAML 9.9\n---\nx",
-        "--- 1\n--- 2",
     ],
 )
 def test_no_yaml_breaks_the_check(tmp_path, text):
@@ -204,35 +148,9 @@ def test_no_yaml_breaks_the_check(tmp_path, text):
 
 WORDS = st.sampled_from(
     [
-        *[
-            "name",
-            "source",
-            "steps",
-            "sinks",
-            "guard",
-            "ndjson",
-            "files",
-            "key",
-            "message.id",
-            "message",
-            "call",
-            "into",
-        ],
-        *[
-            "function",
-            "json:dumps",
-            "filter",
-            "where",
-            "map",
-            "set",
-            "to",
-            "switch",
-            "cases",
-            "when",
-            "on_error",
-            "skip",
-        ],
-        *["retry", "each", "items", "stdout", "file", "path", "on_lapse", "park", "1s", "lease", "examples", "input"],
+        *["name", "source", "steps", "sinks", "guard", "ndjson", "files", "key", "message.id", "call", "into", "lease"],
+        *["function", "json:dumps", "filter", "where", "map", "set", "to", "switch", "cases", "when", "on_error"],
+        *["retry", "each", "items", "stdout", "file", "path", "on_lapse", "park", "1s", "examples", "input"],
         *["${X}", "hold", "every", "send", "otherwise", "run", "command", "value"],
     ]
 )
@@ -244,11 +162,10 @@ TREES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=5)),
     max_leaves=25,
 )
-FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.slow
-@FUZZ
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(WORDS, TREES, max_size=8))
 def test_any_tree_gives_mistakes_with_places_in_the_file(tmp_path, tree):
     file = tmp_path / "fuzzed.yaml"
@@ -258,29 +175,6 @@ def test_any_tree_gives_mistakes_with_places_in_the_file(tmp_path, tree):
     lines = text.count("\n") + 1
     assert all(1 <= one.place.line <= lines + 1 and one.place.column >= 1 and one.text for one in mistakes)
     assert (pipeline is None) == any(not one.is_warning for one in mistakes)
-
-
-@pytest.mark.slow
-@FUZZ
-@given(st.data())
-def test_what_the_check_takes_the_schema_takes(tmp_path, data):
-    tree = yaml.safe_load(GOOD)
-    where = data.draw(st.sampled_from(["top", "guard", "step", "call", "sink", "source"]))
-    part = {
-        "top": tree,
-        "guard": tree["guard"],
-        "step": tree["steps"][0],
-        "call": tree["steps"][0]["call"],
-        "sink": tree["sinks"][0],
-        "source": tree["source"]["ndjson"],
-    }[where]
-    part[data.draw(WORDS)] = data.draw(TREES)
-    file = tmp_path / "fuzzed.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    (tmp_path / "orders.ndjson").touch()
-    pipeline, _ = examine(file, ledger="memory:")
-    if pipeline is not None and "${" not in file.read_text():
-        jsonschema.Draft202012Validator(schema()).validate(tree)
 
 
 @pytest.fixture

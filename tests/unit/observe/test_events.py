@@ -1,10 +1,8 @@
-"""Each event of a guard, a claim and a transaction, on memory and SQLite, sync and async."""
+"""Each event of a guard, a claim, a transaction, a batch and a checkpoint."""
 
-import asyncio
 import logging
 import sqlite3
 import threading
-import time
 
 import pytest
 
@@ -12,11 +10,9 @@ from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultN
 from onceward.core import worker
 from onceward.observe import Event, StoreRequest
 from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_before
-
-pytestmark = pytest.mark.sampled(store_on=1, house=1)
+from waiting import until
 
 
 class Heard(list):
@@ -35,48 +31,23 @@ class Heard(list):
 
 
 class House:
-    """A ledger on a clock that is moved by hand, and an observer; each call in one form, sync or async."""
+    """A ledger on a clock that is moved by hand, and an observer."""
 
-    def __init__(self, store, clock, awaiting):
-        self.store, self.clock, self.awaiting = store, clock, awaiting
-        self.heard = Heard()
-        self.once = self.other()
+    def __init__(self):
+        self.clock, self.heard = ManualClock(1000.0), Heard()
+        self.store = MemoryStore(self.clock)
+        self.once = self.other(self.heard)
 
-    def other(self, **options):
-        return Once(self.store, name="n", clock=self.clock, observe=[self.heard], **options)
+    def other(self, *observers):
+        return Once(self.store, name="n", clock=self.clock, observe=observers)
 
-    def run(self, handler, key="k", **options):
-        once = self.once.using(**options)
-        if not self.awaiting:
-            return once.run(key, handler)
-
-        async def handle():
-            return handler()
-
-        return asyncio.run(once.run_async(key, handle))
-
-    def acquire(self, key="k", **options):
-        if self.awaiting:
-            return asyncio.run(self.once.acquire_async(key, **options))
-        return self.once.acquire(key, **options)
-
-    def call(self, claim, verb, *args):
-        return asyncio.run(getattr(claim, f"{verb}_async")(*args)) if self.awaiting else getattr(claim, verb)(*args)
+    def run(self, handler, **options):
+        return self.once.using(**options).run("k", handler)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store_on(request, tmp_path):
-    return lambda clock: (
-        MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "l.db", clock=clock)
-    )
-
-
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def house(request, store_on):
-    clock = ManualClock(1000.0)
-    house = House(store_on(clock), clock, request.param)
-    yield house
-    house.once.close()
+@pytest.fixture
+def house():
+    return House()
 
 
 def boom():
@@ -96,43 +67,27 @@ def test_a_first_call_is_claimed_and_completed_and_a_duplicate_replayed(house):
         "completed", "n:k", "n", 1, claimed.fence, worker.process, ran=2, left=completed.left, took=2
     )
     assert 50 < completed.left < 58
-    assert claimed.fence > 0
     assert (replayed.kind, replayed.attempt) == ("replayed", 1)
 
 
 def test_what_memory_answers_is_told_without_asking_the_ledger(house):
-    made = house.once.using(cache=10, final=(ValueError,))(key="order", fingerprint="amount")
-
-    async def fail(order, amount):
+    @house.once.using(cache=10, final=(ValueError,))(key="order", fingerprint="amount")
+    def handler(order, amount):
         return boom()
-
-    handler = made(fail) if house.awaiting else made(lambda order, amount: boom())
-
-    def call(amount):
-        return asyncio.run(handler(1, amount)) if house.awaiting else handler(1, amount)
 
     for _ in range(2):
         with pytest.raises(ValueError, match="the payload"):
-            call(5)
+            handler(1, 5)
     with pytest.raises(Mismatch):
-        call(6)
+        handler(1, 6)
     assert house.heard.kinds == ["claimed", "completed", "replayed", "mismatch"]
-    assert isinstance(house.heard[1].error, ValueError)
-    assert isinstance(house.heard[3].error, Mismatch)
+    assert [type(event.error) for event in house.heard[1::2]] == [ValueError, Mismatch]
     house.heard.clear(), house.heard.requests.clear()
-    remembered = house.once.using(cache=10)(key="n")(make_async() if house.awaiting else lambda n: n)
-    for _ in range(2):
-        asyncio.run(remembered(2)) if house.awaiting else remembered(2)
+    remembered = house.once.using(cache=10)(key="n")(lambda n: n)
+    assert [remembered(2), remembered(2)] == [2, 2]
     assert house.heard[2] == Event("replayed", "n:2", "n")
     assert [request.action for request in house.heard.requests] == ["insert", "swap"]
     assert {(request.store, request.error) for request in house.heard.requests} == {(house.store.url, "")}
-
-
-def make_async():
-    async def handle(n):
-        return n
-
-    return handle
 
 
 def test_a_handler_that_raises_has_failed(house):
@@ -163,7 +118,7 @@ def test_key_parked_by_failure_is_told_once_and_each_delivery_of_it_again(house)
 
 
 def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
-    house.acquire(lease=40)
+    house.once.acquire("k", lease=40)
     house.clock.advance(1)
     with pytest.raises(Busy):
         house.run(int)
@@ -173,30 +128,23 @@ def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
     assert (busy.left, busy.waited, type(busy.error)) == (39, 0, Busy)
 
 
-@pytest.mark.parametrize(
-    ("verb", "args", "kind", "error"),
-    [
-        ("complete", (1,), "completed", None),
-        ("release", ("too early",), "released", "too early"),
-        ("park", ("odd",), "parked", "odd"),
-    ],
-)
-def test_a_claim_that_is_ended_by_hand_is_told(house, verb, args, kind, error):
-    claim = house.acquire()
+@pytest.mark.parametrize(("verb", "kind"), [("release", "released"), ("park", "parked")])
+def test_a_claim_that_is_ended_by_hand_is_told(house, verb, kind):
+    claim = house.once.acquire("k")
     house.clock.advance(4)
-    house.call(claim, verb, *args)
+    getattr(claim, verb)("odd")
     assert house.heard.kinds == ["claimed", kind]
-    assert (house.heard[1].error, house.heard[1].ran) == (error, 4)
+    assert (house.heard[1].error, house.heard[1].ran) == ("odd", 4)
 
 
 @pytest.mark.parametrize("verb", ["complete", "release", "extend"])
 def test_a_claim_that_was_taken_over_is_lost_once(house, verb):
-    claim = house.acquire(lease=10)
+    claim = house.once.acquire("k", lease=10)
     house.clock.advance(11)
     house.run(int)
     for _ in range(2):
         with pytest.raises(LeaseLost):
-            house.call(claim, verb)
+            getattr(claim, verb)()
     assert house.heard.kinds == ["claimed", "taken_over", "completed", "lost"]
     assert house.heard[3].fence == house.heard[0].fence
 
@@ -230,9 +178,7 @@ def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
         other = threading.Thread(target=Once(store, name="n").acquire, args=("k",))
         other.start()
         other.join()
-        deadline = time.monotonic() + 20
-        while "lost" not in heard.kinds and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: "lost" in heard.kinds)
 
     with pytest.raises(LeaseLost):
         once.run("k", handle)
@@ -273,7 +219,7 @@ def test_an_observer_that_raises_changes_nothing_and_is_told_of_once(house, capl
     def fail(event):
         raise RuntimeError("the observer's own")
 
-    once = Once(house.store, name="n", clock=house.clock, observe=[fail, house.heard])
+    once = house.other(fail, house.heard)
     for key in range(3):
         assert once.run(str(key), int) == 0
     told = [record for record in caplog.records if "observer" in record.message]
@@ -282,28 +228,34 @@ def test_an_observer_that_raises_changes_nothing_and_is_told_of_once(house, capl
     assert all("the observer's own" in record.exc_text for record in told if record.exc_text)
 
 
+def test_a_log_that_raises_changes_nothing(house, monkeypatch):
+    def emit(*_):
+        raise RuntimeError("the log's own")
+
+    monkeypatch.setattr(logging.getLogger("onceward"), "handle", emit)
+    assert house.other().acquire("k").park("odd") is None
+
+
 def test_an_interrupt_in_an_observer_goes_on_and_gives_the_key_back(house):
     def interrupt(event):
         if event.kind == "claimed":
             raise KeyboardInterrupt
 
-    once = Once(house.store, name="n", clock=house.clock, observe=[interrupt])
     with pytest.raises(KeyboardInterrupt):
-        once.run("k", int)
+        house.other(interrupt).run("k", int)
     assert house.run(int) == 0
     assert house.heard[0].attempt == 1
 
 
 def test_a_log_line_stays_one_line_without_controls(house, caplog):
-    once = Once(house.store, name="n", clock=house.clock)
-    once.acquire("k").park("no\nERROR root: all is lost\x1b[2J\u202e")
+    house.other().acquire("k").park("no\nERROR root: all is lost\x1b[2J\u202e")
     (told,) = caplog.messages
     assert "no\\nERROR root: all is lost\\x1b[2J\\u202e" in told
     assert told.isprintable()
 
 
 def test_what_a_person_must_look_at_is_a_warning_that_quotes_no_payload(house, caplog):
-    once = Once(house.store, name="n", clock=house.clock)
+    once = house.other()
     with pytest.raises(ValueError, match="the payload"):
         once.using(on_error="park").run("parked", boom)
     claim = once.acquire("lost", lease=10)
@@ -339,16 +291,79 @@ def test_a_step_is_told_once_made_and_once_answered():
     ]
 
 
-def test_a_handler_of_a_log_that_raises_changes_nothing(house):
-    class Bad(logging.Handler):
-        def emit(self, record):
-            raise RuntimeError("the log's own")
+@pytest.fixture
+def heard():
+    return Heard()
 
-    log, bad = logging.getLogger("onceward"), Bad()
-    log.addHandler(bad)
-    log.setLevel(logging.DEBUG)
-    try:
-        assert Once(house.store, name="n", clock=house.clock).run("k", int) == 0
-    finally:
-        log.setLevel(logging.NOTSET)
-        log.removeHandler(bad)
+
+@pytest.fixture
+def once(heard):
+    return Once("memory:", name="n", observe=[heard])
+
+
+def run(once, handle, records):
+    return once.batch(handle, key="record.id", name="b").run(records)
+
+
+def told(heard):
+    return [(event.key, event.kind) for event in heard]
+
+
+def work(record):
+    if record.get("fails"):
+        raise ValueError("the payload")
+    return record["id"]
+
+
+def test_each_record_is_claimed_and_then_ended(once, heard):
+    records = [{"id": 1}, {"id": 2, "fails": True}, {"id": 1}, {}]
+    run(once, work, records)
+    assert told(heard) == [
+        (None, "malformed"),
+        ("b:1", "claimed"),
+        ("b:2", "claimed"),
+        ("b:1", "completed"),
+        ("b:2", "failed"),
+        ("b:1", "replayed"),  # the same key again in this batch
+    ]
+    assert {event.name for event in heard} == {"b"}
+    assert isinstance(heard[4].error, ValueError)
+    assert heard[0].error is not None
+    assert all(event.ran is not None and event.left > 0 for event in heard[3:5])
+
+
+def test_what_is_claimed_and_not_begun_is_given_back(once, heard):
+    class Interrupt(BaseException):
+        pass
+
+    def handle(record):
+        raise Interrupt
+
+    with pytest.raises(Interrupt):
+        run(once, handle, [{"id": 1}, {"id": 2}])
+    assert told(heard) == [("b:1", "claimed"), ("b:2", "claimed"), ("b:1", "interrupted"), ("b:2", "released")]
+
+
+def test_an_observer_of_a_batch_may_use_the_ledger_and_its_interrupts_give_keys_back(tmp_path):
+    def observe(event):
+        if event.kind == "completed":
+            once.run(f"audit-{event.key}", int)
+        if event.key == "b:9":
+            raise KeyboardInterrupt
+
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n", observe=[observe])
+    assert [one.status for one in run(once, work, [{"id": 1}, {"id": 2}])] == ["done"] * 2
+    with pytest.raises(KeyboardInterrupt):
+        run(once, work, [{"id": 9}])
+    assert once.ledger.stats()["COMPLETED"] == 4
+    assert once.ledger.stats()["IN_PROGRESS"] == 0
+    once.close()
+
+
+def test_the_keys_of_a_flush_are_claimed_and_completed(once, heard):
+    for items in ([1, 2], [2]):
+        with once.checkpoint(len, key="item", name="c") as sink:
+            for item in items:
+                sink.add(item)
+    claimed, completed = [("c:1", "claimed"), ("c:2", "claimed")], [("c:1", "completed"), ("c:2", "completed")]
+    assert told(heard) == [*claimed, *completed, ("c:2", "replayed")]

@@ -1,16 +1,18 @@
-"""Crash tests through what people deploy: requests, events of Lambda, batches and messages that leave with a record."""
+"""Crash tests through what people deploy: requests, events of Lambda, messages and transactions that leave with a record."""
 
 import contextlib
 import contextvars
 import json
+import sqlite3
 import threading
 import warnings
 
 import pytest
 from fastapi import FastAPI
 
-from onceward import Claim, Once, current
+from onceward import Claim, Completed, Once, StepMade, current
 from onceward.aws import on_sqs
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing import Crashes
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 
@@ -46,10 +48,6 @@ async def pay_right_async(order: dict) -> dict:
     return {"paid": bank.charge(order["id"], key=current().key("charge"))}
 
 
-def pay_wrong(order: dict) -> dict:
-    return {"paid": bank.charge(order["id"])}
-
-
 def post(app):
     return TestClient(app, raise_server_exceptions=False).post(
         "/payments", json={"id": "order-1"}, headers={"Idempotency-Key": "key-1"}
@@ -60,9 +58,8 @@ def charged(crash, monkeypatch):
     monkeypatch.setattr(f"{__name__}.bank", crash.downstream(Bank(), by="key"))
 
 
-@pytest.mark.parametrize("pay", [pay_right_async])
-def test_a_fastapi_endpoint_that_is_right_passes(pay, monkeypatch):
-    app = app_of(pay)
+def test_a_fastapi_endpoint_that_is_right_passes(monkeypatch):
+    app = app_of(pay_right_async)
     with Crashes() as crashes:
         for crash in crashes:
             charged(crash, monkeypatch)
@@ -71,15 +68,6 @@ def test_a_fastapi_endpoint_that_is_right_passes(pay, monkeypatch):
             assert answer.status_code == 201
             assert answer.json() == {"paid": 1}
     assert crashes.runs > 20
-
-
-def test_a_fastapi_endpoint_that_charges_twice_is_found(monkeypatch):
-    app = app_of(pay_wrong)
-    with pytest.raises(AssertionError, match="happened twice"), Crashes() as crashes:
-        for crash in crashes:
-            charged(crash, monkeypatch)
-            crash.deliver(post, app)
-            crash.happened_once()
 
 
 @on_sqs(shop, key="order.id")
@@ -150,3 +138,72 @@ def test_a_message_that_only_a_first_attempt_sends_is_found(monkeypatch):
         for crash in crashes:
             crash.deliver(forgets, {"id": "order-1"})
             crash.happened_once()
+
+
+ledger = Once("sqlite:////nowhere/at/all/orders.db")
+
+
+def runs(crashes, tmp_path, **options):
+    """Yield each run, with a connection to its ledger."""
+    place = lambda: str(tmp_path / f"{crashes.runs}.db")
+    for crash in crashes(ledger=lambda clock: SqliteStore(place(), clock=clock), **options):
+        connection = sqlite3.connect(place(), isolation_level=None)
+        connection.execute("CREATE TABLE payments (id)")
+        yield crash, connection
+        connection.close()
+
+
+def paid(connection):
+    return [id_ for (id_,) in connection.execute("SELECT id FROM payments")]
+
+
+def in_one_transaction(order, connection):
+    try:
+        with ledger.transaction(order["id"], connection, name="pay") as tx:
+            connection.execute("INSERT INTO payments VALUES (?)", (order["id"],))
+            tx.result = "paid"
+            return tx.result
+    except Completed as done:
+        return done.result
+
+
+@ledger(key="order.id")
+def in_a_claims_transaction(order: dict, connection, claim: Claim) -> str:
+    with claim.transaction(connection) as tx:
+        connection.execute("INSERT INTO payments VALUES (?)", (order["id"],))
+        tx.result = "paid"
+    return "paid"
+
+
+@ledger(key="order.id")
+def in_a_steps_transaction(order: dict, connection, claim: Claim) -> str:
+    try:
+        with claim.step_transaction("pay", connection) as tx:
+            connection.execute("INSERT INTO payments VALUES (?)", (order["id"],))
+            tx.result = "paid"
+    except StepMade:
+        pass
+    return "paid"
+
+
+@ledger(key="order.id")
+def beside_the_record(order: dict, connection) -> str:
+    connection.execute("INSERT INTO payments VALUES (?)", (order["id"],))
+    return "paid"
+
+
+@pytest.mark.parametrize("handler", [in_one_transaction, in_a_claims_transaction, in_a_steps_transaction])
+def test_effects_that_commit_with_their_record_happen_once(handler, tmp_path):
+    with Crashes() as crashes:
+        for crash, connection in runs(crashes, tmp_path):
+            assert crash.deliver(handler, {"id": "order-1"}, connection) == "paid", crash
+            assert paid(connection) == ["order-1"], crash
+    assert "COMMIT" in str(crash)
+    assert crashes.runs > 8
+
+
+def test_an_effect_in_a_commit_of_its_own_happens_twice(tmp_path):
+    with Crashes() as crashes, pytest.raises(AssertionError, match="killed before the record of the result"):
+        for crash, connection in runs(crashes, tmp_path):
+            crash.deliver(beside_the_record, {"id": "order-1"}, connection)
+            assert paid(connection) == ["order-1"], str(crash)
