@@ -23,9 +23,14 @@ class Served:
     """A ledger on a server that a test can kill."""
 
     away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
+    shared = ""  # the fixture of the run's server
 
     def __init__(self, url: str):
         self.url = url
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        return cls._on(request.getfixturevalue(cls.shared), f"ledger_{uuid.uuid4().hex}")
 
     @classmethod
     @contextlib.contextmanager
@@ -48,9 +53,12 @@ class SqlLedger(Served, ABC):
     @abstractmethod
     def connect(self): ...
 
-    def create(self) -> None:
-        with contextlib.closing(self.connect()) as connection:
+    @classmethod
+    def created(cls, url: str) -> Self:
+        made = cls(url)
+        with contextlib.closing(made.connect()) as connection:
             connection.execute("CREATE TABLE effects (name VARCHAR(100))")
+        return made
 
     def claim_and_spend(self, once, key, name: str, result) -> None:
         """Claim ``key``, make the effect ``name`` and complete with ``result``, all in one transaction."""
@@ -87,9 +95,7 @@ class SqliteLedger(SqlLedger):
 
     @classmethod
     def fresh(cls, request, folder) -> Self:
-        made = cls(f"sqlite:///{folder}/ledger.db?timeout=30")
-        made.create()
-        return made
+        return cls.created(f"sqlite:///{folder}/ledger.db?timeout=30")
 
     @classmethod
     @contextlib.contextmanager
@@ -104,11 +110,8 @@ class SqliteLedger(SqlLedger):
 
 class PostgresLedger(SqlLedger):
     scheme = "postgresql"
+    shared = "postgres15"
     mark = "%s"
-
-    @classmethod
-    def fresh(cls, request, folder) -> Self:
-        return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
 
     @classmethod
     def _server(cls, request, folder):
@@ -119,9 +122,7 @@ class PostgresLedger(SqlLedger):
     @classmethod
     def _on(cls, server, schema):
         server.sql(f"CREATE SCHEMA {schema}", database="test")
-        made = cls(f"{server.url}?schema={schema}")
-        made.create()
-        return made
+        return cls.created(f"{server.url}?schema={schema}")
 
     @property
     def away(self):
@@ -140,10 +141,7 @@ class MysqlLedger(SqlLedger):
     scheme = "mysql"
     mark = "%s"
     key = "`key`"
-
-    @classmethod
-    def fresh(cls, request, folder) -> Self:
-        return cls._on(request.getfixturevalue("mariadb"), f"ledger_{uuid.uuid4().hex}")
+    shared = "mariadb"
 
     @classmethod
     def _server(cls, request, folder):
@@ -153,9 +151,7 @@ class MysqlLedger(SqlLedger):
 
     @classmethod
     def _on(cls, server, database):
-        made = cls(server.database(database))
-        made.create()
-        return made
+        return cls.created(server.database(database))
 
     @property
     def away(self):
@@ -175,6 +171,7 @@ class DynamoLedger(Served):
     """Effects are counters in another table."""
 
     scheme = "dynamodb"
+    shared = "dynoxide"
     lease = 3.0  # the server's clock is shown in seconds
 
     @property
@@ -184,7 +181,7 @@ class DynamoLedger(Served):
     @classmethod
     def fresh(cls, request, folder) -> Self:
         request.getfixturevalue("aws")
-        return cls._on(request.getfixturevalue("dynoxide"), f"ledger-{uuid.uuid4().hex}")
+        return super().fresh(request, folder)
 
     @classmethod
     def _server(cls, request, folder):

@@ -51,9 +51,20 @@ def place_of(url):
     return {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": name_of(url)}
 
 
-class Pymysql(postgres_hands.Psycopg):
-    autocommit = True
+class _Mysql:
+    driver = "pymysql"
+    engine_name = "mysql"
     nap = NAP
+
+    async def killed(self, connection, server):
+        killed(server, name_of(self.url))
+
+    def address(self, url):
+        return (url or self.url).replace("mysql://", f"mysql+{self.driver}://")
+
+
+class Pymysql(_Mysql, postgres_hands.Psycopg):
+    autocommit = True
 
     @asynccontextmanager
     async def own_transaction(self, connection):
@@ -63,9 +74,6 @@ class Pymysql(postgres_hands.Psycopg):
             await self.sql(connection, "COMMIT")
         finally:
             await self.sql(connection, "ROLLBACK")
-
-    async def killed(self, connection, server):
-        killed(server, name_of(self.url))
 
     @asynccontextmanager
     async def connection(self, url=None):
@@ -111,18 +119,6 @@ class Asyncmy(Pymysql):
 
     def is_idle(self, connection):
         return not connection.connected or not connection.server_status & 1
-
-
-class _Mysql:
-    driver = "pymysql"
-    engine_name = "mysql"
-    nap = NAP
-
-    async def killed(self, connection, server):
-        killed(server, name_of(self.url))
-
-    def address(self, url):
-        return (url or self.url).replace("mysql://", f"mysql+{self.driver}://")
 
 
 def _on_mysql(kind, driver="pymysql"):

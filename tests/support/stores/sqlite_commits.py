@@ -27,27 +27,20 @@ class Commits:
         return self._connection.execute(sql, *parameters)
 
 
-def commits_and_raises(error):
-    def at_commit(connection):
-        connection.execute("COMMIT")
-        raise error
+def _after(statement):
+    """Return what makes, of an error, something to do at a COMMIT: the statement, and then the error."""
 
-    return at_commit
+    def raising(error):
+        def at_commit(connection):
+            connection.execute(statement)
+            raise error
 
+        return at_commit
 
-def rolls_back_and_raises(error):
-    def at_commit(connection):
-        connection.execute("ROLLBACK")
-        raise error
-
-    return at_commit
+    return raising
 
 
-def raises(error):
-    def at_commit(_):
-        raise error
-
-    return at_commit
+commits_and_raises, rolls_back_and_raises, raises = map(_after, ("COMMIT", "ROLLBACK", "SELECT 1"))
 
 
 class Sqlite(Psycopg):
@@ -58,11 +51,6 @@ class Sqlite(Psycopg):
     async def connection(self, url=None):
         with contextlib.closing(sqlite3.connect(self.url, isolation_level=self._level)) as connection:
             yield connection
-
-    async def savepoint_undone(self, connection, value):
-        await self.sql(connection, "SAVEPOINT mine")
-        await self.act(connection, value)
-        await self.sql(connection, "ROLLBACK TO mine")
 
     def is_idle(self, connection):
         return not connection.in_transaction

@@ -63,12 +63,12 @@ class Record(NamedTuple):
 
 
 class Facts:
-    def __init__(self, plan: Plan, folder: Path, records: list[Record], rows: list[tuple[str, str, int]]) -> None:
+    def __init__(self, plan: Plan, folder: Path, records: list[Record], rows: list[tuple[str, str]]) -> None:
         self.plan = plan
         self.records = {record.key: record for record in records}
-        self.rows: dict[str, list[tuple[str, int]]] = {}  # effects that commit with their record: (run, how often)
-        for key, run, count in rows:
-            self.rows.setdefault(key, []).append((run, count))
+        self.rows: dict[str, list[str]] = defaultdict(list)  # the runs whose effects were committed with their record
+        for key, run in rows:
+            self.rows[key].append(run)
         self.calls: dict[str, Call] = {}
         self.runs: dict[str, Run] = {}
         self.deaths: dict[int, float] = {}

@@ -13,7 +13,7 @@ from torture.plan import Plan
 from torture.shapes import EFFECTS
 
 READ = "key, status, fence, result"
-Left = tuple[list[Record], list[tuple[str, str, int]]]  # records, and effects that were committed with one
+Left = tuple[list[Record], list[tuple[str, str]]]  # records, and effects that were committed with one
 
 
 class Ground:
@@ -21,6 +21,7 @@ class Ground:
 
     _front: wire.Front | None = None
     _faulty = staticmethod(wire.faulty_wire)
+    _place = ""  # the ledger's URL
 
     def __init__(self, plan: Plan, folder: Path, server: object) -> None:
         self._plan, self._folder, self._server = plan, folder, server
@@ -36,7 +37,10 @@ class Ground:
 
     def calm(self, url: str) -> str:
         """Return the URL for the last deliveries; on SQL servers these meet no faults."""
-        return url
+        return self._at(self._server.port) if self._place else url
+
+    def _at(self, port: int) -> str:
+        return self._place.format(port=port, name=self._name)
 
     def leave(self) -> None:
         if self._front is not None:
@@ -60,11 +64,13 @@ class SqliteGround(Ground):
     def read(self) -> Left:
         with closing(sqlite3.connect(self._folder / "ledger.db")) as connection:
             found = connection.execute(f"SELECT {READ} FROM onceward").fetchall()
-            rows = connection.execute(f"SELECT key, run, 1 FROM {EFFECTS}").fetchall()
+            rows = connection.execute(f"SELECT key, run FROM {EFFECTS}").fetchall()
         return [_record(*one) for one in found], rows
 
 
 class PostgresGround(Ground):
+    _place = "postgresql://postgres@127.0.0.1:{port}/test?schema={name}&timeout=2"
+
     def make(self, journal: Journal) -> str:
         parents = f"{self._name}.parents"
         parent = f"int REFERENCES {parents} (id) DEFERRABLE INITIALLY DEFERRED"
@@ -77,21 +83,16 @@ class PostgresGround(Ground):
             self._server.sql(statement, database="test")
         return self._at(self._proxy(journal))
 
-    def calm(self, url: str) -> str:
-        return self._at(self._server.port)
-
-    def _at(self, port: int) -> str:
-        return f"postgresql://postgres@127.0.0.1:{port}/test?schema={self._name}&timeout=2"
-
     def read(self) -> Left:
         found = self._server.sql(f"SELECT {READ} FROM {self._name}.onceward", database="test")
-        rows = self._server.sql(f"SELECT key, run, 1 FROM {self._name}.{EFFECTS}", database="test")
+        rows = self._server.sql(f"SELECT key, run FROM {self._name}.{EFFECTS}", database="test")
         self._server.sql(f"DROP SCHEMA {self._name} CASCADE", database="test")
         return [_record(*one) for one in found], rows
 
 
 class MysqlGround(Ground):
     _faulty = staticmethod(wire.faulty_mysql)
+    _place = "mysql://root@127.0.0.1:{port}/{name}?timeout=2"
 
     def make(self, journal: Journal) -> str:
         self._server.database(self._name)
@@ -99,16 +100,10 @@ class MysqlGround(Ground):
         self._server.sql(made, database=self._name)
         return self._at(self._proxy(journal))
 
-    def calm(self, url: str) -> str:
-        return self._at(self._server.port)
-
-    def _at(self, port: int) -> str:
-        return f"mysql://root@127.0.0.1:{port}/{self._name}?timeout=2"
-
     def read(self) -> Left:
         fields = READ.replace("key", "`key`", 1)
         found = self._server.sql(f"SELECT {fields} FROM onceward", database=self._name)
-        rows = self._server.sql(f"SELECT `key`, run, 1 FROM {EFFECTS}", database=self._name)
+        rows = self._server.sql(f"SELECT `key`, run FROM {EFFECTS}", database=self._name)
         self._server.sql(f"DROP DATABASE {self._name}")
         return [_record(*one) for one in found], rows
 
@@ -118,16 +113,12 @@ class DynamoGround(Ground):
 
     def make(self, journal: Journal) -> str:
         self._server.table(self._name)
-        os.environ["TORTURE_EFFECTS"] = self._server.table(f"{self._name}-{EFFECTS}")
         return f"dynamodb://{self._name}?endpoint=http://127.0.0.1:{self._proxy(journal)}"
 
     def read(self) -> Left:
-        names = self._name, f"{self._name}-{EFFECTS}"
-        items, effects = (self._server.items(name) for name in names)
-        for name in names:
-            self._server.ask("DeleteTable", TableName=name)
-        plain = [{name: next(iter(value.values())) for name, value in item.items()} for item in items]
-        return _records(plain), [(one["key"]["S"], one["run"]["S"], int(one["n"]["N"])) for one in effects]
+        items = self._server.items(self._name)
+        self._server.ask("DeleteTable", TableName=self._name)
+        return _records([{name: next(iter(value.values())) for name, value in item.items()} for item in items]), []
 
 
 class RedisGround(Ground):

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 FORMS = ("", "_async")
-EVERYWHERE = ("run", "claim", "batch", "checkpoint", "steps")
+EVERYWHERE = ("run", "claim", "batch", "steps")
 ASYNC = tuple(f"{shape}_async" for shape in EVERYWHERE)
 SQL = ("transaction", "claim_transaction", "step_transaction")
 
@@ -16,15 +16,13 @@ def _both(*shapes: str) -> tuple[str, ...]:
 SHAPES = {
     "redis": (*EVERYWHERE, *ASYNC),
     "sqlite": (*EVERYWHERE, *ASYNC, *SQL),
-    "dynamodb": (*EVERYWHERE, *ASYNC, *_both("transact", "claim_transact")),
+    "dynamodb": (*EVERYWHERE, *ASYNC),
     "postgresql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
     "mysql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
 }
 STORES = ("sqlite", "sqlite", "dynamodb", "postgresql", "mysql", "redis")  # as often as they are drawn
-MANY = {*_both("batch", "checkpoint")}
+MANY = {*_both("batch")}
 IN_SQL = {*_both(*SQL)}
-WITHIN_REQUEST = {*_both("transact")}  # there is no handler
-ATOMIC = {*IN_SQL, *WITHIN_REQUEST, *_both("claim_transact")}
 # MySQL: a new connection takes four requests, each of which can be lost
 LEASES = {"redis": 1.0, "sqlite": 0.6, "dynamodb": 3.0, "postgresql": 1.0, "mysql": 2.0}
 # How many points a delivery has before its handler and after it, measured, and a little more.
@@ -46,8 +44,7 @@ POINTS = {
         "step_transaction": (80, 250),
     },
     "redis": _SERVER,
-    "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()}
-    | {"transact": (230, 190), "claim_transact": (230, 190)},
+    "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()},
     "postgresql": _SERVER,
     "mysql": _SERVER,
 }
@@ -163,7 +160,7 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         if made.shape in IN_SQL and chance.random() < 0.7 and made.store != "mysql":  # it defers no constraint
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
-        phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
+        phase = chance.choice(("call", "settle", "settle"))
         shape = "many" if made.shape in MANY else made.shape.removesuffix("_async")
         points = POINTS[made.store]["run" if shape == "claim" else shape]
         first = 1 + int(chance.random() * points[phase == "settle"])

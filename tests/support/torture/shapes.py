@@ -1,13 +1,12 @@
 """The ways to deliver a key. Each is written once, as a coroutine; in the blocking form it calls what blocks, and never waits."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from onceward import Busy, StepMade, current
+from onceward import StepMade, current
 from onceward.claim.claim import Claim
 from torture.plan import MANY
 
@@ -188,45 +187,6 @@ async def batch(form: Form, keys: list[str]) -> None:
             actor.tell(outcome.record, error=outcome.error)
 
 
-async def checkpoint(form: Form, keys: list[str]) -> None:
-    actor = form.actor
-
-    async def flush(items: list[str]) -> None:
-        runs = [(actor.enter(key, None), key) for key in items]
-        try:
-            actor.step("before")
-            await form.nap(0)
-            for name, key in runs:
-                actor.effect(name, key)
-            actor.step("after")
-            await form.nap(1)
-        except BaseException as error:
-            for name, key in runs:
-                actor.raised(name, key, error)
-            raise
-        for name, key in runs:
-            actor.leave(name, key)
-
-    def done(items: list[str]) -> None:
-        for key in items:
-            actor.journal("acknowledged", key=key, call=actor.call)
-
-    made = form.once.checkpoint(form.handler(flush), key="item", count=2, on_done=done)
-    async with form.within(made) as sink:
-        for key in keys:
-            try:
-                added = sink.add(key)
-                if (await added if form.is_async else added) == "replayed":
-                    actor.tell(key, None)
-            except Busy as busy:
-                actor.tell(key, error=busy)
-    for key in keys:
-        actor.tell(key, None)
-
-
-# --- effects that commit with their record ------------------------------------------------------------------------
-
-
 async def transaction(form: Form, key: str) -> str:
     async with form.connection() as connection:
         async with form.within(form.once.transaction(key, connection)) as tx:
@@ -270,42 +230,11 @@ async def step_transaction(form: Form, key: str) -> str:
     return await handle(form, key, held, body)
 
 
-def _write(key: str, run: str) -> list[dict]:
-    update = {
-        "TableName": os.environ["TORTURE_EFFECTS"],
-        "Key": {"key": {"S": key}},
-        "UpdateExpression": "ADD n :one SET run = :run",
-        "ExpressionAttributeValues": {":one": {"N": "1"}, ":run": {"S": run}},
-    }
-    return [{"Update": update}]
-
-
-async def transact(form: Form, key: str) -> str:
-    run = form.actor.enter(key, None)
-    form.actor.points.phase = "call"
-    return await form.call(form.once, "transact", key, _write(key, run), f"{key}/{run}")
-
-
-async def claim_transact(form: Form, key: str) -> str:
-    actor, held = form.actor, current()
-
-    async def body(run: str) -> str:
-        actor.step("before")
-        await form.nap(0)
-        actor.points.phase = "settle"
-        value = await form.call(held, "transact", _write(key, run), f"{key}/{run}")
-        actor.step("after")
-        return value
-
-    return await handle(form, key, held, body)
-
-
 # What a handler does, of `once.run`; and the ways that call no handler themselves.
 HANDLERS = {
     "run": run,
     "steps": steps,
     "claim_transaction": claim_transaction,
     "step_transaction": step_transaction,
-    "claim_transact": claim_transact,
 }
-WAYS = {"claim": claim, "batch": batch, "checkpoint": checkpoint, "transaction": transaction, "transact": transact}
+WAYS = {"claim": claim, "batch": batch, "transaction": transaction}

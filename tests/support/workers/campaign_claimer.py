@@ -55,19 +55,6 @@ def claim(number, ask):
         noted("refused" if other[0] == 422 else "forgotten")
         if other[0] == 201:
             surely("release", {"key": "another", "id": name, "fence": other[1]["fence"]})
-    elif lot < 0.2:  # it gives the key back; then its id is worth nothing, until somebody else has had the key
-        if (ended := surely("release", held)) is not None and ended[0] == 200:
-            again = surely("claim", asked)
-            if again is not None and again[0] == 201:
-                assert again[1]["attempt"] > found["attempt"] + 1, (found, again)
-            elif again is not None and again[0] != 409:
-                assert again[0] in {200, 422}, (found, again)
-                noted("refused" if again[0] == 422 else "replayed")
-        return None
-    elif lot < 0.25:
-        extended = surely("extend", {**held, "lease": GIVEN["lease"]})
-        if extended is None or extended[0] != 200:
-            return None
     if time.monotonic() - since > found["lease"] / 2:
         return None  # its lease may be over before its effect is made
     os.write(JOURNAL, f"effect {number} {found['fence']} {found['keys']['bank']} {name}\n".encode())
