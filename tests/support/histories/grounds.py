@@ -1,17 +1,16 @@
 """What a run stands on: a ledger on each store, what fails between it and its clients, and how its server dies and comes back."""
 
 import random
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from servers.dynoxide import Dynoxide
-from servers.mysql import Mariadb, MariadbReplica, Replicated
-from servers.postgres import Postgres, Standby
+from servers.pairs import PAIRS, Pair
 from servers.redis import Redis, Replica
-from servers.wires import Gate, Wire
+from servers.wires import Gate
 from torture.journal import Journal
 from torture.plan import Plan
-from torture.wire import faulty_mysql, faulty_proxy, faulty_wire
+from torture.wire import faulty_proxy, faulty_sql
 
 LANES = "lanes=2&timeout=2"
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
@@ -61,21 +60,17 @@ class Sql:
     """A server behind a wire that loses requests and replies, and perhaps its replica."""
 
     one_process = False
-    primary: type[Postgres | Mariadb]
-    replicated: type[Postgres | Mariadb]
-    replica: type[Standby | MariadbReplica]
-    wire: Callable[[Plan, int, Journal], Wire]
-    place: str
 
-    def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
-        self._server = (self.replicated if replicated else self.primary)()
-        self._plan, self._journal = plan, Journal(folder / "faults")
+    def __init__(
+        self, kind: Pair, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True
+    ) -> None:
+        self._server = kind.primary()
         self._replica = None
         if replicated:
             self._server.sql("CREATE TABLE effects (name varchar(9))", database="test")  # which a replica waits for
-            self._replica = self.replica(self._server, synchronous=synchronous)
-        self._wire = type(self).wire(plan, self._server.port, self._journal)
-        self.url = self.place.format(port=self._wire.port)
+            self._replica = kind.replica(self._server, synchronous=synchronous)
+        self._wire = faulty_sql(kind.wire, plan, self._server.port, Journal(folder / "faults"))
+        self.url = f"{kind.through(self._wire)}?{LANES}"
 
     def restart(self) -> None:
         self._server.crash()
@@ -97,18 +92,6 @@ class Sql:
         self._server.stop()
         if self._replica is not None:
             self._replica.stop()
-
-
-class Postgresql(Sql):
-    primary, replicated, replica = Postgres, Postgres, Standby
-    place = f"postgresql://postgres@127.0.0.1:{{port}}/test?{LANES}"
-    wire = staticmethod(faulty_wire)
-
-
-class Mysql(Sql):
-    primary, replicated, replica = Mariadb, Replicated, MariadbReplica
-    place = f"mysql://root@127.0.0.1:{{port}}/test?{LANES}"
-    wire = staticmethod(faulty_mysql)
 
 
 class RedisGround:
@@ -149,8 +132,8 @@ class RedisGround:
 GROUNDS = {
     "memory": Memory,
     "sqlite": Sqlite,
-    "postgresql": Postgresql,
-    "mysql": Mysql,
+    "postgresql": partial(Sql, PAIRS["postgresql"]),
+    "mysql": partial(Sql, PAIRS["mariadb"]),
     "redis": RedisGround,
     "dynamodb": Dynamodb,
 }

@@ -4,8 +4,10 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+from servers.wires import MysqlWire, Wire
 from torture import wire
 from torture.facts import Record
 from torture.journal import Journal
@@ -20,7 +22,7 @@ class Ground:
     """A ledger and effects on a server, perhaps behind a proxy that fails."""
 
     _front: wire.Front | None = None
-    _faulty = staticmethod(wire.faulty_wire)
+    _faulty = staticmethod(partial(wire.faulty_sql, Wire))
     _place = ""  # the ledger's URL
 
     def __init__(self, plan: Plan, folder: Path, server: object) -> None:
@@ -91,7 +93,7 @@ class PostgresGround(Ground):
 
 
 class MysqlGround(Ground):
-    _faulty = staticmethod(wire.faulty_mysql)
+    _faulty = staticmethod(partial(wire.faulty_sql, MysqlWire))
     _place = "mysql://root@127.0.0.1:{port}/{name}?timeout=2"
 
     def make(self, journal: Journal) -> str:

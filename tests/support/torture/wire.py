@@ -91,17 +91,9 @@ LOST = (
 )
 
 
-def faulty_wire(plan: Plan, port: int, journal: Journal) -> wires.Wire:
-    """Return a proxy in front of PostgreSQL that fails as the plan says."""
-    return _failing(wires.Wire(port), plan, journal)
-
-
-def faulty_mysql(plan: Plan, port: int, journal: Journal) -> wires.Wire:
-    """Return a proxy in front of MariaDB that fails as the plan says."""
-    return _failing(wires.MysqlWire(port), plan, journal)
-
-
-def _failing(made: wires.Wire, plan: Plan, journal: Journal) -> wires.Wire:
+def faulty_sql(kind: type[wires.Wire], plan: Plan, port: int, journal: Journal) -> wires.Wire:
+    """Return a wire in front of a database server that fails as the plan says."""
+    made = kind(port)
     began = now()
 
     def rule(asked: wires.Asked) -> wires.Fault | None:
