@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from onceward.stores.lanes.lane import ServerLane
-from onceward.stores.lanes.line import Asked, LaneRequest
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest
 from onceward.stores.lanes.loops import LoopLanes
 from onceward.stores.lanes.threads import ThreadLanes
 
@@ -47,7 +47,7 @@ class LedgerLanes:
         make_async: the same for coroutines: its ``fetch`` is awaited.
         most: how many there are, for all threads together, and as many for each event loop.
         timeout: seconds to wait for one.
-        left: codes of errors by which a server says that it should be left.
+        leave_on: codes of errors by which a server says that it should be left.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class LedgerLanes:
         make_async: Callable[[], ServerLane],
         most: int,
         timeout: float,
-        left: frozenset[str] = frozenset(),
+        leave_on: frozenset[str] = frozenset(),
     ) -> None:
-        self._make, self._make_async, self._others = make, make_async, (most, timeout, left)
+        self._make, self._make_async, self._others = make, make_async, (most, timeout, leave_on)
         self._here = self._new()
 
     def _new(self) -> "_Here":
         return _Here(os.getpid(), ThreadLanes(self._make, *self._others), WeakKeyDictionary())
 
-    def run(self, request: LaneRequest, asked: Asked) -> Any:
+    def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply.
 
         Raises:
@@ -73,12 +73,12 @@ class LedgerLanes:
             ValueError: a value cannot be sent.
         """
         here = self._here if self._here.process == os.getpid() else self._mine()
-        return here.threads.run(request, asked)
+        return here.threads.run(request, arguments)
 
-    def run_async(self, request: LaneRequest, asked: Asked) -> Awaitable[Any]:
+    def run_async(self, request: LaneRequest, arguments: ArgumentsOf) -> Awaitable[Any]:
         """As :meth:`run`, for a coroutine, which awaits what this returns."""
         loop, loops = asyncio.get_running_loop(), self._mine().loops
-        return (loops.get(loop) or self._of(loop, loops)).run(request, asked)
+        return (loops.get(loop) or self._of(loop, loops)).run(request, arguments)
 
     def _mine(self) -> "_Here":
         """Return the lanes of this process. The parent's are left to the parent: to drop one would say a word on its connection."""

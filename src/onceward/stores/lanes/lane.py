@@ -80,13 +80,13 @@ class Lanes(ABC):
         make: makes a lane that is not open yet.
         most: how many there are.
         timeout: seconds to wait for one.
-        left: codes of errors by which a server says that it should be left.
+        leave_on: codes of errors by which a server says that it should be left.
     """
 
     _line: WaitingLine
 
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
-        self._make, self._most, self._timeout, self._left = make, most, timeout, left
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
+        self._make, self._most, self._timeout, self._leave_on = make, most, timeout, leave_on
         self._idle: list[ServerLane] = []
         self._all: WeakSet[ServerLane] = WeakSet()  # one that an interrupt lost counts no longer
         self._closed = False
@@ -117,7 +117,7 @@ class Lanes(ABC):
     def _is_usable(self, lane: ServerLane, error: BaseException) -> bool:
         """Return whether a lane can be used again after this error."""
         if isinstance(error, SqlRefusal):
-            return lane.is_ready and error.state not in self._left
+            return lane.is_ready and error.state not in self._leave_on
         return isinstance(error, ValueError | StoreError)
 
     def _for_one(self, lane: ServerLane, error: Exception) -> Exception:

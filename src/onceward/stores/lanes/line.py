@@ -41,14 +41,14 @@ class LaneRequest:
         return rows
 
 
-Asked = Callable[[Any], tuple[Any, ...]]  # what a connection's ``fetch`` takes for a request
+ArgumentsOf = Callable[[Any], tuple[Any, ...]]  # what a connection's ``fetch`` takes for a request
 
 
 class Ticket(ABC):
     """A request that waits."""
 
-    def __init__(self, request: LaneRequest, asked: Asked) -> None:
-        self.request, self.asked = request, asked
+    def __init__(self, request: LaneRequest, arguments: ArgumentsOf) -> None:
+        self.request, self.arguments = request, arguments
         self.since = boottime()
 
     @property

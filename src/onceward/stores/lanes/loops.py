@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carried
 
 _NAP: Final = 0.5  # seconds between two looks at who has waited too long
 
@@ -16,8 +16,8 @@ _NAP: Final = 0.5  # seconds between two looks at who has waited too long
 class _LoopTicket(Ticket):
     """A request that waits in a coroutine."""
 
-    def __init__(self, request: LaneRequest, asked: Asked, outcome: "asyncio.Future[Any]") -> None:
-        super().__init__(request, asked)
+    def __init__(self, request: LaneRequest, arguments: ArgumentsOf, outcome: "asyncio.Future[Any]") -> None:
+        super().__init__(request, arguments)
         self.outcome = outcome
 
     @property
@@ -36,8 +36,8 @@ class _LoopTicket(Ticket):
 class LoopLanes(Lanes):
     """The lanes of one event loop. A task carries the batches, so that no waiter's cancellation stops the others."""
 
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, left)
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
+        super().__init__(make, most, timeout, leave_on)
         self._line = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
@@ -45,12 +45,12 @@ class LoopLanes(Lanes):
             False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
         )
 
-    async def run(self, request: LaneRequest, asked: Asked) -> Any:
+    async def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""
         lane = None if self._line else self._free()
         while lane is not None:
             try:
-                reply = request.reply(await lane.fetch(*asked(request)))
+                reply = request.reply(await lane.fetch(*arguments(request)))
             except BaseException as error:
                 self._end(lane, error)
                 if not self._can_wait(lane, error):
@@ -59,7 +59,7 @@ class LoopLanes(Lanes):
             else:
                 self._pass_on(lane)
                 return reply
-        ticket = _LoopTicket(request, asked, asyncio.get_running_loop().create_future())
+        ticket = _LoopTicket(request, arguments, asyncio.get_running_loop().create_future())
         self._line.add(ticket)  # until a task has done it
         self._waiting.add(ticket)
         if not self._is_looking:
@@ -108,7 +108,7 @@ class LoopLanes(Lanes):
             while True:
                 request = steps.send(answer)
                 try:
-                    answer = request.reply(await lane.fetch(*batch[0].asked(request)))
+                    answer = request.reply(await lane.fetch(*batch[0].arguments(request)))
                 except Exception as error:
                     answer = self._for_one(lane, error)
 

@@ -48,7 +48,7 @@ class ServerErrors(NamedTuple):
     transient: AbstractSet[str]
     fixes: Mapping[str, str]
 
-    def refused(self, state: str, message: str, url: str) -> StoreError:
+    def error_of(self, state: str, message: str, url: str) -> StoreError:
         """Return the error of one request."""
         if state == self.locked:
             return KeyLocked(f"ledger {url}: an open transaction of another session holds the key ({message})")

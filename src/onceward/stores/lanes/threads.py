@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carried
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
 
@@ -24,8 +24,8 @@ class _ThreadTicket(Ticket):
     error: Exception | None = None
     is_over = False
 
-    def __init__(self, request: LaneRequest, asked: Asked) -> None:
-        super().__init__(request, asked)
+    def __init__(self, request: LaneRequest, arguments: ArgumentsOf) -> None:
+        super().__init__(request, arguments)
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
@@ -55,34 +55,34 @@ class _ThreadTicket(Ticket):
 class ThreadLanes(Lanes):
     """The lanes that threads share."""
 
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, left: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, left)
+    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
+        super().__init__(make, most, timeout, leave_on)
         self._lock = threading.RLock()  # a signal handler can come in
         self._line = WaitingLine()
 
-    def run(self, request: LaneRequest, asked: Asked) -> Any:
+    def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""
         with self._lock:
             lane = None if self._line else self._free()
-            ticket = self._queued(request, asked) if lane is None else None
+            ticket = self._queued(request, arguments) if lane is None else None
         while lane is not None:
             try:
-                reply = request.reply(lane.fetch(*asked(request)))
+                reply = request.reply(lane.fetch(*arguments(request)))
             except BaseException as error:
                 self._end(lane, error)
                 with self._lock:
                     if not self._can_wait(lane, error):
                         raise
                     lane = self._popped()
-                    ticket = self._queued(request, asked) if lane is None else None
+                    ticket = self._queued(request, arguments) if lane is None else None
             else:
                 self._pass_on(lane)
                 return reply
         assert ticket is not None
         return self._wait(ticket)
 
-    def _queued(self, request: LaneRequest, asked: Asked) -> _ThreadTicket:
-        ticket = _ThreadTicket(request, asked)
+    def _queued(self, request: LaneRequest, arguments: ArgumentsOf) -> _ThreadTicket:
+        ticket = _ThreadTicket(request, arguments)
         self._line.add(ticket)
         return ticket
 
@@ -122,7 +122,7 @@ class ThreadLanes(Lanes):
             while True:
                 request = steps.send(answer)
                 try:
-                    answer = request.reply(lane.fetch(*batch[0].asked(request)))
+                    answer = request.reply(lane.fetch(*batch[0].arguments(request)))
                 except Exception as error:
                     answer = self._for_one(lane, error)
         batch[0].lane = None

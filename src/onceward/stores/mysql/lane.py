@@ -26,7 +26,7 @@ NO_TABLE: Final = frozenset({"1146"})
 NO_SAVEPOINT: Final = "1305"
 THERE: Final = frozenset({"1060", "1061"})  # the column or the index that was to be added
 DENIED: Final = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1698"})
-LEFT: Final = frozenset({"1047", "1290", "1836"})  # it takes no writes now: another server may have its address
+LEAVE_ON: Final = frozenset({"1047", "1290", "1836"})  # it takes no writes now: another server may have its address
 LOST: Final = frozenset(
     {"0", "1053", "1152", "1158", "1159", "1160", "1161", "1927", "2006", "2013", "2014", "2055", "4031"}
 )
@@ -273,7 +273,9 @@ class MysqlLanes(LedgerLanes):
     def __init__(self, place: Mapping[str, Any], most: int, timeout: float) -> None:
         whole = {"connect_timeout": max(1, round(timeout)), **place, "charset": "utf8mb4", "autocommit": True}
         self._place, self.timeout = whole, timeout
-        super().__init__(lambda: MysqlLane(whole, timeout), lambda: AsyncMysqlLane(whole, timeout), most, timeout, LEFT)
+        super().__init__(
+            lambda: MysqlLane(whole, timeout), lambda: AsyncMysqlLane(whole, timeout), most, timeout, LEAVE_ON
+        )
 
     def patient(self, seconds: float) -> "MysqlLanes":
         """Return one lane of its own, with another limit of time for a statement."""

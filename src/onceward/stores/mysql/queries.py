@@ -25,7 +25,7 @@ from onceward.stores.mysql.statements import (
     microseconds,
     packed,
 )
-from onceward.stores.sql.exchange import Met, Row, SqlQuery
+from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, page_of
 
 DIALECT: Final = Dialect(STARTED, f"({STARTED} - {{}} * 1000000)")
@@ -109,9 +109,9 @@ class MysqlWrites(MysqlQuery):
         swaps = [(one.write, one.seen, one.fence) for one in self._writes if one.seen is not None]
         return statements.swap_many(swaps, self._number, self.patience)
 
-    def reply(self, rows: Sequence[Row]) -> Met:
+    def reply(self, rows: Sequence[Row]) -> BatchReply:
         found = unpacked(rows)
-        return Met({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
+        return BatchReply({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
 
 
 class LoadQuery(MysqlQuery):

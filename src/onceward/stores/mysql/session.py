@@ -48,7 +48,7 @@ _KINDS: Final = {
     "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoMysqlDriver",
     "django.ConnectionProxy": f"{_ROOM}_django:DjangoMysqlDriver",
 }
-_KNOWN: Final = (
+_CHOICES: Final = (
     "a connection of PyMySQL or asyncmy, a Connection or Session of SQLAlchemy (also its asynchronous ones), or one of "
     "Django's connections"
 )
@@ -116,7 +116,7 @@ class MysqlSession(SqlSession):
     def talk(self, request: object) -> Acts:
         assert isinstance(request, MysqlQuery)
         completes = request is self.last
-        statements = self.known
+        statements = self.statements
         if not request.blocks:
             return request.reply((yield "fetch", (request.texts(statements),)))
         request.patience = _PATIENCE
@@ -180,4 +180,4 @@ def join(store: MysqlStore, connection: object) -> MysqlSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    return MysqlSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _KNOWN))
+    return MysqlSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _CHOICES))

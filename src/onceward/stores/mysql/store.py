@@ -58,7 +58,7 @@ class MysqlStore(SqlStore, Polled):
         self.names = names
         self.statements = MysqlStatements(names, MARIADB)
 
-    def asked(self, request: MysqlQuery) -> tuple[Sequence[str]]:
+    def arguments(self, request: MysqlQuery) -> tuple[Sequence[str]]:
         return (request.sent(self.statements),)
 
     def prepared(self) -> Steps[None]:

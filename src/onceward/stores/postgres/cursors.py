@@ -28,7 +28,7 @@ ANEW: Final = (
     frozenset({"40001", "40P01"}) | _STALE
 )  # serialization_failure, deadlock_detected: the statement starts anew
 # A lane is left: its statements are stale, or its server, or session, takes no writes now.
-LEFT: Final = _STALE | {"25006"}
+LEAVE_ON: Final = _STALE | {"25006"}
 NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
 DENIED: Final = "42501"
 

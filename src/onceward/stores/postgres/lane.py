@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.postgres.cursors import (
-    LEFT,
+    LEAVE_ON,
     AsyncConnection,
     Connection,
     cursor_of,
@@ -124,7 +124,7 @@ class PostgresLanes(LedgerLanes):
         self.timeout = timeout
         self.ear = Ear(place, timeout)
         make, make_async = lambda: PostgresLane(place, timeout), lambda: AsyncPostgresLane(place, timeout)
-        super().__init__(make, make_async, most, timeout, LEFT)
+        super().__init__(make, make_async, most, timeout, LEAVE_ON)
 
     def close(self) -> None:
         """Close the idle lanes, and stop listening."""

@@ -13,7 +13,7 @@ from onceward.core.selections import Selection
 from onceward.stores.contract import Page
 from onceward.stores.postgres.schema import ROOT
 from onceward.stores.postgres.statements import FIRST, WRITE
-from onceward.stores.sql.exchange import Met, Row, SqlQuery
+from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
 from onceward.stores.sql.verbs import BRISK
 from onceward.stores.survey import UNFINISHED
@@ -92,9 +92,9 @@ class ManyRows(Query):
         self.rank = int(kind == "insert")
         self.claims = self.rank * len(columns[0])
 
-    def reply(self, rows: Sequence[Row]) -> Met:
+    def reply(self, rows: Sequence[Row]) -> BatchReply:
         replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
-        return Met(replies, rows[0][1] if rows else 0.0)
+        return BatchReply(replies, rows[0][1] if rows else 0.0)
 
 
 class PostgresPage(Query):

@@ -38,7 +38,7 @@ _KINDS: Final = {
     "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoPostgresDriver",
     "django.ConnectionProxy": f"{_ROOM}_django:DjangoPostgresDriver",
 }
-_KNOWN: Final = (
+_CHOICES: Final = (
     "a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy (blocking or asynchronous), or "
     "Django's connections[alias]"
 )
@@ -142,14 +142,18 @@ class PostgresSession(SqlSession):
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])
         if not isinstance(request, WriteQuery):
-            return self._answered(request, (yield "fetch", (self.known.text(request.text), request.values)))
+            return self._answered(request, (yield "fetch", (self.statements.text(request.text), request.values)))
         check_encoding(self.driver.raw)  # the body may have changed it
         if request is self.last:
-            rows = yield "fetch", self.known.completing(request)
+            rows = yield "fetch", self.statements.completing(request)
             return self._made(request, rows[0]) if rows else Reply(False, None, 0.0)
-        if self._xid is None and request.kind == "insert" and (rows := (yield "fetch", self.known.claiming(request))):
+        if (
+            self._xid is None
+            and request.kind == "insert"
+            and (rows := (yield "fetch", self.statements.claiming(request)))
+        ):
             return self._made(request, rows[0])
-        return self._answered(request, (yield "fetch", (self.known.text(request.text), request.values)))
+        return self._answered(request, (yield "fetch", (self.statements.text(request.text), request.values)))
 
     def _answered(self, request: Query, rows: Sequence[Row]) -> object:
         """Return the reply that rows are."""
@@ -179,4 +183,4 @@ def join(store: PostgresStore, connection: object) -> PostgresSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    return PostgresSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _KNOWN))
+    return PostgresSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _CHOICES))

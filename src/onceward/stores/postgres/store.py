@@ -91,7 +91,7 @@ class PostgresStore(SqlStore):
         self.statements = Statements(names.table, names.meta)
         self.tells = True  # whether the end of a claim can tell those who wait for its key
 
-    def asked(self, request: Query) -> tuple[str, Sequence[object]]:
+    def arguments(self, request: Query) -> tuple[str, Sequence[object]]:
         return request.text, request.values
 
     def prepared(self) -> Steps[None]:

@@ -57,11 +57,11 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def check_version(meta: Mapping[str, str], known: int, url: str) -> None:
-    """Raise StoreError if a ledger says that its schema is of another version than the one known here."""
-    if meta.get("version", str(known)) != str(known):
+def check_version(meta: Mapping[str, str], current: int, url: str) -> None:
+    """Raise StoreError if a ledger says that its schema is of another version than the current one."""
+    if meta.get("version", str(current)) != str(current):
         raise StoreError(
-            f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {known} only. If a "
+            f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {current} only. If a "
             "newer onceward made it, upgrade this one; nothing in the ledger was changed"
         )
 

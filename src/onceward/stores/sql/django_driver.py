@@ -96,11 +96,11 @@ class DjangoDriver(CallersDriver):
         try:
             atomic.__exit__(type(error) if error else None, error, None)
         except Exception as raised:  # Django's, which can hide an interrupt of its COMMIT
-            met = raised.__context__
-            while isinstance(met, Exception):
-                met = met.__context__
-            if met is not None:
-                raise met from None
+            context = raised.__context__
+            while isinstance(context, Exception):
+                context = context.__context__
+            if context is not None:
+                raise context from None
             raise
 
     def _is_in_disorder(self) -> bool:

@@ -71,8 +71,8 @@ class CallersDriver(ABC):
 
     def commits_alone(self) -> bool:
         """Return whether a statement outside of a transaction is committed at once. Else it begins one."""
-        asked = getattr(self.raw, "get_autocommit", None)  # of MySQL's drivers
-        return bool(asked() if asked else getattr(self.raw, "autocommit", True))
+        getter = getattr(self.raw, "get_autocommit", None)  # of MySQL's drivers
+        return bool(getter() if getter else getattr(self.raw, "autocommit", True))
 
     # --- acts -----------------------------------------------------------------------------------------------------
 
@@ -102,21 +102,21 @@ class CallersDriver(ABC):
 
     def exchange(self, act: Any) -> object:
         """Run one act, whose type is :data:`Act`. Raises :class:`DriverFailed`."""
-        name, given = act
+        name, arguments = act
         try:
             if name == "send":  # its statements are the body's, and can take longer
                 return self.send()
             with limited(self.raw, self.seconds):
-                return getattr(self, name)(*given)
+                return getattr(self, name)(*arguments)
         except Exception as error:
             raise DriverFailed(error) from error
 
     async def exchange_async(self, act: Any) -> object:
         """As :meth:`exchange`, for a coroutine."""
-        name, given = act
+        name, arguments = act
         try:
             with limited(self.raw, self.seconds):
-                reply = getattr(self, name)(*given)
+                reply = getattr(self, name)(*arguments)
                 return (await reply) if hasattr(reply, "__await__") else reply
         except Exception as error:
             raise DriverFailed(error) from error

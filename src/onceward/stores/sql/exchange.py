@@ -45,7 +45,7 @@ class SqlQuery(LaneRequest):
         return conduit if self.seconds is None else conduit.patient(self.seconds)
 
 
-class Met(NamedTuple):
+class BatchReply(NamedTuple):
     """The replies of many keys, and the server's time. A key without a record is missing."""
 
     replies: dict[str, Reply]
@@ -69,7 +69,7 @@ class SqlExchange(Observed, ABC):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     @abstractmethod
-    def asked(self, request: Any) -> tuple[Any, ...]:
+    def arguments(self, request: Any) -> tuple[Any, ...]:
         """Return what the connections take for a request."""
 
     @abstractmethod
@@ -86,14 +86,14 @@ class SqlExchange(Observed, ABC):
         if not (self._ready or query.is_bare):
             drive(self.prepared(), self)
             self._ready = True
-        left = _TRIES
+        tries = _TRIES
         while True:
             try:
-                reply: object = query.by(self.conduit).run(query, self.asked)
+                reply: object = query.by(self.conduit).run(query, self.arguments)
                 break
             except (SqlRefusal, Broken, ValueError) as error:
-                left -= 1
-                self._check_anew(error, left)
+                tries -= 1
+                self._check_anew(error, tries)
         if query.claims and self._is_purging(query.claims):
             with contextlib.suppress(StoreError):  # the next one will
                 drive(self.purging(PURGE_LIMIT), self)
@@ -105,28 +105,28 @@ class SqlExchange(Observed, ABC):
         if not (self._ready or query.is_bare):
             await drive_async(self.prepared(), self)
             self._ready = True
-        left = _TRIES
+        tries = _TRIES
         while True:
             try:
-                reply: object = await query.by(self.conduit).run_async(query, self.asked)
+                reply: object = await query.by(self.conduit).run_async(query, self.arguments)
                 break
             except (SqlRefusal, Broken, ValueError) as error:
-                left -= 1
-                self._check_anew(error, left)
+                tries -= 1
+                self._check_anew(error, tries)
         if query.claims and self._is_purging(query.claims):
             with contextlib.suppress(StoreError):
                 await drive_async(self.purging(PURGE_LIMIT), self)
         return reply
 
-    def _check_anew(self, error: SqlRefusal | Broken | ValueError, left: int) -> None:
+    def _check_anew(self, error: SqlRefusal | Broken | ValueError, tries: int) -> None:
         """Raise what an error means, unless the same request can succeed at once."""
         if isinstance(error, SqlRefusal):
-            if left and error.state in self.faults.anew:
+            if tries and error.state in self.faults.anew:
                 return
-            refused = self.faults.refused(error.state, str(error), self.url)
-            if isinstance(refused, KeyLocked):
-                refused.brief = True
-            raise refused from error
+            refusal = self.faults.error_of(error.state, str(error), self.url)
+            if isinstance(refusal, KeyLocked):
+                refusal.brief = True
+            raise refusal from error
         if isinstance(error, Broken):
             raise lost(str(error), self.url) from error
         raise StoreError(f"ledger {self.url}: {error}") from error
@@ -141,8 +141,8 @@ class SqlExchange(Observed, ABC):
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
-        gone = yield from self.purging(limit)
-        return Purged(gone, MORE if gone == limit else None)
+        count = yield from self.purging(limit)
+        return Purged(count, MORE if count == limit else None)
 
     def close(self) -> None:
         """Close the connections."""

@@ -32,12 +32,12 @@ class Dialect(NamedTuple):
     ago: str
 
 
-def printed(clause: Clause, dialect: Dialect) -> str:
+def sql_of(clause: Clause, dialect: Dialect) -> str:
     """Return a clause in SQL. NULL means no."""
     if isinstance(clause, Comparison):
         return _compared(clause, dialect)
     word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
-    return f"({word.join(printed(term, dialect) for term in clause.terms) or nothing})"
+    return f"({word.join(sql_of(term, dialect) for term in clause.terms) or nothing})"
 
 
 def _compared(clause: Comparison, dialect: Dialect) -> str:
@@ -128,9 +128,9 @@ class PageReader(ABC):
         scope = f"{self.start}, scope" if self.start else "WITH scope"
         tally = "SELECT count(*) AS looked, max(name) AS last FROM scope"
         # SQLite and MariaDB need the join to look at no other rows, and PostgreSQL the bound.
-        met = f"FROM scope CROSS JOIN {table} WHERE t.key = scope.name AND {where}"
-        meant = f"t.key <= (SELECT max(name) FROM scope) AND {printed(clause, self._dialect)}"
-        page = f"SELECT t.* {met} AND {meant} {order} LIMIT {limit + 1}"
+        source = f"FROM scope CROSS JOIN {table} WHERE t.key = scope.name AND {where}"
+        condition = f"t.key <= (SELECT max(name) FROM scope) AND {sql_of(clause, self._dialect)}"
+        page = f"SELECT t.* {source} AND {condition} {order} LIMIT {limit + 1}"
         return f"{scope} AS (SELECT t.key AS name {rows} {order} LIMIT {LOOKED_AT}) {self._whole(tally, page, order)}"
 
     def _keys(self, prefix: str, after: str | None) -> str:
@@ -174,13 +174,13 @@ def page_of(selection: Selection, limit: int, rows: Sequence[Sequence[Any]], sor
         sort_out: returns the records among rows, and those that are damaged.
     """
     now, looked, last = rows[0][:3]
-    found = [row[3:] for row in rows if row[3] is not None]
-    page = found[:limit]
+    entries = [row[3:] for row in rows if row[3] is not None]
+    page = entries[:limit]
     records, damaged = sort_out(page)
     if isinstance(selection, DueWithin):
-        following = token_of(page[-1][_DUE_AT], str(page[-1][0])) if len(found) > limit else None
+        following = token_of(page[-1][_DUE_AT], str(page[-1][0])) if len(entries) > limit else None
         return Page(records, following, now, damaged, None if looked is None else looked - now)
-    following = page[-1][0] if len(found) > limit else last if looked == LOOKED_AT else None
+    following = page[-1][0] if len(entries) > limit else last if looked == LOOKED_AT else None
     return Page(records, following, now, damaged)
 
 

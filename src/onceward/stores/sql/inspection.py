@@ -12,14 +12,14 @@ _COLUMN = re.compile(r"(?:^|[,(])\s*(\w+) (text|bigint|timestamptz|integer|real)
 _MIGRATE = "let a role that may alter the table run `onceward migrate`, or apply your project's migrations"
 
 
-def off_by(shown: float, asked: float) -> float:
+def off_by(now: float, sent: float) -> float:
     """Return by how many seconds a server's clock is ahead of this host's, at least; negative if it is behind.
 
     Args:
-        shown: the server's time, in an answer that came just now.
-        asked: this host's time before the request.
+        now: the server's time, in an answer that came just now.
+        sent: this host's time before the request.
     """
-    return shown - asked if shown < asked else max(0.0, shown - time.time())
+    return now - sent if now < sent else max(0.0, now - time.time())
 
 
 def clock_findings(off: float, ahead: float | None, others: str) -> Iterator[Finding]:
@@ -54,30 +54,30 @@ def columns_in(statement: str) -> dict[str, str]:
 
 
 def differences(
-    wanted: Mapping[str, str], columns: Mapping[str, str], indexes: Iterable[str], there: Iterable[str]
+    types: Mapping[str, str], columns: Mapping[str, str], indexes: Iterable[str], there: Iterable[str]
 ) -> tuple[Finding, ...]:
     """Return a finding for each column and index that is missing, or has another type.
 
     Args:
-        wanted: types by columns, as this version needs them.
+        types: by columns, as this version needs them.
         columns: those that are there.
         indexes: names of the indexes that this version needs.
         there: those that are there.
     """
     missing = set(indexes).difference(there)
-    return (*_of_columns(wanted, columns), *(_slow(name) for name in sorted(missing)))
+    return (*_of_columns(types, columns), *(_slow(name) for name in sorted(missing)))
 
 
-def _of_columns(wanted: Mapping[str, str], columns: Mapping[str, str]) -> Iterator[Finding]:
-    for name, kind in wanted.items():
-        found = columns.get(name)
-        if found is None:
+def _of_columns(types: Mapping[str, str], columns: Mapping[str, str]) -> Iterator[Finding]:
+    for name, kind in types.items():
+        actual = columns.get(name)
+        if actual is None:
             why = "a feature that needs it fails, until a worker that may alter the table has added it"
             yield Finding("warning", "table", f"the ledger's table has no column {name}", why, _MIGRATE)
-        elif found != kind:
+        elif actual != kind:
             why = "another program has made or altered it: writes can fail, or values change"
             fix = f"make it {kind} again"
-            yield Finding("error", "table", f"the column {name} is {found}, and not {kind}", why, fix)
+            yield Finding("error", "table", f"the column {name} is {actual}, and not {kind}", why, fix)
 
 
 def _slow(name: str) -> Finding:

@@ -44,11 +44,11 @@ class SqlSession(ABC):
         self.driver = driver
         self.awaited = driver.awaited
         self.store = store
-        self.known: Any = None
+        self.statements: Any = None
         self.trouble: StoreError | None = None  # the first, which made the transaction fail
         self.ending = False  # whether the next swap is the completion
         self.last: object = None  # that swap, which is sent right before the COMMIT
-        self._begun = False  # what was open before is none of ours
+        self._has_begun = False  # what was open before is none of ours
 
     # --- by each database -----------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class SqlSession(ABC):
     @property
     def state(self) -> TransactionState:
         """Whether a transaction is open."""
-        if not self._begun:
+        if not self._has_begun:
             return TransactionState.ENDED
         return self.driver.known_state() or self.state_of(self.driver.raw)
 
@@ -91,7 +91,7 @@ class SqlSession(ABC):
         """Begin a transaction, on the ledger's server."""
         self.driver.check()
         yield from self._prepare()
-        self._begun, self.trouble, self.ending, self.last = True, None, False, None
+        self._has_begun, self.trouble, self.ending, self.last = True, None, False, None
         yield "start"
         yield from self._check_place()
 
@@ -106,7 +106,7 @@ class SqlSession(ABC):
     def _prepare(self) -> Steps[None]:
         if self.store not in _KNOWN:
             _KNOWN[self.store] = (yield from self.learn()), WeakSet()
-        self.known, _ = _KNOWN[self.store]
+        self.statements, _ = _KNOWN[self.store]
 
     def _check_place(self) -> Steps[None]:
         _, same = _KNOWN[self.store]
@@ -132,7 +132,7 @@ class SqlSession(ABC):
 
     def rollback(self) -> Steps[None]:
         """Roll back, and leave the connection as it was found."""
-        if self._begun:
+        if self._has_begun:
             yield "undo"
 
     def cut(self) -> None:
@@ -141,29 +141,29 @@ class SqlSession(ABC):
 
     def exchange(self, request: object) -> object:
         """Run one request on the connection."""
-        return drive(self._done(request), self.driver)
+        return drive(self._run(request), self.driver)
 
     async def exchange_async(self, request: object) -> object:
         """Run one request on the connection."""
-        return await drive_async(self._done(request), self.driver)
+        return await drive_async(self._run(request), self.driver)
 
-    def _done(self, request: object) -> Steps[object]:
+    def _run(self, request: object) -> Steps[object]:
         turn = request if isinstance(request, str) else ""
         try:
             if not turn:
-                return (yield from self._asked(request))
+                return (yield from self._perform(request))
             reply = yield turn, ()
         except DriverFailed as failed:
             error = failed.error
         else:
             if turn in {"finish", "undo"}:
-                self._begun = False  # the connection can be somebody else's now
+                self._has_begun = False  # the connection can be somebody else's now
             return reply
         if turn == "send":  # which is the body's
             raise error
         raise self._translated(error, turn) from error
 
-    def _asked(self, request: Any) -> Acts:
+    def _perform(self, request: Any) -> Acts:
         """Do one request of the ledger's, or keep it for the COMMIT."""
         if self.trouble is not None:  # the transaction has failed, and this would hide why
             raise self.trouble
@@ -183,7 +183,7 @@ class SqlSession(ABC):
             raise error
         code = "" if isinstance(error, Broken) else self.code_of(error)
         url = self.store.url
-        trouble = self.faults.refused(code, str(error), url) if code else lost(str(error), url)
+        trouble = self.faults.error_of(code, str(error), url) if code else lost(str(error), url)
         if code in self.faults.anew and self.driver.started_anew():
             trouble = Anew(str(trouble))
         elif code != self.faults.locked:
@@ -193,14 +193,14 @@ class SqlSession(ABC):
         return trouble
 
 
-def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, known: str) -> Any:
+def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, choices: str) -> Any:
     """Return the driver of a connection.
 
     Args:
         kinds: by the class of a connection, with its package, the module and the name of what makes its driver.
         connection: the caller's.
         seconds: how long one statement may take.
-        known: which connections there are, for the message.
+        choices: which connections there are, for the message.
 
     Raises:
         TypeError: it is none of these.
@@ -209,4 +209,4 @@ def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, know
         where = kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if where is not None:
             return at(where)(connection, seconds)
-    raise TypeError(f"{type(connection).__name__}: give {known}")
+    raise TypeError(f"{type(connection).__name__}: give {choices}")

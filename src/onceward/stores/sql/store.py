@@ -13,7 +13,7 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import NoIndex, Page, Part
 from onceward.stores.sql.exchange import SqlQuery
-from onceward.stores.sql.finding import Dialect, printed
+from onceward.stores.sql.finding import Dialect, sql_of
 from onceward.stores.sql.verbs import SqlVerbs
 from onceward.stores.survey import READ, UNFINISHED, Survey
 
@@ -127,7 +127,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
         counts["LAPSED"] = sum(int(row[2]) for row in rows)
         ((counts["EXPIRED"],),) = yield store.raw(
             f"SELECT count(*) FROM {table}{store.hint('expiry')} "
-            f"WHERE expires_at IS NOT NULL AND {printed(STATES['EXPIRED'], store.dialect)}"
+            f"WHERE expires_at IS NOT NULL AND {sql_of(STATES['EXPIRED'], store.dialect)}"
         )
         if exact:  # two statements, two moments
             counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
@@ -141,7 +141,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
 
 
 def _number(store: SqlStore, state: str) -> str:
-    return f"coalesce(sum(CASE WHEN {printed(STATES[state], store.dialect)} THEN 1 ELSE 0 END), 0)"
+    return f"coalesce(sum(CASE WHEN {sql_of(STATES[state], store.dialect)} THEN 1 ELSE 0 END), 0)"
 
 
 def exists(store: SqlStore) -> bool:

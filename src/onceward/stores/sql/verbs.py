@@ -23,7 +23,7 @@ from onceward.core.retries import FIRST_PAUSE, jittered
 from onceward.core.writes import CARRIED
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
-from onceward.stores.sql.exchange import Met, SqlExchange, SqlQuery
+from onceward.stores.sql.exchange import BatchReply, SqlExchange, SqlQuery
 
 _BRIEF: Final = 1000  # microseconds in which no other claim can come, use its fence and go
 _LARGEST: Final = 2**53 - 1  # that every reader of JSON reads exactly
@@ -39,7 +39,7 @@ class Fences:
     def __init__(self) -> None:
         self._high = 0  # the largest so far
 
-    def asked(self, write: Write, seen: Record | None) -> int:
+    def of(self, write: Write, seen: Record | None) -> int:
         """Return a write's fence as the statements take it. Below 1 it asks for a new one, larger than it without its sign."""
         return -max(self._high, write.fence - 1) if is_claim(write, seen) else write.fence
 
@@ -66,8 +66,8 @@ def is_doubtful(write: Write, reply: Reply) -> bool:
 
 def renewed(write: Write, record: Record) -> Write:
     """Return the claim with a new fence, to be swapped for the record that it has made."""
-    kept = {field: getattr(record, field) for field in CARRIED}
-    return write._replace(fence=record.fence + 1, **kept)
+    fields = {field: getattr(record, field) for field in CARRIED}
+    return write._replace(fence=record.fence + 1, **fields)
 
 
 class SqlVerbs(SqlExchange):
@@ -113,7 +113,7 @@ class SqlVerbs(SqlExchange):
         if (error := self._too_long(write.key)) is not None:
             raise error
         for _ in range(AGAIN):
-            request = self._writing(write, self._fences.asked(write, None), None)
+            request = self._writing(write, self._fences.of(write, None), None)
             reply = yield from self._one(request, brief=brief)
             if reply is not None and reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
@@ -130,7 +130,7 @@ class SqlVerbs(SqlExchange):
 
     def _swapped(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
         for _ in range(AGAIN):
-            request = self._writing(write, self._fences.asked(write, seen), seen)
+            request = self._writing(write, self._fences.of(write, seen), seen)
             reply = yield from self._one(request, brief=brief)
             if reply is None:  # as with a lost reply, the caller asks again
                 break
@@ -186,10 +186,10 @@ class SqlVerbs(SqlExchange):
         first: dict[str, Write] = {}
         for write in writes:
             first.setdefault(write.key, write)
-        met = yield from self._batch(list(first.values()), {})
+        outcomes = yield from self._batch(list(first.values()), {})
         answers: list[Answered] = []
         for write in writes:
-            answer = met[write.key]
+            answer = outcomes[write.key]
             if isinstance(answer, Reply) and first.get(write.key) is not write:
                 answer = answer._replace(won=False)
             answers.append(answer)
@@ -202,8 +202,8 @@ class SqlVerbs(SqlExchange):
             half = len(pairs) // 2
             answers = yield from self.swap_many(pairs[:half])
             return answers + (yield from self.swap_many(pairs[half:]))
-        met = yield from self._batch([write for write, _ in pairs], seen)
-        return [met[write.key] for write, _ in pairs]
+        outcomes = yield from self._batch([write for write, _ in pairs], seen)
+        return [outcomes[write.key] for write, _ in pairs]
 
     def _batch(self, writes: list[Write], seen: Mapping[str, Record]) -> Steps[dict[str, Answered]]:
         """Return the answers by their keys: of one statement, and of one for each key that it did not answer.
@@ -219,28 +219,28 @@ class SqlVerbs(SqlExchange):
         trouble: StoreError | None = None
         brief = False
         for part in self._parts(todo) if todo else ():
-            met: Met | None = None
+            batch: BatchReply | None = None
             if len(part) > 1 and trouble is None:
                 try:
                     all_of = [
-                        self._writing(write, self._fences.asked(write, seen.get(write.key)), seen.get(write.key))
+                        self._writing(write, self._fences.of(write, seen.get(write.key)), seen.get(write.key))
                         for write in part
                     ]
-                    met = yield all_of[0].merged(all_of)
+                    batch = yield all_of[0].merged(all_of)
                 except StoreError as error:
                     if not self._stops_all(error):
                         raise
                     brief = True
             for write in part:
                 of = seen.get(write.key)
-                reply = None if met is None else _reply_in(met, write.key, of)
+                reply = None if batch is None else _reply_in(batch, write.key, of)
                 if reply is not None:
-                    answers[write.key] = yield from _answered(self._fenced(write, of, reply))
+                    answers[write.key] = yield from _answer_of(self._fenced(write, of, reply))
                 elif trouble is not None:
                     answers[write.key] = trouble
                 else:
                     alone = self._insert(write, brief=brief) if of is None else self._swap(write, of, brief=brief)
-                    answers[write.key] = answer = yield from _answered(alone)
+                    answers[write.key] = answer = yield from _answer_of(alone)
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
         return answers
@@ -250,15 +250,15 @@ class SqlVerbs(SqlExchange):
         return StoreError(f"ledger {self.url}: {key}: others changed it at every try", transient=True)
 
 
-def _reply_in(met: Met, key: str, seen: Record | None) -> Reply | None:
+def _reply_in(batch: BatchReply, key: str, seen: Record | None) -> Reply | None:
     """Return the reply to one of many; None if a request of its own must ask."""
     if seen is None:
-        return met.replies.get(key)
-    reply = met.replies.get(key) or Reply(False, None, met.now)
+        return batch.replies.get(key)
+    reply = batch.replies.get(key) or Reply(False, None, batch.now)
     return None if is_stale(reply, seen) else reply
 
 
-def _answered(verb: Steps[Reply]) -> Steps[Answered]:
+def _answer_of(verb: Steps[Reply]) -> Steps[Answered]:
     """Return the reply or the error, so that one key's error does not stop the others."""
     try:
         return (yield from verb)

@@ -6,7 +6,7 @@ forget records. All workers on one file share a kernel (WAL needs shared memory)
 The uptime is CLOCK_BOOTTIME minus the offset of this process's time namespace, which is the same in every namespace of one
 kernel. /proc/uptime is not: lxcfs shows each container its own.
 
-``wanted`` decides when the anchor moves. Ledger time never runs backwards, and never below the newest written moment.
+``find_move`` decides when the anchor moves. Ledger time never runs backwards, and never below the newest written moment.
 """
 
 import os
@@ -37,20 +37,20 @@ class Move(NamedTuple):
     running: bool
 
 
-def wanted(anchor: float | None, written: float, least: float, uptime: float, wall: float) -> Move | None:
+def find_move(anchor: float | None, last_write: float, least: float, uptime: float, wall: float) -> Move | None:
     """Return where the anchor belongs, or None if it can stay.
 
     Args:
         anchor: the one in the ledger, or None.
-        written: the newest moment of a known write, on the ledger's clock; 0 for none.
+        last_write: the newest moment of a known write, on the ledger's clock; 0 for none.
         least: the earliest ledger time to continue at, if the uptime restarted.
         uptime: the kernel's uptime now.
         wall: the time of day now.
     """
     now = None if anchor is None else anchor + uptime
-    if now is None or now < written - RESOLUTION:  # another boot or host: the workers that wrote this are gone
+    if now is None or now < last_write - RESOLUTION:  # another boot or host: the workers that wrote this are gone
         start = max(wall, least)
-        return Move(start - uptime, start - written if written else 0.0, running=False)
+        return Move(start - uptime, start - last_write if last_write else 0.0, running=False)
     if wall <= now + AGREE:  # right, or ahead: it never goes back
         return None
     return Move(wall - uptime, wall - now, running=True)
@@ -119,17 +119,17 @@ def _text(path: str) -> str:
 # --- the anchor in the file: set at a new boot, moved forwards if it is wrong ------------------------------------------
 
 
-class Anchor(NamedTuple):
+class ClockState(NamedTuple):
     """What the file says about its clock."""
 
     boot: str | None
     anchor: float | None
     seen: tuple[float, float] | None  # a time of day that was ahead (minus the uptime), and the uptime then
-    written: float
+    last_write: float
     least: float
 
 
-def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> Anchor:
+def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> ClockState:
     """Read the anchor. The schema must exist. ``meta`` is a fresh result of :func:`read_meta`, if there is one."""
     if meta is None:
         meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
@@ -137,48 +137,48 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
     newest = connection.execute(f"SELECT created_at FROM {TABLE} ORDER BY rowid DESC LIMIT 1").fetchone()
     created = newest[0] if newest and isinstance(newest[0], float) else 0.0
     seen = meta.get("seen", "").split()
-    return Anchor(
+    return ClockState(
         boot=meta.get("boot"),
         anchor=float(meta["anchor"]) if "anchor" in meta else None,
         seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
-        written=max(marked, created),
+        last_write=max(marked, created),
         least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark may have been due
     )
 
 
-def move(host: HostClock, found: Anchor) -> Move | None:
+def move(host: HostClock, state: ClockState) -> Move | None:
     """Return where the anchor belongs now, or None."""
     # Other processes may use an anchor of this boot, even one that an earlier version set too low.
-    written = 0.0 if found.boot == host.boot else found.written
-    return wanted(found.anchor, written, found.least, host.uptime(), time.time())
+    last_write = 0.0 if state.boot == host.boot else state.last_write
+    return find_move(state.anchor, last_write, state.least, host.uptime(), time.time())
 
 
 def set_for_boot(connection: sqlite3.Connection, host: HostClock) -> None:
     """In an open transaction: anchor the clock on its first boot, or on a new one."""
-    found = read(connection)
-    to = move(host, found)
-    if to is None and found.anchor is not None:
-        _write(connection, host, found.anchor)  # the boot id changed, but the clock is right
+    state = read(connection)
+    to = move(host, state)
+    if to is None and state.anchor is not None:
+        _write(connection, host, state.anchor)  # the boot id changed, but the clock is right
     elif to is not None and not to.running:
-        _keep(connection, found.written, to.skipped)
+        _keep(connection, state.last_write, to.skipped)
         _write(connection, host, to.anchor)
 
 
-def is_set(found: Anchor, host: HostClock) -> bool:
+def is_set(state: ClockState, host: HostClock) -> bool:
     """Return whether the clock is anchored for this boot, or must wait until no process has the file open."""
-    to = move(host, found)
-    return found.boot == host.boot if to is None else to.running
+    to = move(host, state)
+    return state.boot == host.boot if to is None else to.running
 
 
-def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) -> bool:
+def is_confirmed(connection: sqlite3.Connection, state: ClockState, host: HostClock) -> bool:
     """Return whether a running ledger is behind the time of day. Needs two checks; the file stores the first."""
-    to = move(host, found)
+    to = move(host, state)
     if to is None:
         return False
-    if found.boot != host.boot:
+    if state.boot != host.boot:
         return True  # a new boot with a longer uptime than the last boot
-    if found.seen is not None and abs(found.seen[0] - to.anchor) <= AGREE:
-        return host.uptime() - found.seen[1] >= CONFIRM
+    if state.seen is not None and abs(state.seen[0] - to.anchor) <= AGREE:
+        return host.uptime() - state.seen[1] >= CONFIRM
     try:
         connection.execute(
             f"INSERT OR REPLACE INTO {META} VALUES ('seen', ?)",
@@ -197,10 +197,10 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
-        found = read(connection)
-        to = move(host, found)
-        if to is not None and found.anchor is not None:
-            before = found.anchor + host.uptime()
+        state = read(connection)
+        to = move(host, state)
+        if to is not None and state.anchor is not None:
+            before = state.anchor + host.uptime()
             # Claims of workers that closed the file keep their length; some hosts give each container a boot id.
             counted = to.skipped if to.skipped <= COUNTED else 0.0
             connection.execute(

@@ -72,15 +72,15 @@ class SqliteExchange(Observed):
 
     def exchange(self, request: Any) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        asked: SqlRequest = request
-        if not asked.writes:
-            return self._read(asked.run)
+        query: SqlRequest = request
+        if not query.writes:
+            return self._read(query.run)
         if self._is_writing():
             raise reentered(self.path)
         # While another thread commits, an insert checks its key on the read connection. Otherwise the commit checks it.
-        job = Job(asked)
-        if asked.look is not None and self._committing:
-            if (reply := self._read(asked.look)) is not None:
+        job = Job(query)
+        if query.look is not None and self._committing:
+            if (reply := self._read(query.look)) is not None:
                 return reply
             job.looked = True
         self._queue.append(job)
@@ -91,14 +91,14 @@ class SqliteExchange(Observed):
 
     async def exchange_async(self, request: Any) -> object:
         """Run one request: a read at once (it never waits), a write in the store's writer thread."""
-        asked: SqlRequest = request
+        query: SqlRequest = request
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
-        if not asked.writes:
-            return self._read(asked.run)
-        job = Job(asked)
-        if asked.look is not None:
-            if (reply := self._read(asked.look)) is not None:
+        if not query.writes:
+            return self._read(query.run)
+        job = Job(query)
+        if query.look is not None:
+            if (reply := self._read(query.look)) is not None:
                 return reply
             job.looked = True
         return await self._in_thread(job)
@@ -247,7 +247,7 @@ class SqliteExchange(Observed):
         if any(owns(lock)() for lock in self._locks):
             return
         self._forkers.add(threading.get_ident())
-        if _acquired(self._locks, _PATIENCE):
+        if _acquire(self._locks, _PATIENCE):
             self._file.close()
 
     def after_fork_in_parent(self) -> None:
@@ -274,25 +274,25 @@ class SqliteExchange(Observed):
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
     """Close a dead store's connections, also at exit. Gives up if a daemon thread holds a lock for ever."""
-    if _acquired(locks, 1.0):
+    if _acquire(locks, 1.0):
         try:
             file.close()
         finally:
             _release(locks)
 
 
-def _acquired(locks: Sequence["RLock"], patience: float) -> bool:
+def _acquire(locks: Sequence["RLock"], patience: float) -> bool:
     """Acquire all locks, or none. ``patience`` is the seconds to wait for each."""
-    taken: list[RLock] = []
+    acquired: list[RLock] = []
     try:
         for lock in locks:
             if not lock.acquire(timeout=patience):
                 break
-            taken.append(lock)
+            acquired.append(lock)
     finally:
-        if len(taken) < len(locks):
-            _release(taken)
-    return len(taken) == len(locks)
+        if len(acquired) < len(locks):
+            _release(acquired)
+    return len(acquired) == len(locks)
 
 
 def _release(locks: Sequence["RLock"]) -> None:

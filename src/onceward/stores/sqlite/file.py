@@ -194,18 +194,18 @@ class SqliteFile:
             place.make_private(self._real)
         self._check_place()
         self._frozen = False
-        connection, found = self._connected()
+        connection, state = self._connected()
         try:
-            if found is not None and (host := self._anchored):
-                if not self._is_second and ledger_clock.confirmed(connection, found, host):
+            if state is not None and (host := self._anchored):
+                if not self._is_second and ledger_clock.is_confirmed(connection, state, host):
                     self._end(connection)
                     self._step(host)
-                    connection, found = self._connected()
-                host.set((found and found.anchor) or 0.0)
-            found_now = place.found(self.path, self._real)
-            if found_now != self._place:
+                    connection, state = self._connected()
+                host.set((state and state.anchor) or 0.0)
+            place_now = place.identify(self.path, self._real)
+            if place_now != self._place:
                 self._check_place()
-            self._place = found_now
+            self._place = place_now
         except BaseException:
             self._end(connection)
             raise
@@ -249,7 +249,7 @@ class SqliteFile:
         finally:
             self._end(connection)
 
-    def _connected(self) -> tuple[sqlite3.Connection, ledger_clock.Anchor | None]:
+    def _connected(self) -> tuple[sqlite3.Connection, ledger_clock.ClockState | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:
@@ -258,18 +258,18 @@ class SqliteFile:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             # The anchor stays where it is while a connection is open.
             host = None if self._is_second else self._anchored
-            meta, found = read_meta(connection, self.path), None
+            meta, state = read_meta(connection, self.path), None
             ready = is_complete(meta, MINOR)
             if host is not None:
                 host.look()
-                found = ledger_clock.read(connection, meta) if ready else None
-            if not ready or (host is not None and found is not None and not ledger_clock.is_set(found, host)):
+                state = ledger_clock.read(connection, meta) if ready else None
+            if not ready or (host is not None and state is not None and not ledger_clock.is_set(state, host)):
                 self._prepare(connection)
-                found = ledger_clock.read(connection) if host is not None else None
+                state = ledger_clock.read(connection) if host is not None else None
         except BaseException:
             self._end(connection)
             raise
-        return connection, found
+        return connection, state
 
     def _open_read_only(self) -> sqlite3.Connection:
         """Open the file for a user who may only read it."""
@@ -286,9 +286,9 @@ class SqliteFile:
                 )
             if host := self._anchored:
                 host.look()
-                found = ledger_clock.read(connection)
-                to = ledger_clock.move(host, found)
-                host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
+                state = ledger_clock.read(connection)
+                to = ledger_clock.move(host, state)
+                host.set(state.anchor or 0.0 if to is None or to.running else to.anchor)
         except BaseException:
             self._end(connection)
             raise

@@ -16,7 +16,7 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
-from onceward.stores.sql.finding import Dialect, having, printed
+from onceward.stores.sql.finding import Dialect, having, sql_of
 from onceward.stores.sql.inspection import columns_in, differences
 from onceward.stores.sqlite.requests import SqlRequest, make_index
 from onceward.stores.sqlite.schema import (
@@ -124,19 +124,19 @@ def _kind(folder: str) -> str | None:
     except OSError:
         return None
     real = os.path.realpath(folder)
-    found = {}
+    kinds = {}
     for mount in mounts:
         before, _, after = mount.partition(" - ")
         point = before.split()[4].encode().decode("unicode_escape")  # a space is written \040
         if real == point or real.startswith(point.rstrip("/") + "/"):
-            found[point] = after.split()[0]  # a later mount hides an earlier one
-    return found[max(found, key=len)] if found else None
+            kinds[point] = after.split()[0]  # a later mount hides an earlier one
+    return kinds[max(kinds, key=len)] if kinds else None
 
 
 def survey(_: SqliteStore) -> Steps[Survey]:
     """Count a small ledger, and what an index has of a large one."""
-    found: Survey = yield SqlRequest(partial(surveyed), writes=False)
-    return found
+    result: Survey = yield SqlRequest(partial(surveyed), writes=False)
+    return result
 
 
 def surveyed(connection: sqlite3.Connection, now: float) -> Survey:
@@ -152,7 +152,7 @@ def surveyed(connection: sqlite3.Connection, now: float) -> Survey:
         )
     exact = total <= READ
     if exact:
-        lapsed = printed(STATES["LAPSED"], Dialect(repr(now), f"{now!r} - {{}}"))
+        lapsed = sql_of(STATES["LAPSED"], Dialect(repr(now), f"{now!r} - {{}}"))
         rows = connection.execute(f"SELECT status, count(*), sum({lapsed}) FROM {TABLE} GROUP BY status").fetchall()
         total = sum(row[1] for row in rows)
         counts |= dict.fromkeys(STATUSES, 0) | {"LAPSED": sum(row[2] or 0 for row in rows)}

@@ -8,14 +8,14 @@ Place = tuple[tuple[int, int] | None, ...]  # device and inode of the file, its 
 CHECK_EVERY = 0.02  # seconds between two checks; one costs 5 µs
 
 
-def found(path: str, real: str) -> Place:
+def identify(path: str, real: str) -> Place:
     """Return the files there now. SQLite puts -wal and -shm beside the ``real`` file, behind all links."""
     return _identity(path), _identity(real + "-wal"), _identity(real + "-shm")
 
 
 def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
     """Raise StoreError unless the files at ``path`` are the ``opened`` ones. ``whole`` includes -wal and -shm."""
-    now = found(path, real)
+    now = identify(path, real)
     if now == opened or (now[0] == opened[0] and not whole):
         return
     if now[0] != opened[0]:

@@ -24,8 +24,8 @@ _NOTHING_RARE, _FROM = (None,) * len(RARE), -len(RARE)
 
 def _without(names: Sequence[str]) -> "tuple[tuple[str, ...], itemgetter[Any]]":
     """Return all other fields, and a function from a record to their values."""
-    kept = tuple(name for name in Record._fields if name not in names)
-    return kept, itemgetter(*map(Record._fields.index, kept))
+    rest = tuple(name for name in Record._fields if name not in names)
+    return rest, itemgetter(*map(Record._fields.index, rest))
 
 
 def _inserts(names: Sequence[str]) -> tuple[str, str]:
@@ -103,8 +103,8 @@ def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float)
 def delete(seen: Record | Damaged, connection: sqlite3.Connection, now: float) -> Reply:
     """Delete where owner, fence and beat are as seen."""
     if isinstance(seen, Damaged):
-        gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
-        return Reply(gone, None if gone else find(connection, seen.key), now)
+        is_deleted = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
+        return Reply(is_deleted, None if is_deleted else find(connection, seen.key), now)
     if connection.execute(DELETE, (seen.key, *seen.version)).rowcount == 1:
         return Reply(True, seen, now)
     return Reply(False, find(connection, seen.key), now)

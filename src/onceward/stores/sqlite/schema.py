@@ -89,8 +89,8 @@ def make(connection: sqlite3.Connection) -> None:
     new = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (TABLE,)).fetchone() is None
     for statement in SCHEMA:
         connection.execute(statement)
-    found = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
-    for name in ADDED.keys() - found:
+    columns = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
+    for name in ADDED.keys() - columns:
         connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN {name} {ADDED[name]}")
     for statement in INDEXES.values() if new else ():
         connection.execute(statement)
@@ -98,5 +98,5 @@ def make(connection: sqlite3.Connection) -> None:
 
 def has_index(connection: sqlite3.Connection, name: str) -> bool:
     """Return whether the file has an index."""
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
-    return found.fetchone() is not None
+    cursor = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
+    return cursor.fetchone() is not None

@@ -29,13 +29,13 @@ class SqliteSession:
         self._connection = connection
         self._store = store
         self._file: SqliteFile
-        self._begun = False  # what was open before is none of ours
+        self._has_begun = False  # what was open before is none of ours
         self._releasing = False  # an interrupt can come before we know that the savepoint is released
 
     @property
     def state(self) -> TransactionState:
         """Whether a transaction is open. It is lost if the caller has closed the connection."""
-        if not self._begun:
+        if not self._has_begun:
             return TransactionState.ENDED
         try:
             return TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED
@@ -51,7 +51,7 @@ class SqliteSession:
             )
         check_idle(TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED)
         self._open()
-        self._begun = True
+        self._has_begun = True
         yield "BEGIN IMMEDIATE"
         yield f"SAVEPOINT {_MARK}"
 
@@ -72,8 +72,8 @@ class SqliteSession:
 
     def began_here(self) -> Steps[bool]:
         """Look for the savepoint, and roll back to it."""
-        found: bool = yield _BACK
-        return found or self._releasing
+        is_there: bool = yield _BACK
+        return is_there or self._releasing
 
     def flush(self) -> Steps[None]:
         """Nothing is unsent."""
@@ -113,7 +113,7 @@ class SqliteSession:
             raise translated(error, self._file.path) from error  # also of another thread than the connection's own
         return True
 
-    def _run(self, asked: SqlRequest) -> object:
+    def _run(self, request: SqlRequest) -> object:
         connection, now = self._connection, self._file.now()
         try:
             if not connection.in_transaction:  # the next write would be made without the effect
@@ -121,7 +121,7 @@ class SqliteSession:
             with _plain(connection):
                 if now - self._file.marked >= MARK_EVERY:
                     connection.execute(MARK, (now,))  # each time, because it can be rolled back
-                return asked.run(connection, now)
+                return request.run(connection, now)
         except sqlite3.Error as error:
             raise translated(error, "the transaction's connection") from error
 
@@ -148,6 +148,6 @@ def join(store: SqliteStore, connection: Any) -> SqliteSession:
         django = import_module("onceward.stores.sqlite.session_django")
         return cast("SqliteSession", django.DjangoSqliteSession(connection, store))
     if not hasattr(connection, "text_factory"):
-        known = "a sqlite3.Connection to the ledger's file, or one of Django's connections"
-        raise TypeError(f"{type(connection).__name__}: give {known}")
+        choices = "a sqlite3.Connection to the ledger's file, or one of Django's connections"
+        raise TypeError(f"{type(connection).__name__}: give {choices}")
     return SqliteSession(connection, store)

@@ -80,6 +80,6 @@ class DjangoSqliteSession(SqliteSession):
             raise StoreError(f"ledger {self._file.path}: {error}") from error
         return True
 
-    def _run(self, asked: SqlRequest) -> object:
+    def _run(self, request: SqlRequest) -> object:
         self._driver.check_healthy()
-        return super()._run(asked)
+        return super()._run(request)

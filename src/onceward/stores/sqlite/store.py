@@ -77,5 +77,5 @@ class SqliteStore(SqliteExchange, Polled):
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
-        gone: int = yield SqlRequest(partial(requests.purge, limit))
-        return Purged(gone, MORE if gone == limit else None)
+        count: int = yield SqlRequest(partial(requests.purge, limit))
+        return Purged(count, MORE if count == limit else None)

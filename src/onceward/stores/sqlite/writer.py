@@ -71,10 +71,10 @@ def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -
 
 
 def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> bool:
-    taken = [queue.get()]
+    batch = [queue.get()]
     while not queue.empty():
-        taken.append(queue.get())
-    waiting = [one for one in taken if one is not None]
+        batch.append(queue.get())
+    waiting = [one for one in batch if one is not None]
     writes = store()
     if waiting and writes is not None:
         try:
@@ -89,7 +89,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
         for _ in range(2):  # an interrupt can end the first one before it has told anybody
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(_wake, futures)
-    return None not in taken
+    return None not in batch
 
 
 def _wake(futures: "list[asyncio.Future[None]]") -> None:
