@@ -9,7 +9,6 @@ import pytest
 from onceward import Once, current
 from onceward.aws import Delivery, SqsWorker, on_kinesis
 from onceward.aws.sqs.queue import Queue
-from onceward.aws.targets import queues as targets_queues
 from onceward.aws.targets import sending as targets_sending
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
@@ -140,29 +139,6 @@ def test_messages_arrive_with_key_and_headers_in_one_request(place):
     assert place.front.actions == [place.action]
 
 
-def test_large_messages_go_in_several_requests(place):
-    length = 150_000 if place.kind in ("kinesis", "firehose") else 30_000
-    sent = [place.message(json.dumps({"text": "é" * length})) for _ in range(10)]
-    assert place.target.send(sent) == [None] * 10
-    assert set(place.found()) == {m.key for m in sent}
-    assert len(place.front.actions) > 1
-
-
-@pytest.mark.parametrize("kind", ["sqs", "sns"])
-def test_a_fifo_place_drops_a_repetition(placed, kind):
-    place = placed(kind, fifo=True)
-    one = place.message()
-    assert place.target.send([one]) == [None]
-    assert place.target.send([one]) == [None]
-    assert len(place._ministack.messages(place.queue)) == 1
-
-
-def test_a_delay_is_the_queues(placed, ministack):
-    place = placed("sqs")
-    assert place.target.send([place.message(delay=899.5)]) == [None]
-    assert ministack.queue_attributes(place.queue)["ApproximateNumberOfMessagesDelayed"] == "1"
-
-
 def refusing(body, code):
     """Refuse each batch that has a message with this text."""
 
@@ -212,25 +188,6 @@ def test_what_passes_or_a_deploy_can_fix_is_sent_later(place, passing):
         assert passing.code.removesuffix("Exception") in str(told[0])
 
 
-def test_a_slow_service_gets_no_more_requests_than_there_is_time_for(placed, monkeypatch):
-    def asked(kind, fifo, unit):
-        monkeypatch.setattr(targets_sending, "TIMEOUT", 3 * unit)
-        monkeypatch.setattr(targets_queues, "TIMEOUT", 3 * unit)
-        monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 4 * unit)
-        place = placed(kind, fifo=fifo)
-        place.front.rule = lambda seen: Fault(delay_reply=20 * unit)
-        told = place.target.send([place.message(json.dumps({"text": "a" * 120_000})) for _ in range(10)])
-        assert kinds(told) == [MessageNotSent] * 10
-        requests = len(place.front.seen)
-        place.front.clear()
-        return requests
-
-    for kind, fifo in ALL:
-        # On a busy machine no request arrives in a short time.
-        requests = next((seen for unit in (0.1, 0.5, 2.5) if (seen := asked(kind, fifo, unit))), 0)
-        assert 1 <= requests <= 2
-
-
 def test_a_wrong_clock_is_corrected_within_the_send(place):
     first = iter([Refuse("RequestExpired", 403)])
     place.front.rule = lambda seen: next(first, None)
@@ -259,13 +216,6 @@ def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
-@pytest.mark.parametrize(("kind", "answers"), [("kinesis", "Records"), ("firehose", "RequestResponses")])
-def test_an_answer_without_each_record_is_not_believed(placed, kind, answers):
-    place = placed(kind)
-    place.front.rule = lambda seen: Fault(edit_reply=lambda answer: {**answer, answers: answer[answers][:1]})
-    assert kinds(place.target.send([place.message(), place.message()])) == [MessageNotSent] * 2
-
-
 def test_a_group_goes_to_one_shard_and_other_messages_to_all(placed, ministack):
     place = placed("kinesis")
     assert place.target.send([place.message(group="order-7") for _ in range(20)]) == [None] * 20
@@ -274,12 +224,6 @@ def test_a_group_goes_to_one_shard_and_other_messages_to_all(placed, ministack):
     name = place.stream.rpartition("/")[2]
     assert open_target(f"kinesis:{name}?region=eu-west-1").send(sent) == [None] * 20
     assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {one.key for one in sent} | {"order-7"}
-
-
-def test_each_record_of_firehose_is_a_line(placed):
-    place = placed("firehose")
-    assert place.target.send([place.message(), place.message()]) == [None, None]
-    assert all(data.endswith(b"}\n") and data.count(b"\n") == 1 for data in place.data())
 
 
 def test_a_handler_of_kinesis_takes_a_message_that_was_sent_twice_once(placed):
@@ -319,22 +263,6 @@ def test_one_member_of_a_batch_can_fail_at_sqs(placed):
         Fault(edit_reply=edit) if len(place.front.seen) == 1 else Refuse("InternalError", 503)
     )
     assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
-
-
-@pytest.mark.parametrize(
-    ("address", "says"),
-    [
-        ("sqs:not-there-at-all", "there is no such queue"),
-        ("sns:arn:aws:sns:eu-west-1:000000000000:not-there", "NotFound"),
-        ("kinesis:not-there", "ResourceNotFound"),
-        ("firehose:not-there", "ResourceNotFound"),
-    ],
-)
-def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
-    placed("sqs")
-    (told,) = open_target(address).send([message()])
-    assert type(told) is MessageNotSent
-    assert says in str(told)
 
 
 @pytest.mark.parametrize("raw", [True, False])

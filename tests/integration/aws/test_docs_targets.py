@@ -2,8 +2,6 @@
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -12,29 +10,16 @@ from onceward.outbox import OutboxMessage, sender
 from onceward.outbox.targets import open_target
 from printed.pages import section
 from servers.needs import numbers
+from web.answering import Answering
 
 NAMES = numbers()
 
 
 @pytest.fixture
 def billing():
-    """A server that keeps what is posted."""
-    posted = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            posted.append((self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *args):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", posted
-    server.shutdown()
-    server.server_close()
+    server = Answering()
+    yield server
+    server.close()
 
 
 def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
@@ -42,10 +27,9 @@ def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
     monkeypatch.setenv("BILLING_SECRET", "secret")
     for service in ("SQS", "EVENTBRIDGE"):
         monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", ministack.url)
-    url, posted = billing
     parcels, mails, caught = (ministack.queue(f"docs-{next(NAMES)}{end}") for end in ("", ".fifo", ""))
     ministack.bus("shop", caught)
-    names = {"sqs:parcels": f"sqs:{parcels}", "sqs:mails.fifo": f"sqs:{mails}", "https://billing.example": url}
+    names = {"sqs:parcels": f"sqs:{parcels}", "sqs:mails.fifo": f"sqs:{mails}", "https://billing.example": billing.url}
     text = section("docs/reference/outbox.md", "Targets")
     for name, there in names.items():
         text = text.replace(name, there)
@@ -62,7 +46,8 @@ def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
     assert (event["source"], event["detail"]["onceward"]["tenant"]) == ("orders", "eu")
     assert event["detail"]["onceward"]["onceward-parent"] == "orders.place:7"
     assert open_target("billing:x").send([OutboxMessage("k", "1")]) == [None]
-    assert (posted[0][0], len(posted[0][1]["X-Signature"])) == ("/charges", 64)
+    ((_, path, headers, _),) = billing.came
+    assert (path, len(headers["X-Signature"])) == ("/charges", 64)
     assert open_target("mail:me").send([OutboxMessage("k", "hello")]) == [None]
     assert mailed == [("me", "hello")]
     space["once"].close()

@@ -114,22 +114,6 @@ def test_an_execution_that_lambda_invokes_again_after_a_crash_goes_on(once):
     assert (record(once).status, record(once).attempts) == ("COMPLETED", 1)
 
 
-@both
-def test_an_execution_that_fails_gives_its_key_back(once, face):
-    outcomes = iter([ValueError("no stock"), None])
-
-    def body(event, context):
-        context.wait(Duration.from_seconds(1))
-        if (error := next(outcomes)) is not None:
-            raise error
-        return "done"
-
-    handler = faces(once, body)[face]
-    assert run(handler).status is InvocationStatus.FAILED
-    assert record(once).status == "RELEASED"
-    assert json.loads(run(handler, "second").result) == "done"
-
-
 def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):
     charged = []
     bank = SimpleNamespace(charge=lambda order, key: charged.append(key) or f"receipt of {order}")

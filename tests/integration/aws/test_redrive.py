@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from commands.command_line import Cli
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
@@ -209,19 +208,6 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
     assert outcomes(scene.run()) == ["moved"]
 
 
-def test_messages_stay_hidden_from_others_for_as_long_as_the_run_takes(scene):
-    kept = scene.dead({"a": 1})
-    run = scene.redrive(where="body.b", visibility=2).run()
-    assert next(run).outcome == "filtered"
-    other = Queue(scene.dlq)
-    deadline = time.monotonic() + 4.5
-    while time.monotonic() < deadline:
-        assert other.receive(wait=0) == []
-        time.sleep(0.1)
-    run.close()
-    assert [message.id for message in other.receive(wait=0)] == [kept]
-
-
 @pytest.fixture
 def fifo(ministack, aws, tmp_path):
     made = Scene(ministack, f"sqlite:///{tmp_path}/ledger.db", ".fifo")
@@ -271,11 +257,6 @@ def test_bad_arguments_are_refused(scene, options):
         scene.redrive(**options)
 
 
-@pytest.fixture
-def cli(tmp_path, aws):
-    return Cli(tmp_path)
-
-
 def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, cli):
     keys = [scene.dead() for _ in range(3)]
     scene.park(keys[0])
@@ -287,17 +268,6 @@ def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, c
     assert told in lines
     assert lines[2].startswith(f"refused  {keys[1]} shop:{keys[1]}: completed already")
     assert result.stderr == "onceward: moved 2, refused 1\n"
-
-
-def test_the_command_asks_for_a_name_that_it_cannot_find(scene, cli):
-    first = scene.dead()
-    for name in ("shop", "billing"):
-        scene.once.acquire("a", name=name).complete()
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url)
-    assert result.returncode == 2
-    assert "give --name" in result.stderr
-    assert "There are: billing, shop" in result.stderr
-    assert list(scene.there()) == [first]
 
 
 @pytest.mark.sampled(completed=1)

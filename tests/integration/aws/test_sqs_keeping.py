@@ -6,7 +6,6 @@ from operator import itemgetter
 
 import pytest
 
-from commands.command_line import Cli
 from observing import note_outcomes
 from onceward import Once, Parked, StoreError
 from onceward.aws import SqsWorker
@@ -24,30 +23,13 @@ from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
 from queues.kept import ARN, ATTRIBUTES, MESSAGE, TEXT, keeping, kept, parked, record_of
-from servers.needs import numbers
 from tables import each
 from waiting import until, working
-
-NAMES = numbers()
 
 
 @pytest.fixture
 def once():
     return Once("memory:", name="shop")
-
-
-@pytest.fixture
-def made(aws, ministack, monkeypatch):
-    """Makes queues without a dead-letter queue, and returns their URLs."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
-
-    def make(*bodies, fifo=False, **attributes):
-        url = ministack.queue(f"keeping-{next(NAMES)}{'.fifo' if fifo else ''}", **attributes)
-        for body in bodies:
-            ministack.send(url, body, body["group"] if fifo else None)
-        return url
-
-    return make
 
 
 def drain(once, queue, handler, **options):
@@ -90,40 +72,26 @@ def test_a_text_that_is_no_message_is_refused(text):
         read_kept(text)
 
 
-def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, ministack, tmp_path, caplog):
+def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, ministack, cli, tmp_path, caplog):
     once = Once(f"sqlite:///{tmp_path}/onceward.db", name="shop")
     queue, runs = made(), []
     body = json.dumps({"id": 1, "total": 7})
     trace = {"trace": {"DataType": "String", "StringValue": "t-1"}}
     ministack.ask("AmazonSQS.SendMessage", QueueUrl=queue, MessageBody=body, MessageAttributes=trace)
-    name = queue.rpartition("/")[2]
 
-    def handler(order):
-        runs.append(order)
-        raise OSError("poison")
-
-    told = work(once, queue, handler, lambda: ministack.left(queue) == 0)
+    told = work(once, queue, fails, lambda: ministack.left(queue) == 0)
 
     assert told == ["failed"] * (ATTEMPTS - 1) + ["parked"]
-    assert ministack.left(queue) == 0
     record = record_of(once, "shop:1")
-    assert (record.status, record.attempts, record.error, record.expires_at) == (
-        PARKED,
-        ATTEMPTS,
-        "OSError: poison",
-        None,
-    )
+    assert (record.status, record.attempts, record.error) == (PARKED, ATTEMPTS, "OSError: poison")
+    assert record.expires_at is None
     assert (kept(once, "shop:1").body, kept(once, "shop:1").user_attributes) == (body, {"trace": ("String", "t-1")})
+    name = queue.rpartition("/")[2]
     assert caplog.text.count(f"and deleted from the queue: `onceward unpark shop:1 --to {name}`") == 1
 
-    cli = Cli(tmp_path)
     assert "--to QUEUE" in cli.run("unpark", "shop:1").stderr
     sent = cli.run("unpark", "shop:1", "--to", queue)
-    assert (sent.returncode, sent.stdout) == (
-        0,
-        f"shop:1: its message was sent to {name}, and the key is unparked\n".encode(),
-    )
-    runs.clear()
+    assert (sent.returncode, b"its message was sent to" in sent.stdout) == (0, True)
     assert drain(once, queue, runs.append) == ["done"]
     assert runs == [{"id": 1, "total": 7}]
     assert ministack.left(queue) == 0
@@ -134,22 +102,18 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
 
 
 @pytest.mark.nightly
-def test_a_sealed_message_is_sent_again_with_the_seal(made, ministack, tmp_path):
+def test_a_sealed_message_is_sent_again_with_the_seal(made, ministack, cli, tmp_path):
     flip = lambda data: bytes(byte ^ 1 for byte in data)
     (tmp_path / "shop_seal.py").write_text("flip = lambda data: bytes(byte ^ 1 for byte in data)\nSEAL = flip, flip\n")
     once = Once(f"sqlite:///{tmp_path}/onceward.db", name="shop", seal=(flip, flip))
-    queue = made({"id": 1, "card": "4242"})
+    queue, runs = made({"id": 1, "card": "4242"}), []
     assert drain(once, queue, fails, max_attempts=1) == ["parked"]
     assert "4242" not in record_of(once, "shop:1").result
-
-    cli = Cli(tmp_path)
     assert "4242" not in cli.run("show", "shop:1").stdout.decode()
     refused = cli.run("unpark", "shop:1", "--to", queue)
     assert (refused.returncode, ministack.left(queue)) == (1, 0)
     assert "--seal MODULE:NAME" in refused.stderr
-    assert "--to" in cli.run("unpark", "shop:1", "--seal", "shop_seal:SEAL").stderr
     assert cli.run("unpark", "shop:1", "--to", queue, "--seal", "shop_seal:SEAL").returncode == 0
-    runs = []
     assert drain(once, queue, runs.append) == ["done"]
     assert runs == [{"id": 1, "card": "4242"}]
     once.close()
@@ -305,15 +269,15 @@ def test_a_queue_of_another_kind_is_refused(once, made):
 
 
 @pytest.fixture
-def cli(aws, tmp_path):
-    made = Cli(tmp_path)
-    once = made.once(name="shop")
+def two(cli):
+    """Two parked keys, of which one keeps a message."""
+    once = cli.once(name="shop")
     parked(once, "a")
     once.acquire("b").park("no such account")
     once.close()
-    return made
 
 
+@pytest.mark.usefixtures("two")
 def test_show_tells_the_message_part_by_part(cli):
     lines = cli.run("show", "shop:a").stdout.decode().splitlines()
     told = {line[:14].strip(): line[15:] for line in lines if not line.startswith(" ")}
@@ -326,13 +290,11 @@ def test_show_tells_the_message_part_by_part(cli):
     assert json.loads(record["result"]) == json.loads(TEXT)
 
 
+@pytest.mark.usefixtures("two")
 def test_clear_says_that_a_message_goes_with_the_key(cli):
     refused = cli.run("clear", "shop:a")
     assert refused.returncode == 1
-    assert (
-        "it keeps a message that is in no queue any more. Clearing it loses the message. Pass --yes to do it anyway"
-        in refused.stderr
-    )
+    assert "Clearing it loses the message. Pass --yes to do it anyway" in refused.stderr
     assert cli.run("show", "shop:a").returncode == 0
     assert cli.run("clear", "shop:a", "--yes").returncode == 0
     assert cli.run("show", "shop:a").returncode == 1

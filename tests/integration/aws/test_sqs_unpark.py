@@ -25,13 +25,6 @@ class Killed(SystemExit):
     """What a kill looks like from inside."""
 
 
-@pytest.fixture
-def made(aws, ministack, monkeypatch):
-    """Makes queues without a dead-letter queue, and returns their URLs."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
-    return lambda: ministack.queue(f"unpark-{next(NAMES)}")
-
-
 class Scene:
     """A parked key that keeps a message, a real queue, and a worker that is called by hand."""
 

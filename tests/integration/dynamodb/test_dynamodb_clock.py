@@ -74,19 +74,6 @@ def test_answers_around_a_full_second_tell_the_time_to_a_few_milliseconds():
     assert pair.clock.latest() - pair.clock.earliest() < 0.03
 
 
-@settings(deadline=None, derandomize=True)
-@given(st.floats(-3600, 3600), st.lists(st.tuples(heard, st.booleans()), min_size=1, max_size=20))
-def test_of_two_front_ends_that_disagree_the_one_heard_last_counts(apart, answers):
-    pair = Pair(0.0)
-    for one, other in answers:
-        pair.ask(one, apart if other else 0.0)
-        if one.dated:
-            shown = pair.true + (apart if other else 0.0)
-            # Closer than the answers can tell apart, the two times make one interval.
-            width = 1 + one.out + one.back
-            assert pair.clock.earliest() - width - TINY <= shown <= pair.clock.latest() + width + TINY
-
-
 def test_an_answer_without_a_date_tells_nothing():
     clock = ServerClock(ManualClock())
     clock.learn(ServiceAnswer(200, {}, None, 0.0, 0.0))
@@ -147,19 +134,6 @@ class Act(NamedTuple):
     ahead: float
 
 
-acts = st.lists(
-    st.builds(
-        Act,
-        st.integers(0, 1),
-        st.sampled_from(["acquire", "acquire", "acquire", "extend", "freeze", "complete", "complete"]),
-        st.one_of(st.floats(0, 70), st.floats(25, 35)),
-        st.one_of(st.floats(0, 0.1), st.floats(0, 4)),
-        st.one_of(st.floats(0, 0.1), st.floats(0, 4)),
-        st.floats(-0.05, 0.05),
-    ),
-    min_size=2,
-    max_size=20,
-)
 LEASE = 30.0
 
 
@@ -245,23 +219,26 @@ class Run:
         return store.layout.record(answer.body["Item"])
 
 
-clocks = st.tuples(st.floats(-1e6, 1e6), st.floats(0.999, 1.001))
+def lists_of(verbs, gaps, ways, ahead):
+    acts = st.builds(Act, st.integers(0, 1), st.sampled_from(verbs.split()), gaps, ways, ways, ahead)
+    return st.lists(acts, min_size=2, max_size=20)
+
+
 numbers = iter(range(10**9))
-
-
+clocks = st.tuples(st.floats(-1e6, 1e6), st.floats(0.999, 1.001))
+around = st.floats(25, 35)
+acts = lists_of(
+    "acquire acquire acquire extend freeze complete complete",
+    st.one_of(st.floats(0, 70), around),
+    st.one_of(st.floats(0, 0.1), st.floats(0, 4)),
+    st.floats(-0.05, 0.05),
+)
 # Of two servers whose clocks differ by a second, in the worst case.
-apart = st.lists(
-    st.builds(
-        Act,
-        st.integers(0, 1),
-        st.sampled_from(["acquire", "acquire", "extend", "complete", "look", "look"]),
-        st.one_of(st.floats(0, 3), st.floats(25, 35)),
-        st.floats(0, 0.1),
-        st.floats(0, 0.1),
-        st.sampled_from([-0.5, -0.3, 0.0, 0.3, 0.5]),
-    ),
-    min_size=2,
-    max_size=20,
+apart = lists_of(
+    "acquire acquire extend complete look look",
+    st.one_of(st.floats(0, 3), around),
+    st.floats(0, 0.1),
+    st.sampled_from([-0.5, -0.3, 0.0, 0.3, 0.5]),
 )
 EQUAL = [(0.0, 1.0), (5e5, 1.0)]
 
@@ -278,28 +255,10 @@ def test_nobody_gets_a_key_while_its_owner_believes_in_its_lease(aws, table, dyn
     run.close()
 
 
-@pytest.mark.parametrize("back", [0.0, 4.0])
-@pytest.mark.parametrize("missed", [2.0, 10.0, 25.0, 3600.0])
-def test_a_process_that_missed_time_believes_no_longer_than_store_grants(aws, table, dynoxide, missed, back):
-    """As a Lambda function that was frozen between two calls: its first request is stamped in the past."""
-    run = Run(table, dynoxide.url, "k", EQUAL)
-    run.do(Act(0, "acquire", 0, 0, 0, 0))
-    run.do(Act(0, "complete", 0, 0, 0, 0))
-    run.world.now += missed
-    run.clocks[0].missed += missed
-    run.do(Act(0, "acquire", 0, 0, back, 0))
-    assert run.claims[0].remaining > 0
-    run.do(Act(1, "acquire", 0, 0, 0, 0))
-    assert run.claims[1] is None, "its lease is live"
-    run.do(Act(1, "acquire", LEASE + 2.5, 0, 0, 0))
-    assert run.claims[1] is not None
-    run.close()
-
-
 @pytest.mark.parametrize("back", [0.0, 0.9])
-@pytest.mark.parametrize("missed", [0.3, 0.5, 0.99, 1.0, 1.5, 1.99])
-def test_a_short_freeze_that_no_clock_shows_extends_no_lease(url, table, dynoxide, missed, back):
-    """A claim that is made, or renewed, after it; of one that was held meanwhile the owner cannot know before it asks."""
+@pytest.mark.parametrize("missed", [0.3, 0.5, 0.99, 1.0, 1.5, 1.99, 10.0, 3600.0])
+def test_a_freeze_that_no_clock_shows_extends_no_lease(url, table, dynoxide, missed, back):
+    """As of a Lambda function between two calls; of a claim that was held meanwhile the owner knows when it asks."""
     run = Run(table, dynoxide.url, f"frozen{missed}{back}", EQUAL)
     for _ in range(30):  # it knows the time to a few hundredths of a second, and nothing tells it of the freeze
         run.do(Act(0, "look", 0.21, 0, 0, 0))
@@ -307,11 +266,13 @@ def test_a_short_freeze_that_no_clock_shows_extends_no_lease(url, table, dynoxid
     run.clocks[0].missed += missed
     run.do(Act(0, "acquire", 0, 0, back, 0))
     assert run.claims[0].remaining > 0
-    run.world.now += missed
-    run.clocks[0].missed += missed
-    run.do(Act(0, "extend", 10, 0, back, 0))
-    claim = run.claims[0]
-    assert claim.remaining <= run._stored().lease_until - run.world.now, "until its lease ends, and no longer"
     run.do(Act(1, "acquire", 0, 0, 0, 0))
     assert run.claims[1] is None, "its lease is live"
+    if missed < 2:
+        run.world.now += missed
+        run.clocks[0].missed += missed
+        run.do(Act(0, "extend", 10, 0, back, 0))
+        assert run.claims[0].remaining <= run._stored().lease_until - run.world.now, "until its lease ends"
+    run.do(Act(1, "acquire", LEASE + 2.5, 0, 0, 0))
+    assert run.claims[1] is not None
     run.close()

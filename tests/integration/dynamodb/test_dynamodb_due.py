@@ -34,13 +34,10 @@ def found(store, limit=100):
     return drive(store.select(DueWithin(), None, limit), store)
 
 
-def test_a_look_that_finds_nothing_is_eight_queries(store, proxy):
+def test_a_look_is_eight_queries_and_thirty_records_are_read_in_two_requests(store, proxy):
     assert found(store).records == []
     assert proxy.actions == ["Query"] * SHARDS
     assert {seen.body["IndexName"] for seen in proxy.seen} == {"onceward_due"}
-
-
-def test_a_look_that_finds_thirty_records_reads_them_in_two_requests(store, proxy):
     for number in range(30):
         complete(store, f"k{number}")
     proxy.clear()

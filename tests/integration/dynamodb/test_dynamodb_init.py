@@ -35,7 +35,7 @@ def made(parts):
     return [part.made for part in parts]
 
 
-def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dynoxide):
+def test_the_table_is_on_demand_has_the_layouts_key_and_expires_and_is_made_once(store, name, dynoxide, proxy):
     parts = drive(provision(store, set()), store)
     assert [part.what for part in parts] == [
         f"table {name} (on demand, key key (S))",
@@ -50,6 +50,9 @@ def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dyn
     assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
     ttl = dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]
     assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
+    proxy.clear()
+    assert made(drive(provision(store, set()), store)) == [False, False, False]
+    assert proxy.actions == ["DescribeTable", "DescribeTable", "DescribeTimeToLive"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +74,6 @@ def test_a_table_of_another_layout_is_made_as_its_url_says(options, keys, expiry
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
 
 
-def test_the_second_time_only_looks(store, proxy):
-    drive(provision(store, set()), store)
-    proxy.clear()
-    assert made(drive(provision(store, set()), store)) == [False, False, False]
-    assert proxy.actions == ["DescribeTable", "DescribeTable", "DescribeTimeToLive"]
-
-
 def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
     stores = [open_store(f"dynamodb://{name}?endpoint={proxy.url}") for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -85,19 +81,6 @@ def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
     for store in stores:
         store.close()
     assert sorted(parts[0].made for parts in told) == [False] * 7 + [True]
-
-
-def test_what_is_throttled_is_asked_again(store, proxy):
-    throttled = {"DescribeTable", "CreateTable", "UpdateTimeToLive"}
-
-    def rule(seen):
-        if seen.action in throttled:
-            throttled.remove(seen.action)
-            return Refuse("LimitExceededException" if seen.action == "CreateTable" else "ThrottlingException")
-
-    proxy.rule = rule
-    assert made(drive(provision(store, set()), store)) == [True, True, True]
-    assert not throttled
 
 
 @pytest.fixture
@@ -130,21 +113,6 @@ def test_an_index_that_dynamodb_still_builds_does_not_refuse_messages(store, pro
     why = "Cannot read from backfilling global secondary index: onceward_due"
     proxy.rule = lambda seen: Refuse("ValidationException", message=why) if seen.action == "Query" else None
     drive(OUTBOX.require(store)(), store)
-
-
-def test_an_index_of_that_name_with_another_key_is_left_alone(store, proxy, dynoxide, former):
-    wrong = [{"AttributeName": "due_at", "KeyType": "HASH"}]
-    create = {"IndexName": "onceward_due", "KeySchema": wrong, "Projection": {"ProjectionType": "ALL"}}
-    kinds = [{"AttributeName": "key", "AttributeType": "S"}, {"AttributeName": "due_at", "AttributeType": "N"}]
-    dynoxide.ask(
-        "UpdateTable",
-        TableName=former,
-        AttributeDefinitions=kinds,
-        GlobalSecondaryIndexUpdates=[{"Create": create}],
-    )
-    with pytest.raises(StoreError, match=r"has an index onceward_due with another key. Delete it"):
-        drive(provision(store, set()), store)
-    assert sent(proxy, "UpdateTable") == []
 
 
 def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, dynoxide, name):
@@ -206,14 +174,6 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
     assert sent(proxy, "UpdateTimeToLive") == []
 
 
-def answered(steps, request, answer):
-    """Send an answer to a step and return its next request, past its pauses."""
-    request = steps.send(answer)
-    while isinstance(request, Sleep):
-        request = steps.send(None)
-    return request
-
-
 def ok(**body):
     return ServiceAnswer(200, body, 1e9, 0.0, 0.0)
 
@@ -233,48 +193,25 @@ def described(status):
     )
 
 
-def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
-    steps = provision(store, set())
-    request = next(steps)
-    for answer in (error("ResourceNotFoundException"), ok(), error("ResourceNotFoundException"), described("CREATING")):
-        request = answered(steps, request, answer)
-    assert request.action == "DescribeTable"
-    for action in ("DescribeTable", "DescribeTimeToLive"):
-        request = answered(steps, request, described("ACTIVE"))
-        assert request.action == action
-    with pytest.raises(StopIteration) as end:
-        steps.send(ok(TimeToLiveDescription={"TimeToLiveStatus": "ENABLING", "AttributeName": "expires_at"}))
-    assert end.value.value[0] == (
-        f"table {store.requests.table} (provisioned capacity, left as it is, key key (S))",
-        True,
-    )
-
-
-def described_forever(status):
-    return lambda: {"DescribeTable": described(status)}
-
-
-def without_ttl(**more):
-    return lambda: {
-        "DescribeTable": described("ACTIVE"),
-        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
-        "UpdateTimeToLive": error("ValidationException"),
-        "Scan": ok(**more),
-    }
+WITHOUT_TTL = {
+    "DescribeTable": described("ACTIVE"),
+    "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
+    "UpdateTimeToLive": error("ValidationException"),
+    "Scan": ok(Count=0),
+}
 
 
 @pytest.mark.parametrize(
     ("answers", "says", "transient"),
     [
-        (described_forever("DELETING"), "the table is DELETING", False),
-        (described_forever("CREATING"), "not ACTIVE yet; run this again", True),
-        (without_ttl(Count=0), r"TTL on expires_at was not enabled \(no\).*one change of it an hour", False),
-        (without_ttl(Count=0, LastEvaluatedKey={"key": {"S": "k"}}), "has items, and its TTL is off", False),
+        ({"DescribeTable": described("DELETING")}, "the table is DELETING", False),
+        ({"DescribeTable": described("CREATING")}, "not ACTIVE yet; run this again", True),
+        (WITHOUT_TTL, r"TTL on expires_at was not enabled \(no\).*one change of it an hour", False),
     ],
-    ids=["is deleted", "never becomes active", "TTL changed within the hour", "an empty page before another"],
+    ids=["is deleted", "never becomes active", "TTL changed within the hour"],
 )
 def test_what_init_gives_up_is_told_with_what_to_do(store, answers, says, transient):
-    steps, answers, slept = provision(store, set()), answers(), 0.0
+    steps, slept = provision(store, set()), 0.0
     request = next(steps)
     with pytest.raises(StoreError, match=says) as told:
         while True:

@@ -1,5 +1,7 @@
 """What is MySQL's own: its texts and modes, snapshots, locks and deadlocks, and statements that commit by themselves."""
 
+import asyncio
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +13,14 @@ from sqlalchemy.orm import Session
 
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
-from onceward.core.register import KeyLocked
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import LONGEST_KEY
-from onceward.testing.bench import claim_of, next_of
+from onceward.testing.bench import claim_of
 from servers.mysql import Mariadb
 from stores.line_cases import lose_the_answer_of
 from stores.mysql_hands import name_of, place_of
-from timing import within
 
 
 @pytest.fixture
@@ -55,8 +55,27 @@ def test_a_key_that_is_too_long_is_refused_and_never_cut(database):
     store.close()
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_every_character_comes_back(once, awaited):
+    once = once.using(name="n")
+    texts = ["".join(map(chr, range(start, start + 0x800))) for start in range(0, 0x11000, 0x800) if start != 0xD800]
+    texts += ["".join(map(chr, range(0x10F800, sys.maxunicode + 1))), '"', "\\", "\\u0041", "null", "[1]", '{"a": "b"}']
+    for at, given in [*enumerate(texts)] * 2:
+        if awaited:
+            assert asyncio.run(once.run_async(str(at), asyncio.sleep, 0, given)) == given
+        else:
+            assert once.run(str(at), str, given) == given
+
+
+def test_a_record_beyond_max_allowed_packet_is_told(once, sql):
+    once.using(name="n").run("k", lambda: "done")
+    sql("""UPDATE onceward SET result = REPEAT('"', 9000000)""")  # which is twice as long within a packed row
+    with pytest.raises(StoreError, match="max_allowed_packet"):
+        once.using(name="n").run("k", pytest.fail, "it ran again")
+
+
 @pytest.mark.parametrize("mode", ["ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "", "TRADITIONAL,PIPES_AS_CONCAT"])
-@pytest.mark.parametrize("zone", ["+05:30", "-11:00", "SYSTEM"])
+@pytest.mark.parametrize("zone", ["+05:30", "SYSTEM"])
 def test_the_mode_and_the_time_zone_of_a_session_change_nothing(once, connect, effects, mode, zone):
     connection = connect()
     connection.query(f"SET sql_mode = '{mode}', time_zone = '{zone}'")
@@ -163,36 +182,6 @@ def test_transactions_and_batches_that_deadlock_make_each_effect_once(once, conn
     assert made == [1] * 12
 
 
-def test_a_batch_and_a_deletion_wait_on_their_lane_for_a_locked_key_only_for_a_moment(database, connect):
-    store = open_store(f"{database}?lanes=1")
-    drive(store.insert_many([claim_of(f"k{number}", "a") for number in range(5)]), store)
-    connection = connect(autocommit=False)
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE {store.names.table} SET worker = 'me' WHERE `key` = 'k2'")
-
-    def swapped(_):
-        held = [drive(store.load(f"k{number}"), store).record for number in range(5)]
-        replies = drive(store.swap_many([(next_of(record), record) for record in held]), store)
-        assert [type(reply) is KeyLocked for reply in replies] == [False, False, True, False, False]
-
-    def read_while_deleting(_):
-        with ThreadPoolExecutor(1) as pool:
-            deleting = pool.submit(lambda: drive(store.delete(drive(store.load("k2"), store).record), store))
-            longest = 0.0
-            while not deleting.done():
-                began = time.monotonic()
-                drive(store.load("k0"), store)
-                longest = max(longest, time.monotonic() - began)
-            with pytest.raises(KeyLocked):
-                deleting.result()
-        return longest
-
-    within(0.8, swapped)
-    assert min(read_while_deleting(_) for _ in range(3)) < 0.8
-    connection.rollback()
-    store.close()
-
-
 @pytest.mark.parametrize("what", ["claims", "ends"])
 def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, through, proxy):
     sleep = RowsQuery("SELECT SLEEP(0.3)")
@@ -227,15 +216,6 @@ def test_the_documented_rights_are_enough(database, sql, effects):
     once.close()
 
 
-def test_many_make_a_ledger_at_once(database):
-    ledgers = [Once(database) for _ in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda once: once.using(on_busy=30, name="n").run("k", lambda: "made"), ledgers))
-    assert results == ["made"] * 8
-    for once in ledgers:
-        once.close()
-
-
 def test_a_making_that_was_interrupted_is_completed_by_the_next(database, sql):
     Once(database, name="n").run("k", lambda: "kept")
     sql("DROP TABLE onceward_meta")  # it had come only so far
@@ -260,15 +240,16 @@ def test_a_server_of_its_own(other_server, database, connect):
         pytest.fail("it ran")
 
     def written():
-        names = "'Innodb_os_log_written', 'Binlog_bytes_written', 'Innodb_data_fsyncs'"
-        read = f"SELECT variable_value FROM information_schema.global_status WHERE variable_name IN ({names}) ORDER BY variable_name"
-        return other_server.sql(read)
+        names = "'Innodb_os_log_written', 'Binlog_bytes_written'"
+        return other_server.sql(
+            f"SELECT variable_value FROM information_schema.global_status WHERE variable_name IN ({names})"
+        )
 
     for _ in range(20):  # the server itself flushes now and then
         before = written()
         for _ in range(20):
             assert there.run("k", pytest.fail) == "done"
-        if written()[:1] + written()[2:] == before[:1] + before[2:]:
+        if written() == before:
             break
     else:
         pytest.fail("duplicates write to the log")
@@ -286,30 +267,3 @@ def test_a_server_of_its_own(other_server, database, connect):
     assert found["server"] == found["durability"] == "error"
     store.close()
     there.close()
-
-
-def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(once, connect, effects):
-    once = once.using(name="n")
-    for number in range(3):
-        once.run(("old", number), int)
-    connection = connect()
-    with once.transaction("k", connection):
-        for number in range(3):  # each notes the fence of what it deletes
-            once.ledger.clear(f"n:(old,{number})")
-            assert once.run(("new", number), int) == 0
-    assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED"] * 4
-
-
-@pytest.mark.nightly
-def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
-    other_server.sql("SET GLOBAL max_allowed_packet = 1048576")
-    store = open_store(other_server.url)
-    writes = [claim_of(str(number))._replace(input="é" * 30_000) for number in range(10)]
-    made = drive(store.insert_many(writes), store)
-    assert [reply.won for reply in made] == [True] * 10
-    ends = [
-        (write._replace(fence=reply.record.fence, status="COMPLETED", result="x" * 200_000), reply.record)
-        for write, reply in zip(writes, made, strict=True)
-    ]
-    assert [reply.won for reply in drive(store.swap_many(ends), store)] == [True] * 10
-    store.close()

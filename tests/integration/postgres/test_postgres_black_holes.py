@@ -78,20 +78,3 @@ def test_a_claim_gives_up_in_time(once, mode):
         else:
             asyncio.run(asyncio.wait_for(once.run_async("key", never), PATIENCE))
     assert caught.value.transient
-
-
-def test_a_result_is_recorded_when_the_network_is_back(swallowing, wire):
-    claim = swallowing.acquire  # before the network swallows again
-    wire.rule = lambda asked: None
-    held = claim("key")
-    count = 0
-
-    def rule(asked):
-        nonlocal count
-        count += 1
-        return BLACK_HOLE if count <= 2 else None
-
-    wire.rule = rule
-    held.complete("result")
-    assert held.settled == "COMPLETED"
-    assert count > 2

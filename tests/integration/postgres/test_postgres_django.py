@@ -1,7 +1,7 @@
 """Django's requests and connections around a transaction that commits effect, record and answer together."""
 
 import pytest
-from django.db import DatabaseError, close_old_connections, connections, transaction
+from django.db import connections, transaction
 
 from onceward import StoreError, current
 from onceward.web import Rules, Scope
@@ -89,26 +89,6 @@ def test_a_4xx_of_rest_framework_is_rolled_back_and_its_rendering_replayed(guard
     assert (effects(), records(once)) == ([], [("COMPLETED", 1)])
 
 
-def test_set_rollback_of_a_requests_own_transaction_undoes_the_effect_and_keeps_the_answer(
-    guarded, django, act, once, effects
-):
-    """REST framework asks for it when it makes an answer of an exception."""
-    from rest_framework.decorators import api_view
-    from rest_framework.exceptions import ValidationError
-
-    django.settings_dict["ATOMIC_REQUESTS"] = True
-
-    @api_view(["POST"])
-    def pay(request, number):
-        act()
-        raise ValidationError({"order": ["no credit"]})
-
-    first, again = twice(guarded(pay))
-    assert first == (400, b'{"order":["no credit"]}', None)
-    assert again == (*first[:2], "true")
-    assert (effects(), records(once)) == ([], [("COMPLETED", 1)])
-
-
 def test_a_view_in_a_requests_transaction_is_told_to_leave_it(guarded, django, act, once, effects):
     django.settings_dict["ATOMIC_REQUESTS"] = True
     told = []
@@ -124,28 +104,6 @@ def test_a_view_in_a_requests_transaction_is_told_to_leave_it(guarded, django, a
     assert twice(guarded(view))[0][0] == 500
     assert "@transaction.non_atomic_requests" in told[0]
     assert (effects(), records(once)) == ([], [("RELEASED", 2)])
-
-
-def end_session(postgres, django):
-    """Let the server end the connection between two requests."""
-    with django.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        ((pid,),) = cursor.fetchall()
-    close_old_connections()
-    postgres.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
-
-
-def test_a_kept_connection_that_is_not_checked_fails_once(once, postgres, django, act, effects):
-    django.settings_dict |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": False}
-    django.close()
-    end_session(postgres, django)
-    with pytest.raises((StoreError, DatabaseError)), once.transaction("k", django):
-        pytest.fail("it ran")
-    assert records(once) == []
-    close_old_connections()  # as at the end of a request
-    with once.transaction("k", django):
-        act()
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 def test_a_durable_block_around_it_is_refused_and_one_within_it_fails(once, django, act, effects):

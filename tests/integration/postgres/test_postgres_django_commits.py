@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import logging
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -126,20 +125,6 @@ def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database(inside,
 
     assert deliver(view(hook(inside, handle))) == 200
     assert seen == [(1, [("COMPLETED", 1)])]
-
-
-def test_a_ledger_elsewhere_is_told_when_the_view_is_made(beside, django, caplog):
-    view(hook(beside, print))
-    (told,) = caplog.records
-    assert (told.levelno, django.alias in told.message) == (logging.WARNING, True)
-    assert "taken out of ATOMIC_REQUESTS" in told.message
-
-
-def test_a_webhook_in_a_view_without_a_transaction_has_none(inside, django, write, rows):
-    seen = []
-    target = transaction.non_atomic_requests(view(hook(inside, lambda event: seen.append(django.in_atomic_block))))
-    assert deliver(transaction.non_atomic_requests(using=django.alias)(target)) == 200
-    assert seen == [False]
 
 
 def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, django, write, rows, repair):

@@ -10,7 +10,6 @@ import pytest
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import RELEASED
-from onceward.core.steps import claim
 from onceward.stores import open_store
 from onceward.testing.bench import claim_of
 
@@ -60,13 +59,6 @@ def test_a_claim_that_stops_before_its_write_has_the_larger_fence(store, many):
     assert reply.won
     assert reply.record.fence > between.fence
     assert drive(store.load("key"), store).record == reply.record
-
-
-@pytest.mark.usefixtures("stopping")
-def test_a_claim_that_stops_while_a_transaction_comes_and_goes(store, postgres):
-    slow = begun(store.insert(claim_of("n:key", "slow")), store)
-    fence = rolled_back(Once(open_store(store.url), name="n"), postgres)
-    assert slow().record.fence > fence
 
 
 @pytest.mark.usefixtures("stopping")
@@ -128,11 +120,3 @@ def test_a_fence_grows_although_the_clock_steps_back(moved):
     for key, before in (("key", first), ("other", purged)):
         assert drive(store.insert(claim_of(key, "b")), store).record.fence > before.fence
     store.close()
-
-
-def test_a_repeated_request_of_a_clients_own_claim_keeps_its_fence(store):
-    guard = Once(store).guards.for_keys("clients", {}, no_skip="", heartbeat=False)
-    bid = guard.bid("clients:key", "fp", owner="a" * 32)
-    fences = [drive(claim(store, bid, single_use=True), store).record.fence for _ in range(3)]
-    assert len(set(fences)) == 1  # the client may have the first answer, and works under its fence
-    assert drive(claim(store, bid), store).record.fence > fences[0]  # nobody knows that of a claim whose reply was lost

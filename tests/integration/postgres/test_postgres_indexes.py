@@ -7,12 +7,10 @@ from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
 from onceward.core.record import COMPLETED
 from onceward.core.selections import ChainOf, DueWithin
-from onceward.stores import open_store
 from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.contract import NoIndex
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
-from tables import each
 
 
 def test_ten_thousand_completed_records_are_not_read(store, sql):
@@ -34,22 +32,6 @@ def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, s
         drive(OUTBOX.require(store)(), store)
     assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.require(store)(), store)
     drive(OUTBOX.require(store)(), store)
-
-
-def test_an_index_of_another_schemas_ledger_is_not_taken_for_its_own(store, sql, schema, postgres):
-    drive(OUTBOX.require(store)(), store)
-    other = open_store(schema.replace("?schema=", "?schema=other_"))
-    drive(OUTBOX.require(other)(), other)
-    path = f"{store.names.schema},{other.names.schema}"
-    sql(f"DROP INDEX {store.names.index('due')}")
-    both = open_store(f"{postgres.url}?options=-csearch_path%3D{path}")
-    with pytest.raises(StoreError, match="no index of messages"):
-        drive(OUTBOX.require(both)(), both)
-    drive(MIGRATE.require(both)(), both)
-    drive(OUTBOX.require(both)(), both)
-    drive(OUTBOX.require(other)(), other)  # which keeps its own
-    both.close()
-    other.close()
 
 
 def came(root, parent):
@@ -89,35 +71,6 @@ def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store
     assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
     assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.require(store)(), store)
     assert [record.key for record in traced(store, "order").records] == ["pay"]
-
-
-ODD = [
-    "",
-    "NULL",
-    '"',
-    "\\",
-    '\\"',
-    "a,b",
-    "{x}",
-    " edges ",
-    "two\nlines",
-    "\u00e9\U0001f600",
-    "'quoted'",
-    '{"a": "b"}',
-]
-
-
-@each("texts", [ODD, ODD[:1], ["same"] * 3, [*ODD, None], [None, None], ['"', '"'], ["\\"] * 2])
-def test_texts_come_back_as_they_were(texts, store):
-    rows = store.exchange(RawQuery("SELECT * FROM unnest($1::text[]) WITH ORDINALITY ORDER BY 2", list(texts)))
-    assert [(text, number) for text, number in rows] == list(zip(texts, range(1, len(texts) + 1), strict=True))
-
-
-@each("numbers", [[0, -1, 2**62], [7, 7], [1, None], [0.1, -2.5e-9, 1e300], [0.5, 0.5], [1.5, None], [2.0, 2]])
-def test_numbers_come_back_as_they_were(numbers, store):
-    kind = "float8" if any(type(one) is float for one in numbers) else "bigint"
-    rows = store.exchange(RawQuery(f"SELECT * FROM unnest($1::{kind}[])", numbers))
-    assert [value for (value,) in rows] == numbers
 
 
 def test_a_nul_anywhere_in_a_batch_is_refused(store):

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onceward import Once, StoreError
+from onceward import StoreError
 from onceward.core.drivers import drive, drive_async
-from onceward.core.record import COMPLETED, PARKED
+from onceward.core.record import COMPLETED
 from onceward.stores import open_store
-from onceward.stores.postgres import lane
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from stores.line_cases import lose_the_answer_of
@@ -68,25 +67,6 @@ def test_a_session_that_has_become_unfit_is_left(change, schema):
     store.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_session_whose_settings_were_refused_is_not_used(schema, monkeypatch, mode):
-    make(schema)
-    store = open_store(f"{schema}&lanes=1")
-    with asyncio.Runner() as runner:
-
-        def run(request):
-            return store.exchange(request) if mode == "sync" else runner.run(store.exchange_async(request))
-
-        with monkeypatch.context() as patched:
-            patched.setattr(lane, "_SETTINGS", "SELECT set_config('nothing', '1', false)")
-            with pytest.raises(StoreError, match="nothing"):
-                run(PID)
-        ((setting, pid),) = run(RawQuery("SELECT current_setting('enable_seqscan'), pg_backend_pid()"))
-        assert setting == "off"
-        assert run(PID) == [(pid,)]
-        store.close()
-
-
 @pytest.mark.parametrize("what", ["claims", "ends"])
 def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, schema, postgres, proxy):
     url = schema.replace(f":{postgres.port}", f":{proxy.port}")
@@ -98,23 +78,6 @@ def make(schema):
     """Make the ledger, which can take longer than a request."""
     store = open_store(schema)
     drive(store.load("?"), store)
-    store.close()
-
-
-def test_kept_errors_of_a_lost_server_do_not_use_up_the_pool(schema, postgres):
-    make(schema)
-    store = open_store(f"{schema}&lanes=3&timeout=1&application_name=kept-errors")
-    kept = []
-    for _ in range(4):
-        drive(store.load("key"), store)
-        sleep = RawQuery("SELECT pg_sleep(30)::text")
-        timer = threading.Timer(0.3, end_sessions, (postgres, "kept-errors"))
-        timer.start()
-        with pytest.raises(StoreError) as caught:
-            store.exchange(sleep)
-        kept.append(caught.value)  # with its traceback
-        timer.join()
-    assert drive(store.insert(claim_of("key", "a")), store).won
     store.close()
 
 
@@ -203,18 +166,6 @@ def test_forked_children_share_no_connection(store):
         theirs = [int(line) for line in told]
     assert len({*theirs, mine}) == 9
     assert store.exchange(PID) == [(mine,)]  # no child has closed it
-
-
-def test_a_failure_whose_text_has_a_nul_is_recorded(store):
-    once = Once(store, on_error="park", name="name")
-
-    def handle():
-        raise ValueError("cut \0 off")
-
-    with pytest.raises(ValueError, match="off"):
-        once.run("key", handle)
-    record = drive(store.load("name:key"), store).record
-    assert (record.status, record.error) == (PARKED, "ValueError: cut \\0 off")
 
 
 def wrote(store, verb):

@@ -1,9 +1,7 @@
 """Waiters of a busy key are told when its claim ends, by LISTEN and NOTIFY."""
 
 import asyncio
-import errno
 import os
-import resource
 import threading
 import time
 from urllib.parse import urlsplit
@@ -13,7 +11,6 @@ import psycopg
 import pytest
 
 from onceward import Once
-from onceward.core.clock import boottime
 from onceward.stores.postgres import listening
 from onceward.stores.postgres.store import ChangeRequest
 from servers.postgres import PgBouncer
@@ -187,23 +184,6 @@ def test_a_forked_child_listens_for_itself(holder, peer):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_closed_ledger_listens_no_more_and_begins_anew(holder, peer):
-    claim = holder.acquire("k")
-    first = Waiting(peer)
-    until_listened_to(peer)
-    thread = ear_of(peer)._thread
-    claim.complete("done")
-    assert first.ended() == ["done"]
-    peer.close()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-    claim = holder.acquire("other")
-    second = Waiting(peer, "other")
-    until_listened_to(peer)
-    claim.complete("again")
-    assert second.ended() == ["again"]
-
-
 @pytest.mark.usefixtures("told_only")
 def test_a_waiter_is_told_while_its_listener_asks_for_another_key(holder, peer, monkeypatch):
     monkeypatch.setattr(listening, "LINGER", LONG)
@@ -222,51 +202,6 @@ def test_a_waiter_is_told_while_its_listener_asks_for_another_key(holder, peer, 
     assert first.ended() == ["done"]
     claims[1].complete("done, too")
     assert second.ended() == ["done, too"]
-
-
-def test_a_process_listens_to_few_keys_and_looks_at_the_others(holder, peer, monkeypatch):
-    monkeypatch.setattr(listening, "MOST", 2)
-    claims = [holder.acquire(key) for key in "abc"]
-    waiting = [Waiting(peer, key) for key in "abc"]
-    until_listened_to(peer, 2)
-    for claim in claims:
-        claim.complete("done")
-    assert [one.ended() for one in waiting] == [["done"]] * 3
-    assert len(ear_of(peer)._keys) <= 2
-
-
-def test_without_a_pipe_waiters_look(holder, peer, monkeypatch):
-    def refuse():
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(os, "pipe", refuse)
-    asked = threading.Event()
-    listens = ear_of(peer)._listens
-    monkeypatch.setattr(ear_of(peer), "_listens", lambda: (listens(), asked.set())[0])
-    claim = holder.acquire("k")
-    waiting = Waiting(peer)
-    assert asked.wait(PATIENCE)
-    claim.complete("done")
-    assert waiting.ended() == ["done"]
-    assert not ear_of(peer)._keys
-
-
-@pytest.mark.usefixtures("told_only")
-def test_a_process_with_many_open_files_listens(holder, peer):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 2048:
-        pytest.skip("needs 2048 open files: raise ulimit -Hn")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
-    try:
-        claim, waiting = met(holder, peer)
-        claim.complete("done")
-        assert waiting.ended() == ["done"]
-    finally:
-        for file in files:
-            os.close(file)
-        peer.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
@@ -295,27 +230,6 @@ def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
             assert await task
 
     asyncio.run(main())
-
-
-def test_an_interrupted_waiter_leaves(ear, monkeypatch):
-    enter = ear._enter
-
-    def interrupted(*given):
-        enter(*given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ear, "_enter", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ear.run(ChangeRequest("k", LONG), None)
-    assert not ear._keys["k"].wakes
-
-
-def test_waiters_pause_also_right_after_a_change(ear):
-    woken = []
-    ear._enter("k", print)
-    ear._keys["k"].changed_at = boottime() + LONG  # it is just now, however slow this machine is
-    assert 0 < ear._enter("k", lambda: woken.append(1)) < listening.LONGEST
-    assert not woken
 
 
 def test_a_role_that_may_notify_nobody_completes_all_the_same(postgres):

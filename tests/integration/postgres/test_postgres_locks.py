@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from onceward import Busy, Completed, Once, StoreError
+from onceward import Busy, Completed, Once
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, RELEASED
@@ -96,23 +96,6 @@ def test_a_locked_key_in_the_line_holds_up_no_other(verb, schema, other, store):
     locked = ended.pop(3)
     assert locked > max(ended.values())
     one_lane.close()
-
-
-def test_a_batch_leaves_out_the_locked_key_also_when_statements_may_take_less(schema, other, store):
-    hasty = open_store(f"{schema}&options=-c%20statement_timeout%3D300")
-    insert(other, store, "k2")
-    replies = drive(hasty.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), hasty)
-    assert are_locked(replies) == [False, False, True, False, False]
-    hasty.close()
-
-
-def test_keys_of_a_batch_do_not_wait_for_a_lost_server_one_by_one(store):
-    steps = store.insert_many([claim_of(f"k{i}", "a") for i in range(5)])
-    next(steps)
-    steps.throw(KeyLocked("one key"))  # now each alone
-    with pytest.raises(StopIteration) as ended:
-        steps.throw(StoreError("no answer", transient=True))
-    assert [str(answer) for answer in ended.value.value] == ["no answer"] * 5
 
 
 def test_duplicates_of_a_locked_key_are_busy_and_do_not_hold_the_pool(schema, other, store):

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import Session
 
 OPEN = "COMPLETED, but a (Session|transaction) of SQLAlchemy.*transactions.md"
 pytestmark = pytest.mark.filterwarnings("error")
@@ -41,45 +41,6 @@ def test_a_call_in_an_open_transaction_warns_once_for_a_handler(once, engine, in
         charge("b")
         ours.commit()
     assert (effects(), [record.status for record, _ in once.ledger.records()]) == ([], ["COMPLETED"] * 2)
-
-
-def test_what_a_session_will_write_at_its_flush_counts(once, engine, sql, table):
-    class Base(DeclarativeBase):
-        pass
-
-    class Row(Base):
-        __tablename__ = f"rows_{table}"
-        id: Mapped[int] = mapped_column(primary_key=True)
-
-    Base.metadata.create_all(engine)
-    with Session(engine) as session:
-        with pytest.warns(UserWarning, match=OPEN):
-            once.run("a", session.add, Row(id=1))
-        session.commit()
-        session.get(Row, 1)  # as refresh() does
-        once.using(name="after").run("b", len, ())
-
-
-def test_a_write_within_a_query_counts(once, engine, effects, table):
-    write = text(f"WITH written AS (INSERT INTO {table} VALUES ('effect') RETURNING value) SELECT * FROM written")
-    with engine.connect() as ours, pytest.warns(UserWarning, match=OPEN):
-        once.using(name="n").run("a", lambda: len(ours.execute(write).all()))
-
-
-def test_a_claim_that_is_completed_by_hand_counts(once, engine, insert):
-    with Session(engine) as session:
-        claim = once.acquire("a")
-        session.execute(insert)
-        with pytest.warns(UserWarning, match=OPEN):
-            claim.complete()
-
-
-def test_a_connection_that_commits_each_statement_does_not_count(once, engine, insert, sql, table):
-    sql(f"INSERT INTO parents_{table} VALUES ('effect')")
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(insert)
-        assert connection.in_transaction()
-        once.run("a", len, ())
 
 
 def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, insert):

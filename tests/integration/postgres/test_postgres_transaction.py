@@ -81,21 +81,6 @@ def test_another_encoding_is_refused_before_the_body_runs_and_its_key_stays_free
     assert once.using(name="claim").run("k", dict) == {"name": "José €"}
 
 
-@pytest.mark.parametrize("local", ["", "LOCAL "])
-def test_an_encoding_that_the_body_sets_rolls_back(once, hand, effects, local):
-    async def use():
-        async with hand.connection() as connection:
-            with pytest.raises(ValueError, match="client_encoding is LATIN1"):
-                async with hand.within(once.transaction("k", connection)) as transaction:
-                    await hand.act(connection)
-                    await hand.sql(connection, f"SET {local}client_encoding TO LATIN1")
-                    transaction.result = {"name": "José"}
-
-    asyncio.run(use())
-    assert effects() == []
-    assert once.using(name="claim").run("k", lambda: "ran again") == "ran again"
-
-
 def test_a_transaction_whose_commit_fails_sends_nothing(once, hand, sql, box, postgres):
     sql(f"CREATE TABLE {hand.table}_late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 

@@ -6,15 +6,11 @@ import signal
 
 import psycopg
 import pytest
-import sqlalchemy
-from sqlalchemy.orm import Session
 
 from onceward import Completed, StoreError
-from onceward.stores.postgres.session import PostgresSession
 from servers.postgres import PgBouncer
 from servers.wires import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
-from stores.postgres_hands import HANDS
 
 
 @pytest.mark.parametrize("statement", ["SET LOCAL idle_in_transaction_session_timeout = 100", "SELECT 1 / 0"])
@@ -38,32 +34,23 @@ class TimeLimit(Exception):
     """Raised by a signal handler, as the time limits of task queues are."""
 
 
-@pytest.mark.parametrize("library", ["psycopg", "connection", "session"])
-def test_a_time_limit_in_a_statement_frees_the_key(once, postgres, table, effects, library):
+def test_a_time_limit_in_a_statement_frees_the_key(once, postgres, table, effects):
     def ring(*_):
         raise TimeLimit
 
-    engine = sqlalchemy.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
-    makers = {
-        "psycopg": lambda: psycopg.connect(postgres.url, autocommit=True),
-        "connection": engine.connect,
-        "session": lambda: Session(engine),
-    }
-    connection = makers[library]()
-    text = str if library == "psycopg" else sqlalchemy.text
+    connection = psycopg.connect(postgres.url, autocommit=True)
     before = signal.signal(signal.SIGALRM, ring)
     try:
         with pytest.raises(TimeLimit), once.transaction("k", connection):
-            connection.execute(text(f"INSERT INTO {table} VALUES ('effect')"))
+            connection.execute(f"INSERT INTO {table} VALUES ('effect')")
             signal.setitimer(signal.ITIMER_REAL, 0.3)
-            connection.execute(text("SELECT pg_sleep(60)"))
+            connection.execute("SELECT pg_sleep(60)")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     ((record, _),) = once.ledger.records()
     assert (effects(), record.status, record.error) == ([], "RELEASED", "TimeLimit")
     connection.close()
-    engine.dispose()
 
 
 def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postgres):
@@ -89,79 +76,21 @@ def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects)
 
     async def body():
         async with hand.connection(bouncer.url) as first, hand.connection(bouncer.url) as second:
-            for turn in range(
-                2
-            ):  # psycopg prepares what it runs more often, which old versions of PgBouncer do not take
-                for number, connection in enumerate((first, second)):
-                    with pytest.raises(ZeroDivisionError):
-                        async with hand.within(once.transaction((turn, number), connection)):
-                            await hand.act(connection, "undone")
-                            raise ZeroDivisionError
-                    async with hand.within(once.transaction((turn, number), connection)) as tx:
-                        await hand.act(connection, f"{turn} {number}")
-                        tx.result = turn
-                    with pytest.raises(Completed):
-                        async with hand.within(once.transaction((turn, number), connection)):
-                            pytest.fail("it ran")
+            # More often, psycopg would prepare what it runs, which old versions of PgBouncer do not take.
+            for key, connection in enumerate((first, second, first, second)):
+                with pytest.raises(ZeroDivisionError):
+                    async with hand.within(once.transaction(key, connection)):
+                        await hand.act(connection, "undone")
+                        raise ZeroDivisionError
+                async with hand.within(once.transaction(key, connection)):
+                    await hand.act(connection, str(key))
+                with pytest.raises(Completed):
+                    async with hand.within(once.transaction(key, connection)):
+                        pytest.fail("it ran")
 
     try:
         asyncio.run(body())
     finally:
         bouncer.stop()
-    assert sorted(effects()) == [f"{turn} {number}" for turn in range(2) for number in range(2)]
+    assert sorted(effects()) == ["0", "1", "2", "3"]
     assert {status for status, _ in hand.status(once)} == {"COMPLETED"}
-
-
-def test_a_connection_whose_beginning_is_interrupted_twice_can_be_used_again(once, postgres, monkeypatch):
-    exchange, struck = PostgresSession.exchange, []
-
-    def interrupted(session, request):
-        if len(struck) < 2 and request not in {"start", "send"}:  # before BEGIN is sent, and before the rollback
-            struck.append(request)
-            raise KeyboardInterrupt
-        return exchange(session, request)
-
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        with once.transaction("first", connection):  # later ones do not ask whether it is the same database
-            pass
-        monkeypatch.setattr(PostgresSession, "exchange", interrupted)
-        with pytest.raises(KeyboardInterrupt), once.transaction("k", connection):
-            pytest.fail("it ran")
-        assert struck[1] == "undo"
-        with once.transaction("k", connection) as tx:
-            tx.result = "told"
-    assert len(struck) == 2
-
-
-@pytest.mark.parametrize("fails", [True, False])
-@pytest.mark.parametrize("kind", [name for name in HANDS if "Connection" in name or "Session" in name])
-def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_success(
-    once, postgres, table, effects, kind, fails
-):
-    hand = HANDS[kind](postgres.url, table)
-
-    def hook(connection):
-        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
-            connection.exec_driver_sql("SELECT nothing" if fails else "SELECT 1")
-
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises(StoreError, match="hook") if fails else contextlib.nullcontext():
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-
-    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", hook)
-    try:
-        asyncio.run(body())
-    finally:
-        sqlalchemy.event.remove(sqlalchemy.Engine, "commit", hook)
-    assert (effects(), hand.status(once)) == (([], [("RELEASED", 1)]) if fails else (["effect"], [("COMPLETED", 1)]))
-
-
-def test_a_later_commit_on_the_connection_of_a_session_is_its_callers_own(once, postgres):
-    engine = sqlalchemy.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.connect() as connection:
-        with Session(connection) as session, once.transaction("k", session):
-            pass
-        connection.begin().commit()  # of nothing, so the driver is in no transaction
-    engine.dispose()

@@ -7,15 +7,12 @@ import psycopg
 import psycopg2
 import psycopg2.extras
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from onceward import Completed, Once, OncewardError, StoreError
-from onceward.core.record import Record
-from onceward.stores import open_store
-from onceward.stores.postgres.statements import READ
+from onceward import Completed, OncewardError, StoreError
 from stores.postgres_hands import Alchemy, AlchemySession, django_connection
 
 
@@ -70,28 +67,15 @@ class Refused:
         connection.close()
         return connection, "closed"
 
-    def psycopg2_that_is_asynchronous(self):
-        connection = self.enter(contextlib.closing(psycopg2.connect(self.url, async_=1)))
-        psycopg2.extras.wait_select(connection)
-        return connection, "asynchronous"
-
     def a_session_that_was_begun(self):
         session = self.enter(Session(self.engine))
         self.enter(session.begin())
-        return session, "in a transaction already"
-
-    def a_session_that_is_nested(self):
-        session = self.enter(Session(self.engine))
-        session.begin_nested()
         return session, "in a transaction already"
 
     def a_session_within_somebodys_transaction(self):
         connection = self.enter(self.engine.connect())
         self.enter(connection.begin())
         return self.enter(Session(bind=connection)), "bound to a connection in a transaction"
-
-    def a_session_in_two_phases(self):
-        return self.enter(Session(self.engine, twophase=True)), "two phases"
 
     def a_session_of_two_databases(self):
         other = create_engine(Alchemy(self.url.replace("/test", "/postgres"), "").address(None))
@@ -106,9 +90,6 @@ class Refused:
     def django_in_a_block(self):
         self.enter(transaction.atomic(using=self.django.alias))
         return self.django, "would be a savepoint"
-
-    def another_database_of_djangos(self):
-        return connections["default"], "is not PostgreSQL"
 
     def something_else(self):
         return object(), "give a connection of psycopg, psycopg2 or asyncpg"
@@ -134,45 +115,6 @@ def test_a_connection_in_a_transaction_is_refused_and_left_in_it(once, postgres,
             pytest.fail("it ran")
         connection.commit()
     assert (effects(), records(once)) == (["mine"], [])
-
-
-def test_psycopg_refuses_commit_within_the_body_and_can_again_after_it(once, plain, table, effects):
-    for end in (plain.commit, plain.rollback):
-        with pytest.raises(psycopg.ProgrammingError), once.transaction("k", plain):
-            plain.execute(f"INSERT INTO {table} VALUES ('effect')")
-            end()
-        assert effects() == []
-    plain.execute(f"INSERT INTO {table} VALUES ('mine')")
-    plain.commit()
-    assert effects() == ["mine"]
-    assert records(once) == [("RELEASED", 2)]
-
-
-def test_the_callers_own_settings_last(once, plain):
-    plain.execute("SET lock_timeout = '7s'")
-    plain.commit()
-    asked = lambda: plain.execute("SHOW lock_timeout").fetchone()
-    with pytest.raises(ZeroDivisionError), once.transaction("k", plain):
-        assert asked() == ("7s",)
-        raise ZeroDivisionError
-    with once.transaction("k", plain) as tx:
-        assert (tx.claim.attempt, asked()) == (2, ("7s",))
-        plain.execute("SET LOCAL lock_timeout = '3s'")
-    with pytest.raises(Completed), once.transaction("k", plain):
-        pytest.fail("it ran")
-    assert asked() == ("7s",)
-
-
-def test_a_claim_and_its_completion_are_told_as_they_are_kept(once, plain):
-    def kept():
-        return Record(*plain.execute(f"SELECT {READ} FROM {once.store.names.table} a").fetchone())
-
-    with once.transaction("k", plain) as tx:
-        claim = tx.claim
-        assert claim.record == kept()
-        tx.result = "made"
-    assert claim.record == kept()
-    assert claim.record.result == '"made"'
 
 
 @pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
@@ -241,19 +183,6 @@ def test_a_session_that_has_begun_by_itself_commits_all_it_did_and_what_its_hook
     assert records(once) == [("COMPLETED", 1)]
 
 
-def test_a_result_is_encoded_after_the_flush_and_before_the_commit(once, orders):
-    """The commit expires the session's objects."""
-    recorded = []
-    with Session(orders) as session:
-        with once.transaction("k", session) as tx:
-            session.add(Order(number=1, total=10))
-            event.listen(session, "after_flush", lambda *_: recorded.append(tx.claim.record.status))
-            event.listen(session, "before_commit", lambda _: recorded.append(tx.claim.record.result))
-            tx.result = {"total": 10}
-    assert recorded[0] == "IN_PROGRESS"
-    assert "10" in recorded[1]
-
-
 @pytest.mark.parametrize("kind", [Alchemy, AlchemySession])
 def test_a_connection_that_goes_back_to_its_pool_in_the_body_is_left_alone(once, engine, table, effects, kind):
     """Another thread can have it then, in a transaction of its own."""
@@ -293,25 +222,6 @@ def test_a_hook_before_the_commit_that_fails_undoes_both(once, orders, hook, err
             session.add(Order(number=1, total=10))
         assert not session.in_transaction()
         assert session.query(Order).count() == 0
-    assert records(once) == [("RELEASED", 1)]
-
-
-def test_a_flush_may_take_longer_than_a_statement_of_the_ledger(schema, once, orders):
-    once.run("made", int)  # its tables, which can take longer
-    brief = Once(open_store(f"{schema}&timeout=2"), name="n")
-    with Session(orders) as session:
-        event.listen(session, "before_flush", lambda *_: session.connection().exec_driver_sql("SELECT pg_sleep(3)"))
-        with brief.transaction("k", session):
-            session.add(Order(number=1, total=10))
-        assert session.query(Order).count() == 1
-    brief.close()
-
-
-def test_what_a_flush_raises_is_the_bodys_own_failure(once, orders):
-    with Session(orders) as session:
-        with pytest.raises(IntegrityError), once.transaction("k", session):
-            session.add_all([Order(number=1, total=10), Order(number=1, total=20)])
-        assert not session.in_transaction()
     assert records(once) == [("RELEASED", 1)]
 
 

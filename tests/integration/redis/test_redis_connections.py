@@ -5,18 +5,17 @@ import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 import redis as driver
 import redis.asyncio as driver_async
 
-from onceward import Once, StoreError
+from onceward import StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
 from onceward.stores.redis import lane, open_ledger
 from onceward.testing.bench import claim_of
-from servers.redis import Redis, Replica, until
+from servers.redis import Redis, Replica
 from servers.wires import Gate
 
 pytestmark = pytest.mark.sampled(mode=1)
@@ -130,23 +129,6 @@ def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(serve
     asyncio.run(asyncio.wait_for(use(), 50))
 
 
-def test_an_asynchronous_client_is_refused_in_a_forked_child(server):
-    async def use():
-        async with driver_async.Redis(port=server.port) as client:
-            store = open_ledger(client)
-            await drive_async(store.insert(claim_of("a")), store)
-
-            def child():
-                with pytest.raises(StoreError, match="forked"):
-                    asyncio.run(drive_async(store.load("a"), store))
-
-            assert await asyncio.to_thread(in_a_child, child) == 0
-            for key in "ba":
-                assert (await drive_async(store.insert(claim_of(key)), store)).record.key == key
-
-    asyncio.run(asyncio.wait_for(use(), 50))
-
-
 def test_an_asynchronous_client_that_was_made_and_not_used_before_a_fork_works_in_the_child(server):
     """Servers that preload an application make it before they fork their workers."""
     store = open_ledger(driver_async.Redis(port=server.port))
@@ -168,17 +150,6 @@ def in_a_child(work):
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def test_loops_that_are_closed_without_their_generators_leave_no_connections(server, store):
-    open_ones = lambda: len(os.listdir("/proc/self/fd"))
-    before = open_ones()
-    for _ in range(20):
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(drive_async(store.load("a"), store))
-        loop.close()  # asyncio.run() closes the generators first
-    gc.collect()
-    assert open_ones() - before < 10
 
 
 MANY = 40
@@ -315,27 +286,3 @@ async def inserts(store, keys):
     return await asyncio.gather(
         *(drive_async(store.insert(claim_of(key)), store) for key in keys), return_exceptions=True
     )
-
-
-def test_a_closed_ledger_leaves_no_connection_of_the_calls_that_were_under_way(server):
-    once, inside, closed = Once(server.url), Event(), Event()
-
-    def handle():
-        inside.set()
-        assert closed.wait(30)
-
-    server.ask("FLUSHALL")
-    before = connected(server)
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(once.run, "a", handle)
-        assert inside.wait(30)
-        once.close()
-        closed.set()
-        call.result()
-    once.close()
-    until(lambda: connected(server) <= before, server)
-
-
-def connected(server):
-    with server.client() as client:
-        return {one["id"] for one in client.client_list() if not one["cmd"].startswith("client")}

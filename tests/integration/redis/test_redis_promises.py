@@ -46,21 +46,6 @@ def test_the_first_tasks_of_a_ledger_share_one_look_at_the_server(server):
     assert looks_at(server) == 1
 
 
-def test_a_cancelled_first_task_leaves_the_look_to_the_others(server):
-    async def main():
-        once = Once(server.url)
-        first, second = (asyncio.create_task(once.run_async(key, asyncio.sleep, 0, key)) for key in "ab")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second == "b"
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        once.close()
-
-    asyncio.run(main())
-
-
 def test_scripts_are_loaded_again_after_they_are_flushed(redis, redis_url):
     once = Once(redis_url)
     assert once.run("a", lambda: 1) == 1
@@ -267,14 +252,6 @@ def test_a_missing_right_is_told_or_warned_of(server, worker_url, caplog):
     server.ask("ACL", "SETUSER", "worker", "-evalsha")
     with pytest.raises(StoreError, match=r"evalsha.*docs/reference/redis.md"):
         Once(worker_url).run("k", lambda: 1)
-
-
-@pytest.mark.parametrize("server", [{"rename_command": 'INFO ""'}], indirect=True)
-def test_a_server_without_info_is_used_with_a_warning(server, caplog):
-    assert Once(server.url).run("k", lambda: 1) == 1
-    assert "whether the server evicts records cannot be read" in caplog.text
-    asked = {"version": "skipped", "eviction": "unknown", "appendonly": "skipped", "failover": "skipped"}
-    assert levels(open_store(f"{server.url}?wait=1")) == asked
 
 
 def test_a_password_is_never_shown(worker_url):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -59,31 +58,22 @@ def test_the_file_is_in_wal_mode_and_durable_unless_its_url_says_less(path, opti
 
 def test_three_slashes_are_a_relative_path_and_four_an_absolute_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert open_store("sqlite:///a b/c.db").path == str(tmp_path / "a b" / "c.db")
     assert open_store("sqlite:///a%20b/c.db").path == str(tmp_path / "a b" / "c.db")
-    assert open_store("sqlite:////x/y.db").path == "/x/y.db"
     assert open_store("sqlite:////x/y.db?timeout=1.5&synchronous=normal").path == "/x/y.db"
 
 
 @each(
     "url",
     [
-        "",
         "orders.db",
-        "sqlite:",
-        "sqlite://",
         "sqlite:///",
         "sqlite://host/x.db",
         "sqlite:///:memory:",
-        "sqlite:///x.db?timeout=soon",
         "sqlite:///x.db?timeout=nan",
         "sqlite:///x.db?synchronous=OFF",
         "sqlite:///x.db?mode=ro",
-        "memory://x",
-        "memory:x",
         "memory:?a=1",
         "mongodb://x",
-        "SQLITE/x",
     ],
 )
 def test_a_url_that_means_nothing_is_refused_at_once(url):
@@ -101,24 +91,19 @@ def no_database(path):
     path.write_bytes(b"not a database, but somebody's precious notes\n" * 50)
 
 
-def another_table(path):
-    path.unlink()
-    rows(path, "CREATE TABLE onceward (id INTEGER)")
-
-
 def damage(path):
     data = bytearray(path.read_bytes())
     data[4096:] = os.urandom(len(data) - 4096)
     path.write_bytes(data)
 
 
+def newer(path):
+    rows(path, "UPDATE onceward_meta SET value = '2' WHERE name = 'version'")
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
-    [(no_database, "not an SQLite database"), (another_table, None), (damage, "damaged|refused")]
-    + [
-        (lambda path, value=value: rows(path, "UPDATE onceward_meta SET value = ? WHERE name = 'version'", value), says)
-        for value, says in (("2", "newer onceward"), ("", None), ("one", None), ("1.5", None), ("-1", None))
-    ],
+    [(no_database, "not an SQLite database"), (damage, "damaged|refused"), (newer, "newer onceward")],
 )
 def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(once, path, spoil, says):
     for number in range(200):
@@ -128,7 +113,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(once, path, spoil
     before = path.read_bytes()
     with pytest.raises(StoreError, match=says):
         Once(f"sqlite:///{path}").run(7, fail_if_run)
-    assert path.read_bytes() == before or spoil is another_table  # which is put into WAL mode
+    assert path.read_bytes() == before
 
 
 HOLD = """
@@ -141,27 +126,17 @@ connection.execute("COMMIT")
 """
 
 
-@pytest.fixture
-def holder(path):
-    """Another process that holds the ledger's write lock until it is told to let go."""
-    setup = Once(f"sqlite:///{path}")
-    setup.run("set up", one)
-    setup.close()
+def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(once, path):
+    once.run("set up", one)
     process = python(HOLD, path)
     assert process.stdout.readline() == "held\n"
-    yield lambda: process.communicate("\n", timeout=60) if process.poll() is None else None
-    process.communicate("\n" if process.poll() is None else None, timeout=60)
-
-
-def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(path, holder):
-    once = Once(f"sqlite:///{path}?timeout=0.05")
-    start = time.monotonic()
+    hasty = Once(f"sqlite:///{path}?timeout=0.05")
     with pytest.raises(StoreError, match=r"timeout=") as locked:
-        once.run("k", fail_if_run)
-    assert time.monotonic() - start < 25
+        hasty.run("k", fail_if_run)
     assert locked.value.transient
-    assert once.run("set up", one) == 1, "a duplicate needs no lock"
-    once.close()
+    assert hasty.run("set up", one) == 1, "a duplicate needs no lock"
+    hasty.close()
+    process.communicate("\n", timeout=60)
 
 
 def test_a_lock_held_during_the_completion_is_waited_out(once, path):
@@ -273,26 +248,6 @@ def test_a_fork_while_other_threads_write_leaves_no_lock_behind(once):
     assert (codes, [one.exception() for one in writing]) == ([[0]] * 5, [None] * 2)
 
 
-def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():
-    once, stop = Once("memory:"), threading.Event()
-    for number in range(300):
-        once.run(number, one)
-
-    def work():
-        while not stop.is_set():
-            list(once.ledger.records())
-
-    def child(number):
-        signal.alarm(5)
-        return once.run(f"child {number}", one) == 1
-
-    with ThreadPoolExecutor(2) as pool:
-        working = [pool.submit(work) for _ in range(2)]
-        codes = [ended([forked(lambda n=number: child(n))]) for number in range(10)]
-        stop.set()
-    assert (codes, [one.exception() for one in working]) == ([[0]] * 10, [None] * 2)
-
-
 def test_expired_rows_are_purged_by_the_writes_themselves(once, path):
     for number in range(150):
         once.acquire(number, lease=0.5, retention=0.5).complete()
@@ -324,11 +279,6 @@ kind = sys.argv[2]
 if kind == "mid-handler":
     threading.Thread(target=lambda: once.run("a", slow), daemon=True).start()
     time.sleep(0.2)
-elif kind == "loop closed":
-    async def main():
-        asyncio.create_task(once.run_async("b", slow_async))
-        await asyncio.sleep(0.1)
-    asyncio.run(main())
 elif kind == "loop closed while writing":
     async def main():
         for n in range(200):
@@ -341,7 +291,7 @@ elif kind == "atexit":
 """
 
 
-@pytest.mark.parametrize("kind", ["mid-handler", "loop closed", "loop closed while writing", "atexit"])
+@pytest.mark.parametrize("kind", ["mid-handler", "loop closed while writing", "atexit"])
 def test_a_process_ends_quietly_whatever_is_under_way(path, kind):
     process = python(SHUTDOWN, path, kind)
     _, errors = process.communicate(timeout=60)
@@ -356,29 +306,3 @@ def test_opening_waits_for_a_writer_of_a_file_that_is_not_in_wal_mode_yet(path):
     threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
     assert Once(f"sqlite:///{path}").run("k", one) == 1
     writer.close()
-
-
-class Limit(BaseException):
-    """A limit of time that a signal handler raises."""
-
-
-def test_an_interrupt_of_the_loop_leaves_nobody_waiting(tmp_path):
-    struck = []
-
-    def strike(frame, event, arg):
-        if event == "call" and frame.f_code.co_name == "_wake":
-            struck.append(1)
-            raise Limit  # which the loop logs
-
-    async def main():
-        async with asyncio.timeout(20):
-            await once.run_async("warm", effect)
-            sys.setprofile(strike)
-            return await once.run_async("k", effect)
-
-    async def effect():
-        return 1
-
-    once = Once(f"sqlite:///{tmp_path}/l.db", name="n")
-    assert asyncio.run(main()) == 1
-    assert struck == [1]

@@ -1,14 +1,11 @@
 """What can happen to the files of an SQLite ledger: moved, replaced, deleted, damaged; who may read them; and forks."""
 
-import asyncio
-import gc
 import os
 import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,7 +17,6 @@ from onceward.core.drivers import drive
 from onceward.core.selections import ByKey
 from places import SOURCES
 from servers.needs import missing
-from tables import each
 
 SOON = 0.03  # seconds after which a worker looks again where its file is
 
@@ -67,16 +63,6 @@ def test_worker_whose_file_was_moved_or_deleted_is_told_and_runs_nothing(once, p
     assert path.exists() == (what is replace), "nothing is made in its place"
 
 
-def test_a_file_that_is_put_back_is_used_again(once, path):
-    move(path)
-    time.sleep(SOON)
-    with pytest.raises(StoreError):
-        once.run("new", fail_if_run)
-    beside(path, ".old").rename(path)
-    assert once.run("new", int) == 0
-    assert once.ledger.stats()["total"] == 2
-
-
 def test_a_worker_that_forked_or_failed_makes_no_new_file_for_a_gone_one(once, path):
     once.store._file.close()  # as before a fork
     path.unlink()
@@ -111,60 +97,6 @@ def test_a_new_ledger_is_its_owners_alone(tmp_path, target):
         once.close()
     finally:
         os.umask(old)
-
-
-def test_a_file_that_was_there_keeps_its_mode(path):
-    path.touch(0o640)
-    path.chmod(0o640)
-    once = Once(f"sqlite:///{path}")
-    once.run("k", int)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    once.close()
-
-
-READS = """
-import os, sys
-from onceward import Once, ResultNotRecorded, StoreError
-warm = Once("sqlite:///" + sys.argv[1] + ".warm")  # loads all modules, which that user may not be able to
-warm.acquire("k")
-list(warm.ledger.records())
-try:
-    Once("sqlite:////no/such/folder/x.db").run("k", int)
-except StoreError:
-    pass
-os.setgid(65534)
-os.setuid(65534)
-once = Once("sqlite:///" + sys.argv[1])
-print([record.key for record, _ in once.ledger.records()], abs(once.ledger.show("claim:k")[1] - float(sys.argv[2])) < 60)
-try:
-    once.run("new", int)
-except StoreError as error:
-    print("read-only" in str(error) or "cannot be opened" in str(error))
-"""
-
-
-@each("worker", [True, False])
-def test_a_user_who_may_only_read_can_list_and_show(worker):
-    if os.geteuid() != 0:
-        missing("only root can become another user")
-    folder = Path(tempfile.mkdtemp())  # pytest's own is closed to other users
-    try:
-        folder.chmod(0o755)
-        path = folder / "ledger.db"
-        once = Once(f"sqlite:///{path}")
-        once.acquire("k")
-        for file in folder.iterdir():
-            file.chmod(0o644)
-        if not worker:
-            once.close()
-        environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-        done = subprocess.run(
-            [sys.executable, "-c", READS, str(path), str(time.time())], env=environment, capture_output=True, text=True
-        )
-        assert done.stdout.splitlines() == ["['claim:k'] True", "True"], done.stderr
-        once.close()
-    finally:
-        shutil.rmtree(folder)
 
 
 DAMAGE = [
@@ -227,25 +159,6 @@ def test_a_claim_paused_before_its_insert_gets_a_fence_beyond_the_cleared(path):
     out, _ = process.communicate("\n", timeout=30)
     assert int(out) > fence
     once.close()
-
-
-def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
-    from onceward.stores import locks
-
-    registered = []
-    original = os.register_at_fork
-    os.register_at_fork = lambda **hooks: registered.append(hooks)
-    gc.collect()
-    before = len(locks._STORES)
-    try:
-        for _ in range(100):
-            Once(f"sqlite:///{path}").store.close()
-            Once("memory:")
-    finally:
-        os.register_at_fork = original
-    gc.collect()
-    assert registered == []
-    assert len(locks._STORES) <= before
 
 
 @pytest.fixture
@@ -317,28 +230,3 @@ def test_a_full_disk_at_the_completion_is_waited_out_while_claim_lasts(mounted):
     assert once.run("k", handle) == "y" * 100_000
     assert once.run("k", handle) == "y" * 100_000
     once.close()
-
-
-def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
-    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    holder.execute("CREATE TABLE mine (x)")
-    holder.execute("BEGIN EXCLUSIVE")
-    threading.Timer(2.5, holder.close).start()
-    once, most, longest = Once(f"sqlite:///{path}"), 0, 0.0
-
-    async def watch():
-        nonlocal most, longest
-        while True:
-            most, before = max(most, threading.active_count()), time.monotonic()
-            await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
-
-    async def main():
-        watching = asyncio.create_task(watch())
-        await asyncio.gather(*(once.run_async(number, int) for number in range(100)))
-        watching.cancel()
-
-    before = threading.active_count()
-    asyncio.run(main())
-    assert most <= before + 2, "the writer thread, and the timer of heartbeats"
-    assert longest < 2.3, "the loop goes on meanwhile"

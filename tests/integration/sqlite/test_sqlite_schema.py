@@ -103,9 +103,3 @@ def test_migrate_adds_the_columns_once(path):
     parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]
     assert parts == [{"what": what, "made": False} for what in PARTS]
     assert cli.run("show", "n:k").returncode == 0
-
-
-def test_migrate_makes_no_ledger(tmp_path):
-    told = Cli(tmp_path).run("migrate")
-    assert told.returncode == 1
-    assert "there is no ledger at" in told.stderr

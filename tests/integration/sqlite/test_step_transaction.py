@@ -95,18 +95,6 @@ def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, ef
     other.close()
 
 
-def test_heartbeats_go_on_after_it(once, path, connection):
-    other = Once(f"sqlite:///{path}")
-    with once.claim("k", lease=0.6) as claim:
-        with claim.step_transaction("stock", connection):
-            time.sleep(0.3)
-        time.sleep(1.0)
-        with pytest.raises(Busy):
-            other.acquire("k")
-        assert not claim.lost
-    other.close()
-
-
 @pytest.mark.parametrize("outer", ["step", "completion"])
 @pytest.mark.parametrize("same", [True, False])
 def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, effects, connection, outer, same):
@@ -171,20 +159,6 @@ def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection)
 
 
 IO_ERROR = sqlite3.OperationalError("disk I/O error")
-
-
-@pytest.mark.parametrize("at_commit", [rolls_back_and_raises, raises])
-def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, effects, at_commit):
-    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(IO_ERROR))
-    with once.claim("k") as claim:
-        with pytest.raises(StoreError), claim.step_transaction("stock", connection):
-            act(connection, "undone")
-        assert effects() == []
-        with claim.step_transaction("stock", connection):
-            act(connection)
-    record = next(once.ledger.records())[0]
-    assert (effects(), record.status) == (["effect"], "COMPLETED")
-    connection.close()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), IO_ERROR], ids=["interrupt", "error"])
@@ -279,11 +253,6 @@ def test_a_result_that_cannot_be_stored_is_warned_of_after_the_commit(once, path
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as claim, claim.step_transaction("stock", connection):
         act(connection, "twice")
     assert effects() == ["effect"]
-
-
-def test_a_ledger_that_cannot_commit_with_a_record_says_which_can(connection):
-    with Once("memory:").claim("k") as claim, pytest.raises(TypeError, match="sqlite"):
-        claim.step_transaction("stock", connection)
 
 
 def test_no_version_that_was_rolled_back_comes_again(once, connection):
