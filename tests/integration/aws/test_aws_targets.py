@@ -216,16 +216,6 @@ def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
-def test_a_group_goes_to_one_shard_and_other_messages_to_all(placed, ministack):
-    place = placed("kinesis")
-    assert place.target.send([place.message(group="order-7") for _ in range(20)]) == [None] * 20
-    assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {"order-7"}
-    sent = [message() for _ in range(20)]
-    name = place.stream.rpartition("/")[2]
-    assert open_target(f"kinesis:{name}?region=eu-west-1").send(sent) == [None] * 20
-    assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {one.key for one in sent} | {"order-7"}
-
-
 def test_a_handler_of_kinesis_takes_a_message_that_was_sent_twice_once(placed):
     place = placed("kinesis")
     once, taken = Once("memory:"), []

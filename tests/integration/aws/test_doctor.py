@@ -9,7 +9,7 @@ from onceward import Once, Policy
 from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.doctor.mapping import Facts, Trigger
 from onceward.aws.sqs.queue import QueueSettings
-from onceward.stores.dynamodb.inspection import Table, _lagging
+from onceward.stores.dynamodb.inspection import Table
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File
@@ -246,17 +246,6 @@ def test_a_table_is_looked_at(cli, dynoxide, table):
     assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
 
 
-def test_a_question_that_is_not_answered_is_no_failure_and_not_ok(cli, proxy, url):
-    for action, code, says in (
-        ("DescribeTable", "UnknownOperationException", "does not answer DescribeTable"),
-        ("DescribeContinuousBackups", "AccessDeniedException", "dynamodb:DescribeContinuousBackups"),
-    ):
-        proxy.rule = lambda seen, action=action, code=code: Refuse(code) if seen.action == action else None
-        result = cli.run("doctor", "--store", url, "--json")
-        assert result.returncode == 0
-        assert says in " ".join(one["says"] for one in told(result).values())
-
-
 def test_a_clock_that_is_off_is_told(proxy, url):
     proxy.date = lambda: time.time() - 3600
     look = Inspection(Policy())
@@ -281,9 +270,3 @@ def test_bad_usage_is_one_clear_line(cli, arguments, text):
     result = cli.run("doctor", *arguments)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert text in result.stderr
-
-
-@each(("consistency", "regions"), [("STRONG", ()), ("EVENTUAL", ("us-east-1",)), (None, ("us-east-1",))])
-def test_replicas_that_are_strongly_consistent_are_no_danger(consistency, regions):
-    described = {"Replicas": [{"RegionName": "us-east-1"}], "MultiRegionConsistency": consistency}
-    assert _lagging(described) == regions

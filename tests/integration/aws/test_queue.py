@@ -119,42 +119,6 @@ def test_large_messages_are_not_sent_together(ask, front):
     assert max(sum(batch) for batch in batches if len(batch) > 1) <= TOGETHER
 
 
-def test_a_message_that_arrives_damaged_is_left_out_and_logged(ask, front, caplog):
-    queue = ask.queue()
-    ask(queue, "send_many", [Outgoing("one"), Outgoing("two")])
-
-    def damage(answer):
-        answer["Messages"][0]["Body"] += "x"
-        return answer
-
-    front.rule = lambda seen: Fault(edit_reply=damage)
-    (message,) = ask(queue, "receive", wait=0)
-    assert message.body == "two"
-    assert "1 message(s) arrived damaged, and come again" in caplog.text
-
-
-def test_a_try_after_a_cut_long_poll_waits_only_for_what_is_left(ask, front):
-    queue = ask.queue()
-    front.rule = first(1, Fault(delay=1.2, lose_request=True))
-    assert ask(queue, "receive", wait=2) == []
-    assert [body["WaitTimeSeconds"] for body in of(front, "ReceiveMessage")] == [2, 0]
-
-
-def test_cancelled_request_leaves_no_connection_that_would_mix_up_answers(front, ministack):
-    async def main():
-        queue = Queue(ministack.queue(f"queue-{next(NAMES)}"), endpoint=front.url)
-        for number in range(30):
-            task = asyncio.ensure_future(queue.delete_many_async(["no receipt"]))
-            await asyncio.sleep(number * 0.0005)
-            task.cancel()
-            await asyncio.wait([task])
-            assert "QueueArn" in await queue.attributes_async()
-        assert await queue.send_async("still")
-        queue.close()
-
-    asyncio.run(main())
-
-
 PASSING = [
     Refuse("RequestThrottled"),
     Refuse("ThrottlingException"),
@@ -286,19 +250,6 @@ def test_an_error_that_does_not_pass_says_what_to_do(ask, front):
     (error,) = ask(queue, "delete_many", ["r"])
     assert "was refused, AccessDenied (no): allow sqs:DeleteMessage on the queue" in str(error)
     assert len(front.seen) == 1  # it is not tried again
-
-
-def test_credentials_that_have_expired_are_renewed_once(ask, front, monkeypatch):
-    queue = ask.queue()
-    front.rule = lambda seen: (
-        None if "AKIANEW" in seen.headers["Authorization"] else Refuse("ExpiredTokenException", 403)
-    )
-    with pytest.raises(QueueError, match="the credentials have expired"):
-        ask(queue, "receive", wait=0)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANEW")
-    time.sleep(1.1)  # renewals of one second are one
-    assert ask(queue, "receive", wait=0) == []
-    assert len(front.seen) == 4
 
 
 @pytest.mark.parametrize("ahead", [-3600, 3600])

@@ -225,18 +225,6 @@ def test_a_stop_while_messages_are_being_claimed_begins_none_of_them(made, minis
     assert once.ledger.stats()["RELEASED"] == 5
 
 
-def test_what_the_last_poll_brings_after_a_stop_is_given_back_at_once(once, made, front, ministack):
-    queue, ran = made(), []
-
-    with working(once, queue, ran.append, wait=5, visibility=60) as worker:
-        until(lambda: "ReceiveMessage" in front.actions)
-        worker.stop()
-        ministack.send(queue, {"id": 1})
-
-    assert not ran
-    assert len(ministack.messages(queue)) == 1
-
-
 def test_a_queue_that_is_deleted_ends_the_worker_and_is_told_before_anything(once, made, ministack):
     queue = made()
     threading.Timer(1.0, ministack.ask, ("AmazonSQS.DeleteQueue",), {"QueueUrl": queue}).start()
@@ -280,19 +268,6 @@ def test_a_queue_whose_messages_would_never_be_invisible_is_refused(once, made, 
         SqsWorker(once, made({"id": 1}, VisibilityTimeout=0), print).run()
 
     assert "ReceiveMessage" not in front.actions
-
-
-@pytest.mark.parametrize(
-    ("attributes", "options", "says"),
-    [
-        ({"receives": 5, "VisibilityTimeout": 20}, {}, "give a lease of at most 20 s"),
-        ({"receives": 5, "VisibilityTimeout": 40}, {}, ""),
-    ],
-)
-def test_what_is_unsafe_about_a_queue_is_said_at_the_start(once, made, caplog, attributes, options, says):
-    drain(once, made(dead=made(), **attributes), print, wait=0, **options)
-    assert says in caplog.text
-    assert bool(says) == bool(caplog.text)
 
 
 def test_the_command_drains_a_queue(made, cli, ministack, tmp_path):

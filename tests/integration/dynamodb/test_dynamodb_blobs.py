@@ -262,15 +262,6 @@ def test_other_content_under_the_objects_name_is_error_and_never_replay(once, s3
         once.run("k", never)
 
 
-def test_a_reply_to_a_completion_that_is_lost_costs_no_fetch(once, proxy, objects):
-    ends = lambda seen: {"S": COMPLETED} in seen.body.get("ExpressionAttributeValues", {}).values()
-    lost = iter([True])
-    proxy.rule = lambda seen: Fault(lose_reply=next(lost, False)) if ends(seen) else None
-    assert once.run("k", large) == LARGE
-    assert objects.actions == ["PUT"]
-    assert once.run("k", never) == LARGE
-
-
 def test_a_large_result_of_a_step_goes_to_s3_and_comes_back_only_when_asked_for(once, objects, stored):
     def handle():
         claim = current()

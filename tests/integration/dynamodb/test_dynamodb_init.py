@@ -55,23 +55,14 @@ def test_the_table_is_on_demand_has_the_layouts_key_and_expires_and_is_made_once
     assert proxy.actions == ["DescribeTable", "DescribeTable", "DescribeTimeToLive"]
 
 
-@pytest.mark.parametrize(
-    ("options", "keys", "expiry"),
-    [
-        (
-            "partition=pk%3DONCE%23{key}&sort=sk%3DLOCK&name.expires_at=gone_at",
-            {"pk": "HASH", "sk": "RANGE"},
-            "gone_at",
-        ),
-        ("preset=powertools", {"id": "HASH"}, "expiration"),
-    ],
-)
-def test_a_table_of_another_layout_is_made_as_its_url_says(options, keys, expiry, proxy, name, dynoxide):
+def test_a_table_of_another_layout_is_made_as_its_url_says(proxy, name, dynoxide):
+    options = "partition=pk%3DONCE%23{key}&sort=sk%3DLOCK&name.expires_at=gone_at"
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&{options}")
     drive(provision(store, set()), store)
     schema = dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"]
-    assert {key["AttributeName"]: key["KeyType"] for key in schema} == keys
-    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
+    assert {key["AttributeName"]: key["KeyType"] for key in schema} == {"pk": "HASH", "sk": "RANGE"}
+    ttl = dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]
+    assert ttl["AttributeName"] == "gone_at"
 
 
 def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
@@ -83,9 +74,7 @@ def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
     assert sorted(parts[0].made for parts in told) == [False] * 7 + [True]
 
 
-@pytest.fixture
-def former(dynoxide, name):
-    """A table as a former version made it."""
+def test_a_former_versions_table_refuses_messages_until_init_adds_the_index(store, proxy, name, dynoxide):
     dynoxide.ask(
         "CreateTable",
         TableName=name,
@@ -93,10 +82,6 @@ def former(dynoxide, name):
         KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    return name
-
-
-def test_a_former_versions_table_refuses_messages_until_init_adds_the_index(store, proxy, former):
     drive(store.insert(claim_of("key")), store)
     ready = OUTBOX.require(store)
     with pytest.raises(StoreError, match=r"no index of messages .* `onceward init --store '.*'` makes it") as refused:
@@ -115,42 +100,21 @@ def test_an_index_that_dynamodb_still_builds_does_not_refuse_messages(store, pro
     drive(OUTBOX.require(store)(), store)
 
 
-def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, dynoxide, name):
-    dynoxide.ask(
-        "CreateTable",
-        TableName=name,
-        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
-        ProvisionedThroughput={"ReadCapacityUnits": 5, "WriteCapacityUnits": 7},
-    )
-    drive(provision(store, set()), store)
-    ((update,),) = (body["GlobalSecondaryIndexUpdates"] for body in sent(proxy, "UpdateTable"))
-    assert update["Create"]["ProvisionedThroughput"] == {"ReadCapacityUnits": 5, "WriteCapacityUnits": 7}
-
-
-FOREIGN = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}
-
-
-@pytest.fixture
-def theirs(dynoxide, name):
-    """A table of somebody else, without a TTL, with an item that has a time in the past."""
-    dynoxide.table(name)
-    dynoxide.ask("PutItem", TableName=name, Item=FOREIGN)
-    return name
-
-
 def ttl_of(dynoxide, table):
     return dynoxide.ask("DescribeTimeToLive", TableName=table)["TimeToLiveDescription"]["TimeToLiveStatus"]
 
 
-def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, dynoxide, theirs):
+def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, dynoxide, name):
+    dynoxide.table(name)
+    foreign = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}  # a time in the past
+    dynoxide.ask("PutItem", TableName=name, Item=foreign)
     for _ in range(2):
         with pytest.raises(StoreError, match=r"TTL is off.*`onceward init --ttl`.*Done so far: table") as told:
             drive(provision(store, set()), store)
         assert not told.value.transient
     assert sent(proxy, "UpdateTimeToLive") == []
-    assert ttl_of(dynoxide, theirs) == "DISABLED"
-    assert FOREIGN in dynoxide.items(theirs)
+    assert ttl_of(dynoxide, name) == "DISABLED"
+    assert foreign in dynoxide.items(name)
     Once(store, name="n").acquire("k").complete()
 
 

@@ -159,12 +159,6 @@ def test_a_server_is_known_by_what_it_says(says, mariadb, version):
     assert flavor_of(says) == (mariadb, version)
 
 
-def test_an_old_server_is_refused(database, monkeypatch):
-    monkeypatch.setattr("onceward.stores.mysql.schema.OLDEST", {True: (99, 0), False: (99, 0)})
-    with pytest.raises(StoreError, match=r"needs MariaDB 99\.0 or newer"):
-        Once(database).run("k", int)
-
-
 @each(
     ("url", "told"),
     [

@@ -127,17 +127,6 @@ def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database(inside,
     assert seen == [(1, [("COMPLETED", 1)])]
 
 
-def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, django, write, rows, repair):
-    repair()
-
-    def handle(event):
-        write()
-        transaction.set_rollback(True, using=django.alias)
-
-    assert deliver(view(hook(once, handle))) == 200
-    assert (rows(), records(once)) == (0, [("COMPLETED", 1)])
-
-
 @pytest.fixture
 def other(django, postgres, repair):
     """A second database with ATOMIC_REQUESTS."""

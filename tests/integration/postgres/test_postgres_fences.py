@@ -94,20 +94,6 @@ def test_no_fence_comes_twice_after_a_takeover_was_rolled_back(store, postgres):
     assert fences == sorted(set(fences))
 
 
-def test_a_rollback_is_remembered_on_a_new_primary_whose_clock_is_late(moved, postgres):
-    url, move = moved
-    store = open_store(url)
-    once = Once(store, name="n")
-    path = f"-csearch_path={store.names.schema},pg_catalog"
-    with psycopg.connect(postgres.url, autocommit=True, options=path) as connection:
-        with pytest.raises(KeyboardInterrupt), once.transaction("key", connection) as transaction:
-            fence = transaction.claim.fence
-            raise KeyboardInterrupt
-    move(-5)
-    assert once.acquire("key").fence > fence
-    store.close()
-
-
 def test_a_fence_grows_although_the_clock_steps_back(moved):
     url, move = moved
     store = open_store(url)

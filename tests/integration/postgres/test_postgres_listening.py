@@ -82,24 +82,6 @@ def test_waiters_are_told_of_an_end(holder, peer, end, got):
 
 
 @pytest.mark.usefixtures("told_only")
-def test_waiters_are_told_of_the_completions_of_a_batch(holder, peer):
-    go = threading.Event()
-
-    def handle(n):
-        assert go.wait(PATIENCE)
-        return n
-
-    batch = threading.Thread(target=holder.batch(handle, key="n", name="n", concurrency=3).run, args=[[1, 2, 3]])
-    batch.start()
-    until(lambda: len(list(holder.ledger.records())) == 3)
-    waiting = [Waiting(peer, n) for n in (1, 2, 3)]
-    until_listened_to(peer, 3)
-    go.set()
-    batch.join(PATIENCE)
-    assert [one.ended() for one in waiting] == [[1], [2], [3]]
-
-
-@pytest.mark.usefixtures("told_only")
 def test_waiters_are_told_when_the_transaction_commits(holder, peer, postgres):
     with psycopg.connect(postgres.url, autocommit=True) as connection, holder.claim("k") as claim:
         waiting = Waiting(peer)
@@ -182,26 +164,6 @@ def test_a_forked_child_listens_for_itself(holder, peer):
     claim.complete("done")
     assert waiting.ended() == ["done"]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.usefixtures("told_only")
-def test_a_waiter_is_told_while_its_listener_asks_for_another_key(holder, peer, monkeypatch):
-    monkeypatch.setattr(listening, "LINGER", LONG)
-    claims = [holder.acquire("k"), holder.acquire("other")]
-    first = Waiting(peer)
-    until_listened_to(peer)
-    fetch = listening.fetch
-
-    def fetch_late(*given, **options):
-        claims[0].complete("done")  # so that the notification comes before the answer
-        monkeypatch.setattr(listening, "fetch", fetch)
-        return fetch(*given, **options)
-
-    monkeypatch.setattr(listening, "fetch", fetch_late)
-    second = Waiting(peer, "other")
-    assert first.ended() == ["done"]
-    claims[1].complete("done, too")
-    assert second.ended() == ["done, too"]
 
 
 @pytest.fixture

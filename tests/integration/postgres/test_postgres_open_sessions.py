@@ -1,7 +1,6 @@
 """A guarded call while a transaction of SQLAlchemy is open around it: its key completes, and the effect may be undone."""
 
 import asyncio
-import threading
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -60,30 +59,3 @@ def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, ins
         await engine.dispose()
 
     asyncio.run(main())
-
-
-def test_transactions_that_have_ended_or_are_of_other_threads_or_that_the_record_joins_do_not_count(
-    once, engine, insert, sql, table
-):
-    sql(f"INSERT INTO parents_{table} VALUES ('effect')")
-
-    def own() -> None:
-        with Session(engine) as session, session.begin():
-            session.execute(insert)
-
-    with engine.connect() as connection, Session(connection) as session:
-        session.execute(insert)
-        session.commit()
-        connection.commit()
-        session.execute(text("SELECT 1"))
-        once.run("a", own)
-        session.rollback()
-    with Session(engine) as session:
-        session.execute(insert)
-        other = threading.Thread(target=once.run, args=("b", own))
-        other.start()
-        other.join()
-        session.commit()
-        with once.transaction("c", session):
-            session.execute(insert)
-    assert len(list(once.ledger.records())) == 3

@@ -8,8 +8,6 @@ import pytest
 
 from onceward import StoreError
 from onceward.core.drivers import drive
-from onceward.core.selections import ByKey
-from onceward.core.views import Criteria
 from onceward.stores import open_store
 from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.ledger import Ledger
@@ -164,35 +162,6 @@ def test_a_key_with_a_nul_is_not_cut_off(store):
     with pytest.raises(StoreError, match="NUL"):
         drive(store.insert(claim_of("a\0b", "a")), store)
     assert drive(store.load("a"), store).record is None
-
-
-def usable(store, sql):
-    return sql("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", store.names.index("open"))
-
-
-def parked_keys(store):
-    page = drive(store.select(ByKey(criteria=Criteria(("PARKED",))), None, 10), store)
-    return [record.key for record in page.records]
-
-
-@pytest.fixture
-def parked(store):
-    for number in range(20):
-        held = drive(store.insert(claim_of(f"key {number}", "a")), store).record
-        drive(store.swap(next_of(held, status="PARKED" if number == 7 else "COMPLETED", lease=0.0), held), store)
-    return ["key 7"]
-
-
-def test_a_former_versions_ledger_gets_the_index_by_migrate_alone(store, sql, parked):
-    sql(f"DROP INDEX {store.names.index('open')}")
-    again = open_store(store.url)
-    assert parked_keys(again) == parked
-    assert usable(store, sql) == []
-    for made in (True, False):
-        assert drive(MIGRATE.require(again)(), again)[-1] == (f"index {store.names.index('open')}", made)
-    assert usable(store, sql) == [(True,)]
-    assert parked_keys(again) == parked
-    again.close()
 
 
 def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch):

@@ -13,7 +13,7 @@ import redis.asyncio as driver_async
 from onceward import StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.redis import lane, open_ledger
+from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
 from servers.redis import Redis, Replica
 from servers.wires import Gate
@@ -201,29 +201,6 @@ def test_a_broken_line_is_told_to_all_that_shared_it_and_the_next_request_works(
     assert any(isinstance(reply, StoreError) and reply.transient for reply in broken)
     assert all(key_of(reply) == "ab"[at % 2] for at, reply in enumerate(broken) if not isinstance(reply, Exception))
     assert [key_of(reply) for reply in after] == list("ab" * MANY)
-
-
-def test_who_shares_a_request_with_one_that_was_stopped_is_in_doubt_and_not_cancelled(server, store, monkeypatch):
-    stopped = []
-
-    async def use():
-        await loads(store, "ab" * MANY)
-        talked = lane._talked_async
-
-        async def struck(*given):
-            if not stopped and asyncio.current_task().get_coro().__name__ == "_serve":
-                stopped.append(True)
-                raise asyncio.CancelledError
-            return await talked(*given)
-
-        monkeypatch.setattr(lane, "_talked_async", struck)
-        return await loads(store, "ab" * MANY), await loads(store, "ab" * MANY)
-
-    first, second = asyncio.run(use())
-    lost = [one for one in first if isinstance(one, BaseException)]
-    assert len(lost) > 1
-    assert all(isinstance(one, StoreError) and one.transient for one in lost)
-    assert [key_of(reply) for reply in second] == list("ab" * MANY)
 
 
 def test_a_write_that_cannot_be_sent_fails_alone(server, store):

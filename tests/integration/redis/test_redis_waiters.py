@@ -79,24 +79,6 @@ def test_a_waiter_that_is_cancelled_holds_up_nobody_while_its_exception_is_kept(
     asyncio.run(main())
 
 
-def test_a_waiter_in_a_busy_event_loop_holds_up_no_thread(redis, redis_url):
-    claim, told = Once(redis_url, name="n", lease=600).acquire("k"), []
-    once = Once(f"{redis_url}&timeout=2", name="n", on_busy=600.0)
-
-    async def main():
-        first = asyncio.create_task(once.run_async("k", asyncio.sleep, 0))
-        await asyncio.to_thread(waiting, redis, once, 1)
-        thread = threading.Thread(target=lambda: told.append(once.run("k", int)))
-        thread.start()
-        await asyncio.to_thread(time.sleep, 0.2)  # so that it waits, too; it ends rightly all the same
-        claim.complete(7)  # from here on, the loop is blocked
-        thread.join(60)
-        assert told == [7]
-        assert await first == 7
-
-    asyncio.run(main())
-
-
 def test_a_waiter_takes_over_when_the_holder_vanishes(redis_url):
     Once(redis_url, name="n", lease=1.0, heartbeat=0).acquire("k")
     assert Once(redis_url, name="n", on_busy=60.0).run("k", lambda: "heir") == "heir"

@@ -139,23 +139,6 @@ def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(once, p
     process.communicate("\n", timeout=60)
 
 
-def test_a_lock_held_during_the_completion_is_waited_out(once, path):
-    process = None
-
-    def handle():
-        nonlocal process
-        once.store._file._timeout = 0.05
-        once.close()
-        process = python(HOLD, path)
-        assert process.stdout.readline() == "held\n"
-        threading.Timer(0.5, lambda: process.communicate("\n", timeout=60)).start()
-        return "the effect"
-
-    assert once.run("k", handle) == "the effect"
-    assert [status for _, status in rows(path)] == ["COMPLETED"]
-    process.wait(60)
-
-
 @pytest.mark.parametrize("mode", ["threads", "coroutines"])
 def test_many_callers_share_their_commits(once, mode):
     once.run("set up", one)
@@ -296,13 +279,3 @@ def test_a_process_ends_quietly_whatever_is_under_way(path, kind):
     process = python(SHUTDOWN, path, kind)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
-
-
-def test_opening_waits_for_a_writer_of_a_file_that_is_not_in_wal_mode_yet(path):
-    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    writer.execute("CREATE TABLE mine (x)")
-    writer.execute("BEGIN IMMEDIATE")
-    writer.execute("INSERT INTO mine VALUES (1)")
-    threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
-    assert Once(f"sqlite:///{path}").run("k", one) == 1
-    writer.close()

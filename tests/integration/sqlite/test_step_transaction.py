@@ -63,21 +63,6 @@ def test_a_large_result_commits_with_its_step_and_its_effect(once, path, effects
     assert made.value.result == "x" * 20_000
 
 
-def test_a_made_step_is_told_of_by_an_error_of_its_own(once, connection):
-    """A Completed that somebody catches around the claim would give up the rest of the handler."""
-
-    def body(claim):
-        with claim.step_transaction("stock", connection) as stock:
-            stock.result = 5
-        raise Failure
-
-    with pytest.raises(Failure):
-        handler(once, body)()
-    with pytest.raises(StepMade, match="'stock' was made before") as made:
-        handler(once, body)()
-    assert (made.value.step, made.value.result, made.value.key) == ("stock", 5, "place:1")
-
-
 def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, effects, connection):
     other = Once(f"sqlite:///{path}?timeout=0.1")
     claim = once.acquire("k", lease=1.0)

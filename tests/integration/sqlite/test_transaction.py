@@ -16,7 +16,6 @@ from onceward import (
     LeaseLost,
     Once,
     OncewardError,
-    Parked,
     StoreError,
     current,
 )
@@ -43,14 +42,6 @@ def act(tx, value="effect"):
 
 class Failure(Exception):
     pass
-
-
-def test_a_key_that_is_parked_by_the_claim_itself_stays_parked(once, path, connection):
-    once.acquire("k", lease=0.5)
-    time.sleep(0.6)
-    with pytest.raises(Parked), once.transaction("k", connection, on_lapse="park"):
-        pass
-    assert status(once) == [("PARKED", 1)]
 
 
 def test_on_error_park_and_final_exceptions_work_as_in_a_guard(once, path, effects, connection):
