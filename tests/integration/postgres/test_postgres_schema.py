@@ -106,7 +106,7 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
     monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
-    parts = drive(MIGRATE.needed(newer)(), newer)
+    parts = drive(MIGRATE.require(newer)(), newer)
     rest = [(f"index {store.names.index(name)}", False) for name in ("due", "origin", "open")]
     assert parts == [("column later", True), *rest]
     assert not any(part.made for part in drive(MIGRATE.require(newer)(), newer))

@@ -67,7 +67,7 @@ def test_a_cluster_without_its_option_is_told(cluster):
 
 
 def test_doctor_tells_of_one_node_that_evicts(cluster):
-    levels = lambda: {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
+    levels = lambda: {one.check: one.level for one in INSPECT.require(open_store(cluster.url))().findings()}
     node = cluster.nodes[-1]
     assert levels()["version"] == levels()["eviction"] == "ok"
     node.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru")
