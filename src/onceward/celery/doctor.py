@@ -36,8 +36,8 @@ def loaded(name: str) -> Celery:
 def guarded_tasks(app: Celery) -> list[GuardedTaskFacts]:
     """Return the application's guarded tasks, by name."""
     app.loader.import_default_modules()
-    found = [(task, getattr(task.run, "onceward_guard", None)) for _, task in sorted(app.tasks.items())]
-    return [GuardedTaskFacts(task, guard.policy) for task, guard in found if guard is not None]
+    guards = [(task, getattr(task.run, "onceward_guard", None)) for _, task in sorted(app.tasks.items())]
+    return [GuardedTaskFacts(task, guard.policy) for task, guard in guards if guard is not None]
 
 
 def celery_findings(app: Celery) -> Iterator[Finding]:
@@ -55,32 +55,32 @@ def _late(_: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
     early = [one for one in tasks if not one.task.acks_late]
     why = "Celery acknowledges a task before it runs, so a worker that is killed loses it"
     fix = "set task_acks_late=True"
-    yield from _told(
+    yield from _findings(
         "task_acks_late", early, "is acknowledged before it runs", why, fix, "tasks are acknowledged when they end"
     )
 
 
 def _lost(_: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
     late = [one for one in tasks if one.task.acks_late]
-    gone = [
+    losing = [
         one for one in late if not (one.task.reject_on_worker_lost or getattr(one.task, "retry_on_worker_lost", False))
     ]
     why = "if the pool's child is killed, by the OOM killer too, Celery acknowledges its task, which never runs again"
     fix = "set task_reject_on_worker_lost=True, and give the task max_attempts="
     if late:
         says = "a killed child's task comes again"
-        yield from _told("task_reject_on_worker_lost", gone, "is lost with its child", why, fix, says)
+        yield from _findings("task_reject_on_worker_lost", losing, "is lost with its child", why, fix, says)
 
 
 def _timeouts(_: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
     limited = [one for one in tasks if one.task.time_limit and one.task.acks_late]
-    gone = [one for one in limited if _acks_on_timeout(one.task)]
+    losing = [one for one in limited if _acks_on_timeout(one.task)]
     why = "at its hard time limit the child is killed, and Celery acknowledges the task. Its key stays claimed, and nobody runs it again"
     fix = "set task_acks_on_failure_or_timeout=False (from Celery 5.7, task_acks_on_timeout=False), and give the task max_attempts="
     if limited:
         says = "a task that was killed at its time limit comes again"
-        yield from _told(
-            "task_acks_on_failure_or_timeout", gone, "is lost at its time limit", why, fix, says, level="warning"
+        yield from _findings(
+            "task_acks_on_failure_or_timeout", losing, "is lost at its time limit", why, fix, says, level="warning"
         )
 
 
@@ -92,7 +92,7 @@ def _acks_on_timeout(task: Task) -> bool:
 def _endless(_: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
     endless = [one for one in tasks if one.task.reject_on_worker_lost and one.policy.max_attempts is None]
     why = "a task that kills its worker each time, such as by its memory, comes again for ever"
-    yield from _told(
+    yield from _findings(
         "max_attempts",
         endless,
         "has no max_attempts",
@@ -140,7 +140,7 @@ def _forgotten(app: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
     why = "a caller still sees the result of a key that the ledger has forgotten, and a duplicate runs again"
     fix = "raise retention=, or lower result_expires"
     says = "the ledger remembers a key for longer than the backend its result"
-    yield from _told("result_expires", short, "is forgotten before its result", why, fix, says, level="warning")
+    yield from _findings("result_expires", short, "is forgotten before its result", why, fix, says, level="warning")
 
 
 def _broker(app: Celery, _: list[GuardedTaskFacts]) -> Iterator[Finding]:
@@ -180,7 +180,7 @@ def _dead_letters(app: Celery, _: list[GuardedTaskFacts]) -> Iterator[Finding]:
             yield Finding("error", "dead letters", says, why, f"add Queue({dead!r}) to task_queues", _DOCS)
 
 
-def _told(
+def _findings(
     check: str, wrong: list[GuardedTaskFacts], what: str, why: str, fix: str, fine: str, *, level: Level = "error"
 ) -> Iterator[Finding]:
     if wrong:

@@ -69,7 +69,7 @@ def keep_refused_retries(task: Task) -> None:
         return
 
     @wraps(retry)
-    def kept(*args: object, **kwargs: object) -> object:
+    def retry_or_requeue(*args: object, **kwargs: object) -> object:
         try:
             return retry(*args, **kwargs)
         except Reject as rejected:
@@ -77,18 +77,18 @@ def keep_refused_retries(task: Task) -> None:
             sleep(_REFUSED)
             raise _RetryRefused(str(rejected.reason), requeue=True) from rejected
 
-    vars(kept)["onceward_keeps"] = True  # others wrap it, too
-    task.retry = kept
+    vars(retry_or_requeue)["onceward_keeps"] = True  # others wrap it, too
+    task.retry = retry_or_requeue
 
 
 def queue_of(task: Task) -> str:
     """Return the name of the queue that this delivery came from."""
-    given = task.request.delivery_info or {}
-    routing_key = _DELAY.sub("", given.get("routing_key") or task.app.conf.task_default_queue)
+    delivery = task.request.delivery_info or {}
+    routing_key = _DELAY.sub("", delivery.get("routing_key") or task.app.conf.task_default_queue)
     queues = task.app.amqp.queues
     if routing_key in queues:
         return routing_key
-    exchange = _EXCHANGE.sub("", given.get("exchange") or "")
+    exchange = _EXCHANGE.sub("", delivery.get("exchange") or "")
     return next((name for name, one in queues.items() if _is_bound(one, exchange, routing_key)), routing_key)
 
 
@@ -105,8 +105,8 @@ def _is_bound(queue: Queue, exchange: str, routing_key: str) -> bool:
 def has_dead_letters(app: Celery, queue: str) -> bool:
     """Return whether the application declares the queue with a dead-letter exchange, and its broker has such: RabbitMQ."""
     declared = app.amqp.queues.get(queue)
-    told = (declared and declared.queue_arguments) or {}
-    return "x-dead-letter-exchange" in told and app.connection_for_write().transport_cls in _AMQP
+    arguments = (declared and declared.queue_arguments) or {}
+    return "x-dead-letter-exchange" in arguments and app.connection_for_write().transport_cls in _AMQP
 
 
 def _receives(task: Task) -> int:

@@ -84,23 +84,23 @@ class TaskGuard:
             raise TypeError("keep_input=True is not for tasks: their broker keeps the arguments")
         self.once, self._function, self._options = once, function, options
         self._guarded: dict[Task, GuardedTask] = {}
-        tried = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
+        first = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery cannot await it")
-        self.signature = tried.signature
+        self.signature = first.signature
         own = {name: value for name, value in options.items() if name in Policy._fields}
         self.policy = once.guards.policy(cast("Options", own))
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run the task once."""
-        bound = bool(args) and isinstance(args[0], Task) and self.guards(args[0])
-        task = args[0] if bound else self._task()
+        is_bound = bool(args) and isinstance(args[0], Task) and self.guards(args[0])
+        task = args[0] if is_bound else self._task()
         guarded = self._guarded.get(task)
         if guarded is None:
             keep_refused_retries(task)
-            function = cast("Function", MethodType(self._function, task)) if bound else self._function
+            function = cast("Function", MethodType(self._function, task)) if is_bound else self._function
             guarded = self._guarded[task] = self._guard(function, self._options.get("name") or task.name)
-        return deliver(task, guarded, args[bound:], kwargs)
+        return deliver(task, guarded, args[is_bound:], kwargs)
 
     def guards(self, task: Task) -> bool:
         """Return whether this guards ``task``. Wrappers of Celery's copy the attributes of what they wrap."""

@@ -105,15 +105,15 @@ class CeleryTarget:
 
 
 def _arguments(name: str, message: OutboxMessage) -> tuple[list[object], dict[str, object]]:
-    given: object = None
+    arguments: object = None
     try:
-        given = msgspec.json.decode(message.body)
+        arguments = msgspec.json.decode(message.body)
     except msgspec.DecodeError:
         pass  # a text is no arguments
-    if isinstance(given, dict):
-        return [], given
-    if isinstance(given, list):
-        return given, {}
+    if isinstance(arguments, dict):
+        return [], arguments
+    if isinstance(arguments, list):
+        return arguments, {}
     raise ValueError(f"{name}: give the task's arguments, as in {{'order': 42}} or [42]")
 
 

@@ -96,9 +96,9 @@ class ClientCall:
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None
         seconds = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds
-        told = ((headers or {}).get(name, "").encode(errors="replace") for name in ("Retry-After", "Date"))
-        asked = asked_pause(*told)
-        seconds = seconds if asked is None else max(seconds, asked)
+        lines = ((headers or {}).get(name, "").encode(errors="replace") for name in ("Retry-After", "Date"))
+        pause = asked_pause(*lines)
+        seconds = seconds if pause is None else max(seconds, pause)
         if boottime() + seconds > self._end:
             return None
         if self._claim is not None and self._claim.lost:

@@ -218,8 +218,8 @@ class _TakenUp(_Passed):
         self._held = held  # what waits for a thread of the worker, or is in one
         if queue in broker.delay_queues:
             held.clear()
-        given = broker.client.smembers(f"{broker.namespace}:__acks__.{broker.broker_id}.{queue}")
-        names = {name.decode() if isinstance(name, bytes) else name for name in given}
+        members = broker.client.smembers(f"{broker.namespace}:__acks__.{broker.broker_id}.{queue}")
+        names = {name.decode() if isinstance(name, bytes) else name for name in members}
         forgotten = names - held
         if forgotten:
             broker.do_requeue(queue, *forgotten)

@@ -60,8 +60,8 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
             actor.broker.add_middleware(CurrentMessage())
         mend_consumers(actor.broker)
         actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
-        if (wanted := _retry_when(actor)) is not None:
-            actor.options["retry_when"] = wanted
+        if (retry_when := _retry_when(actor)) is not None:
+            actor.options["retry_when"] = retry_when
 
         @wraps(guarded.function)
         def run(*args: object, **kwargs: object) -> object:
@@ -122,9 +122,9 @@ def _resending(broker: "Broker") -> Resending:
     for middleware in broker.middleware:
         if isinstance(middleware, Resending):
             return middleware
-    made = Resending()
-    broker.add_middleware(made, before=type(broker.middleware[0]))  # there is one at least: Retries
-    return made
+    resending = Resending()
+    broker.add_middleware(resending, before=type(broker.middleware[0]))  # there is one at least: Retries
+    return resending
 
 
 def _is_retry(error: Exception) -> bool:
@@ -146,9 +146,9 @@ def own_function(actor: "Actor[..., object]") -> Function:
 
 def _retry_when(actor: "Actor[..., object]") -> RetryWhen | None:
     """Return the ``retry_when`` of an actor, changed to let pass what is no retry; None if it has none."""
-    given = (middleware.retry_when for middleware in actor.broker.middleware if isinstance(middleware, Retries))
-    wanted: RetryWhen | None = actor.options.get("retry_when") or next(given, None)
-    return wanted and (lambda retries, error: isinstance(error, _ComesAgain) or wanted(retries, error))
+    others = (middleware.retry_when for middleware in actor.broker.middleware if isinstance(middleware, Retries))
+    retry_when: RetryWhen | None = actor.options.get("retry_when") or next(others, None)
+    return retry_when and (lambda retries, error: isinstance(error, _ComesAgain) or retry_when(retries, error))
 
 
 def _check(broker: "Broker", name: str) -> None:
@@ -170,10 +170,10 @@ def check_confirms(broker: "Broker", name: str) -> None:
         )
 
 
-def _tuple(given: object) -> tuple[type[BaseException], ...]:
+def _tuple(value: object) -> tuple[type[BaseException], ...]:
     """Return an actor's ``throws``, which may be one class, as a tuple."""
     return cast(
-        "tuple[type[BaseException], ...]", () if given is None else given if isinstance(given, tuple) else (given,)
+        "tuple[type[BaseException], ...]", () if value is None else value if isinstance(value, tuple) else (value,)
     )
 
 

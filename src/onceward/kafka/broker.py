@@ -17,7 +17,7 @@ from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader
-from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, said
+from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, describe_error
 from onceward.once import Once, check_once
 
 
@@ -99,14 +99,14 @@ class KafkaBroker(Broker[KafkaMessage]):
             await self._reading.start({**self._settings, **reach})
         except KafkaError as error:
             await self.close()
-            raise BrokerError(f"topic {self.name}: {said(error, reach['bootstrap_servers'])}") from error
+            raise BrokerError(f"topic {self.name}: {describe_error(error, reach['bootstrap_servers'])}") from error
         return bounded(policy)
 
     async def receive(self, count: int) -> Sequence[KafkaMessage]:
         until = boottime() + WAIT
         while not self._stopping:
-            if taken := self._reading.take(count):
-                return taken
+            if messages := self._reading.take(count):
+                return messages
             now, due = boottime(), self._reading.due
             if now < until:
                 await comes(self._reading.changed, max(0.0, min(until, due or until) - now))
@@ -141,9 +141,9 @@ class KafkaBroker(Broker[KafkaMessage]):
         self._reading.changed.set()
 
     async def dead_letter(self, message: KafkaMessage, headers: Mapping[str, str]) -> None:
-        told = {**headers, FROM: message.origin, GROUP: self.group}
+        more = {**headers, FROM: message.origin, GROUP: self.group}
         try:
-            await send_copy(self._producer, self._topics.dead, message, told, OF_RETRIES | OURS)
+            await send_copy(self._producer, self._topics.dead, message, more, OF_RETRIES | OURS)
         except KafkaError as error:
             raise BrokerError(f"topic {self._topics.dead}: {error}") from error
 
@@ -164,9 +164,9 @@ class KafkaBroker(Broker[KafkaMessage]):
 
     async def _retry(self, message: KafkaMessage, seconds: float) -> None:
         """Send a record to the retry topic, so that its partition goes on. Until that works, it waits here."""
-        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(message.receives), FROM: message.origin, GROUP: self.group}
+        more = {DELAY: f"{seconds:.3f}", RECEIVES: str(message.receives), FROM: message.origin, GROUP: self.group}
         try:
-            sent = await send_copy(self._producer, self._topics.retry, message, told, OF_RETRIES)
+            sent = await send_copy(self._producer, self._topics.retry, message, more, OF_RETRIES)
         except Exception as error:
             _log.warning("message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error)
             again = message._replace(more=message.more + 1)

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.retry_topics import ROOM, TIMESTAMPS, configs_of
 from onceward.core.policy import DAY, Policy
-from onceward.kafka.topics import Topics, connection, said
+from onceward.kafka.topics import Topics, connection, describe_error
 from onceward.stores.inspection import Finding
 
 _TOPIC: Final = "Apache Kafka documentation, Topic Configs"
@@ -25,8 +25,8 @@ class TopicFacts(NamedTuple):
     @property
     def retention(self) -> float | None:
         """For how many seconds it keeps a record; None for ever."""
-        kept = int(self.configs.get("retention.ms", -1))
-        return None if kept < 0 else kept / 1000
+        milliseconds = int(self.configs.get("retention.ms", -1))
+        return None if milliseconds < 0 else milliseconds / 1000
 
 
 def kafka_findings(topic: str, policy: Policy, servers: str | None = None) -> list[Finding]:
@@ -35,34 +35,34 @@ def kafka_findings(topic: str, policy: Policy, servers: str | None = None) -> li
     try:
         main, others = asyncio.run(_look(topics, servers))
     except KafkaError as error:
-        says = f"{topic}: {said(error, connection(servers)['bootstrap_servers'])}"
+        says = f"{topic}: {describe_error(error, connection(servers)['bootstrap_servers'])}"
         return [Finding("unknown", "Kafka", says, "it was not looked at", "see KAFKA_SERVERS")]
     if main is None:
         return [Finding("error", "topic", f"{topic} does not exist", "a worker ends at its start", "create it")]
-    found = [Finding("ok", "topic", f"{topic} exists")]
+    findings = [Finding("ok", "topic", f"{topic} exists")]
     for one in (main, *others):
-        found += _durability(one)
+        findings += _durability(one)
     for one in others:
-        found += _letters(one, main)
-        found += _timestamps(one) if one.name == topics.retry else ()
+        findings += _letters(one, main)
+        findings += _timestamps(one) if one.name == topics.retry else ()
     missing = {topics.retry, topics.dead} - {one.name for one in others}
     if missing:
         says = f"{' and '.join(sorted(missing))} do not exist yet"
-        found.append(Finding("ok", "retries and dead letters", f"{says}: a worker makes them at its start"))
-    return [*found, _retention(main, policy)]
+        findings.append(Finding("ok", "retries and dead letters", f"{says}: a worker makes them at its start"))
+    return [*findings, _retention(main, policy)]
 
 
 async def _look(topics: Topics, servers: str | None) -> tuple[TopicFacts | None, list[TopicFacts]]:
     admin = AIOKafkaAdminClient(**connection(servers))
     try:
         await admin.start()
-        known = {told["topic"]: told["partitions"] for told in await admin.describe_topics()}
-        found = [
-            await _facts(admin, name, known[name]) for name in (topics.main, topics.retry, topics.dead) if name in known
+        there = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        facts = [
+            await _facts(admin, name, there[name]) for name in (topics.main, topics.retry, topics.dead) if name in there
         ]
     finally:
         await admin.close()
-    return (found[0], found[1:]) if topics.main in known else (None, found)
+    return (facts[0], facts[1:]) if topics.main in there else (None, facts)
 
 
 async def _facts(admin: Any, name: str, partitions: list[dict[str, Any]]) -> TopicFacts:
@@ -94,33 +94,33 @@ def _letters(topic: TopicFacts, main: TopicFacts) -> Iterator[Finding]:
             "of the records of one key only the last one stays: the others are lost",
         )
         yield Finding("error", check, says, why, "set cleanup.policy=delete", _TOPIC)
-    kept = topic.retention
-    if kept is not None and kept < 14 * DAY:
-        says = f"{topic.name} keeps a record for {kept / DAY:.2g} days"
+    seconds = topic.retention
+    if seconds is not None and seconds < 14 * DAY:
+        says = f"{topic.name} keeps a record for {seconds / DAY:.2g} days"
         why = "what nobody has redriven, or retried, by then is lost"
         yield Finding("warning", check, says, why, "set retention.ms=-1", _TOPIC)
-    room, needed = topic.configs.get("max.message.bytes"), main.configs.get("max.message.bytes")
-    if room is not None and needed is not None and int(room) < int(needed) + ROOM // 2:
-        says = f"{topic.name} takes records of {room} bytes, and {main.name} of {needed}"
+    room, size = topic.configs.get("max.message.bytes"), main.configs.get("max.message.bytes")
+    if room is not None and size is not None and int(room) < int(size) + ROOM // 2:
+        says = f"{topic.name} takes records of {room} bytes, and {main.name} of {size}"
         why = "the headers of a dead letter need room: a record that does not fit holds up its partition's offset"
-        yield Finding("warning", check, says, why, f"set max.message.bytes={int(needed) + ROOM}", _TOPIC)
+        yield Finding("warning", check, says, why, f"set max.message.bytes={int(size) + ROOM}", _TOPIC)
 
 
 def _timestamps(retry: TopicFacts) -> Iterator[Finding]:
     """Check that the broker stamps the records of the retry topic, whose timestamps say when they are due."""
-    ((setting, wanted),) = TIMESTAMPS.items()
-    if retry.configs and retry.configs.get(setting) != wanted:
+    ((setting, value),) = TIMESTAMPS.items()
+    if retry.configs and retry.configs.get(setting) != value:
         says = f"{retry.name} has {setting}={retry.configs.get(setting)}"
         why = "retries come too early or too late when the clock of a worker is wrong"
-        yield Finding("warning", "retries and dead letters", says, why, f"set {setting}={wanted}", _TOPIC)
+        yield Finding("warning", "retries and dead letters", says, why, f"set {setting}={value}", _TOPIC)
 
 
 def _retention(main: TopicFacts, policy: Policy) -> Finding:
     """Check that the ledger remembers a record for as long as it can come again."""
-    check, kept = "retention", main.retention
-    if policy.retention is None or (kept is not None and kept <= policy.retention):
+    check, seconds = "retention", main.retention
+    if policy.retention is None or (seconds is not None and seconds <= policy.retention):
         return Finding("ok", check, f"the ledger remembers what is done for as long as {main.name} keeps it")
-    keeps = "for ever" if kept is None else f"for {kept / DAY:.2g} days"
+    keeps = "for ever" if seconds is None else f"for {seconds / DAY:.2g} days"
     says = f"{main.name} keeps records {keeps}, and the ledger forgets after {policy.retention / DAY:.2g} days"
     why = "a group whose offsets were reset or have expired reads old records again, and they run again"
     return Finding("warning", check, says, why, "give the guard a longer retention, or the topic a shorter one", _TOPIC)

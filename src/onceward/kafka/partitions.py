@@ -54,11 +54,11 @@ class Partition:
         """Return up to so many messages to handle now. In order: none before all that were taken are back."""
         if self._ordered and self.held:
             return []
-        taken: list[KafkaMessage] = []
-        while self._waiting and len(taken) < most and self._waiting[0][2].due <= now:
-            taken.append(heappop(self._waiting)[2])
-        self.held += len(taken)
-        return taken
+        messages: list[KafkaMessage] = []
+        while self._waiting and len(messages) < most and self._waiting[0][2].due <= now:
+            messages.append(heappop(self._waiting)[2])
+        self.held += len(messages)
+        return messages
 
     @property
     def due(self) -> float | None:

@@ -81,15 +81,15 @@ class TopicReader:
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble
-        taken: list[KafkaMessage] = []
+        messages: list[KafkaMessage] = []
         now = boottime()
         for place in list(self._partitions) if self._assigned else ():
-            if len(taken) == count:
+            if len(messages) == count:
                 break
-            if some := self._partitions[place].take(count - len(taken), now):
-                taken += some
+            if some := self._partitions[place].take(count - len(messages), now):
+                messages += some
                 self._partitions[place] = self._partitions.pop(place)  # last in turn
-        return taken
+        return messages
 
     @property
     def due(self) -> float | None:
@@ -119,8 +119,8 @@ class TopicReader:
         self._assigned = False
         leaving = self._partitions
         until = boottime() + _FINISH
-        while any(partition.held for partition in leaving.values()) and (left := until - boottime()) > 0:
-            await comes(self.changed, left)
+        while any(partition.held for partition in leaving.values()) and (remaining := until - boottime()) > 0:
+            await comes(self.changed, remaining)
         await self._commit()
         for partition in leaving.values():
             partition.revoked = True
@@ -135,22 +135,22 @@ class TopicReader:
     async def _read(self) -> None:
         while True:
             try:
-                found = await self._consumer.getmany(timeout_ms=200, max_records=_READ)
+                batch = await self._consumer.getmany(timeout_ms=200, max_records=_READ)
             except Exception as error:  # what is no error of Kafka must end the worker, too: nobody reads any more
-                gone = not getattr(error, "retriable", False)
-                self._trouble = BrokerError(f"{self._topics[0]}: {error!r}", gone=gone)
+                is_final = not getattr(error, "retriable", False)
+                self._trouble = BrokerError(f"{self._topics[0]}: {error!r}", gone=is_final)
                 self.changed.set()
                 await asyncio.sleep(WAIT)
                 continue
-            if not self.clock.known and any(place.topic == self._retry for place in found):
+            if not self.clock.known and any(place.topic == self._retry for place in batch):
                 before = self._partitions
                 await self._asks()
                 if self._partitions is not before:
                     continue  # the group has rebalanced, so these are read again, after those that were not done
-            for place, records in found.items():
+            for place, records in batch.items():
                 self._sort(place, records)
             self._balance()
-            if found:
+            if batch:
                 self.changed.set()
 
     def _sort(self, place: Any, records: Sequence[Any]) -> None:
@@ -163,8 +163,8 @@ class TopicReader:
         now, retried = boottime(), place.topic == self._retry
         for record in records:
             message = KafkaMessage(record, retried, partition)
-            left = self.clock.left(message.told(DELAY), record.timestamp)
-            partition.read(message, now + left if message.told(GROUP) in {None, self.group} else None)
+            wait = self.clock.left(message.told(DELAY), record.timestamp)
+            partition.read(message, now + wait if message.told(GROUP) in {None, self.group} else None)
 
     def _balance(self) -> None:
         """Pause partitions that have enough, and resume those that need more."""
@@ -186,16 +186,16 @@ class TopicReader:
     async def _commit(self) -> None:
         """Commit for each partition the offset below which all is done."""
         async with self._committing:
-            said = {place: partition for place, partition in self._partitions.items() if partition.unsaid}
-            offsets = {place: partition.committable for place, partition in said.items()}
-            for partition in said.values():
+            unsaid = {place: partition for place, partition in self._partitions.items() if partition.unsaid}
+            offsets = {place: partition.committable for place, partition in unsaid.items()}
+            for partition in unsaid.values():
                 partition.unsaid = False
             try:
                 if offsets:
                     async with asyncio.timeout(PATIENCE):
                         await self._consumer.commit(offsets)
             except Exception as error:  # the next commit says more
-                for partition in said.values():
+                for partition in unsaid.values():
                     partition.unsaid = True
                 if not isinstance(error, CommitFailedError):  # that one says that the group is about to rebalance
                     _log.warning("%s: offsets are not committed yet: %r", self._topics[0], error)

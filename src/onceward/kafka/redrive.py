@@ -73,9 +73,9 @@ class KafkaRedrive(LetterRedrive):
             places = [TopicPartition(self._topics.dead, number) for number in range(count)]
             consumer.assign(places)
             ends = await consumer.end_offsets(places)
-            while not stopped() and self._limit != 0 and (found := await _next(consumer, ends)):
+            while not stopped() and self._limit != 0 and (letters := await _next(consumer, ends)):
                 done: dict[Any, int] = {}
-                for place, record in found:
+                for place, record in letters:
                     if self._limit == 0:
                         break
                     fate = await self._judged(KafkaMessage(record, ours=True))
@@ -95,21 +95,21 @@ class KafkaRedrive(LetterRedrive):
         """Decide about a letter, and send it on or back; None if it is another group's."""
         if self._group is not None and letter.header(GROUP) not in {None, self._group}:
             return None
-        told = self.judged(letter.place, letter.header(LEDGER_KEY), letter.header(STATUS))
-        if not self._dry_run and told.outcome != "dropped":
-            moves = told.outcome == "moved"
+        outcome = self.judged(letter.place, letter.header(LEDGER_KEY), letter.header(STATUS))
+        if not self._dry_run and outcome.outcome != "dropped":
+            moves = outcome.outcome == "moved"
             topic, without = (self._topics.retry, _DROPPED) if moves else (self._topics.dead, frozenset())
             await send_copy(self._producer, topic, letter, {}, without)
-        return told
+        return outcome
 
 
 async def _next(consumer: Any, ends: Mapping[Any, int]) -> list[tuple[Any, Any]]:
     """Return the next records before the ends; none if there are none."""
     while any([await consumer.position(place) < end for place, end in ends.items()]):
-        told = await consumer.getmany(timeout_ms=500, max_records=_AT_ONCE)
-        found = [
-            (place, record) for place, records in told.items() for record in records if record.offset < ends[place]
+        batch = await consumer.getmany(timeout_ms=500, max_records=_AT_ONCE)
+        letters = [
+            (place, record) for place, records in batch.items() for record in records if record.offset < ends[place]
         ]
-        if found:
-            return found
+        if letters:
+            return letters
     return []

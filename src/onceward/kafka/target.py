@@ -86,8 +86,8 @@ class KafkaTarget(LoopTarget[Any]):
     async def _deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Send records, and wait until all replicas in sync have them."""
         sends = (self._sent(client, message) for message in messages)
-        found = await asyncio.gather(*sends, return_exceptions=True)
-        answers: list[Any] = [one if isinstance(one, BaseException) else None for one in found]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        answers: list[Any] = [one if isinstance(one, BaseException) else None for one in results]
         for place, error in enumerate(answers):
             if isinstance(error, self._refused) and len(messages) > 1:  # a batch is refused because of one
                 answers[place] = (await self._deliver(client, [messages[place]]))[0]

@@ -43,21 +43,21 @@ def connection(servers: str | None, settings: Mapping[str, object] | None = None
 
     ``servers`` is KAFKA_SERVERS by default, as ``host:port,host:port``.
     """
-    found: dict[str, object] = {
+    options: dict[str, object] = {
         setting: os.environ[name] for name, setting in _VARIABLES.items() if os.environ.get(name)
     }
-    found |= {name: value for name, value in (settings or {}).items() if name in _CONNECTION}
-    found["bootstrap_servers"] = place = servers or os.environ.get("KAFKA_SERVERS") or SERVERS
+    options |= {name: value for name, value in (settings or {}).items() if name in _CONNECTION}
+    options["bootstrap_servers"] = place = servers or os.environ.get("KAFKA_SERVERS") or SERVERS
     if "@" in place or "/" in place:
         raise ValueError(
             "servers: give HOST:PORT,HOST:PORT. A user and a password are settings: sasl_plain_username, sasl_plain_password"
         )
-    if str(found.get("security_protocol", "")).endswith("SSL") and "ssl_context" not in found:
-        found["ssl_context"] = ssl.create_default_context(cafile=os.environ.get("KAFKA_CA_FILE"))
-    return found
+    if str(options.get("security_protocol", "")).endswith("SSL") and "ssl_context" not in options:
+        options["ssl_context"] = ssl.create_default_context(cafile=os.environ.get("KAFKA_CA_FILE"))
+    return options
 
 
-def said(error: KafkaError, servers: object) -> str:
+def describe_error(error: KafkaError, servers: object) -> str:
     """Return what to tell of an error: if no broker answered, which ones were asked."""
     if isinstance(error, KafkaConnectionError):
         return f"no broker answers at {servers}. Are they running, and is KAFKA_SERVERS right?"
@@ -70,11 +70,11 @@ def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object
     Raises:
         ValueError: the consumer does not have one, or it would break what the worker promises.
     """
-    found = library_settings(settings, AIOKafkaConsumer, "aiokafka's consumer")
-    for name in found:
+    options = library_settings(settings, AIOKafkaConsumer, "aiokafka's consumer")
+    for name in options:
         if name in _OWN:
             raise ValueError(f"settings: leave {name} out: {_OWN[name]}")
-    return found
+    return options
 
 
 # Settings of a producer of copies. The broker limits a record's compressed size. So a copy is compressed, as the original may be, and
@@ -105,6 +105,6 @@ class Topics:
             await admin.start()
             return await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
         except KafkaError as error:
-            raise BrokerError(f"topic {self.main}: {said(error, reach['bootstrap_servers'])}") from error
+            raise BrokerError(f"topic {self.main}: {describe_error(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()

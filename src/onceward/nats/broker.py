@@ -63,7 +63,7 @@ _CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1
 _WILD: Final = re.compile(r"[*>\s]")
 
 
-def _refused(subject: str, error: BaseException) -> BrokerError:
+def _error(subject: str, error: BaseException) -> BrokerError:
     return BrokerError(f"subject {subject}: {str(error) or type(error).__name__}")
 
 
@@ -104,7 +104,7 @@ class NatsBroker(Broker[Msg]):
         except BaseException as error:
             await self._client.close()
             if isinstance(error, TROUBLE):
-                raise _refused(self.name, error) from error
+                raise _error(self.name, error) from error
             raise
         self._pulled = await self._jetstream.pull_subscribe_bind(consumer=self.durable, stream=stream)
         every = (consumer.config.ack_wait or ACK_WAIT) / 3
@@ -126,32 +126,32 @@ class NatsBroker(Broker[Msg]):
             raise ValueError(f"settings: {error}: pip install 'nats-py[nkeys]'") from error
         except TROUBLE as error:
             why = error if last is None else last
-            told = f"NATS, connecting: {str(why) or type(why).__name__}"
-            raise BrokerError(f"{told}. Is it running there, and is NATS_URL right?") from error
+            text = f"NATS, connecting: {str(why) or type(why).__name__}"
+            raise BrokerError(f"{text}. Is it running there, and is NATS_URL right?") from error
 
     async def _prepare(self, policy: Policy) -> tuple[str, ConsumerInfo]:
         """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""
         self.durable = name_for(self.durable)
-        stream, found = await self._found()
+        stream, config = await self._find()
         try:
             consumer = await self._jetstream.consumer_info(stream, self.durable)
         except NotFoundError:
             consumer = None
-        told = [f"{what}: {fix}" for what, fix in losses(found, None if consumer is None else consumer.config)]
-        if told:
-            raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(told)}")
+        reasons = [f"{what}: {fix}" for what, fix in losses(config, None if consumer is None else consumer.config)]
+        if reasons:
+            raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(reasons)}")
         if consumer is not None and (why := unfit(consumer.config, self.name)) is not None:
             raise ValueError(f"the consumer {self.durable} of stream {stream} cannot be used here: {why}")
-        for text in risks(found):
+        for text in risks(config):
             _log.warning("stream %s: %s", stream, text)
-        if not is_queue(found):
-            tell_outlived(f"stream {stream}", found.max_age or None, policy)
+        if not is_queue(config):
+            tell_outlived(f"stream {stream}", config.max_age or None, policy)
         if consumer is None:
             consumer = await self._jetstream.add_consumer(stream, consumer_of(self.durable, self.name))
-        self._letters = await prepare_letters(self._jetstream, self._dead, found)
+        self._letters = await prepare_letters(self._jetstream, self._dead, config)
         return stream, consumer
 
-    async def _found(self) -> tuple[str, StreamConfig]:
+    async def _find(self) -> tuple[str, StreamConfig]:
         """Return the stream of the subject."""
         try:
             stream = self._stream or await self._jetstream.find_stream_name_by_subject(self.name)
@@ -164,22 +164,22 @@ class NatsBroker(Broker[Msg]):
         async with self._pulling:  # answers to two requests would get mixed
             while not self._stopped:
                 try:
-                    taken = await self._pull(count)
-                    if taken or not await self._waiting():
-                        return taken
+                    messages = await self._pull(count)
+                    if messages or not await self._waiting():
+                        return messages
                 except TROUBLE as error:
-                    raise _refused(self.name, error) from error
+                    raise _error(self.name, error) from error
         return []
 
     async def _pull(self, count: int) -> list[Msg]:
         if not self._client.is_connected:
             raise BrokerError(f"subject {self.name}: the connection to NATS is lost")
         try:
-            taken = await self._pulled.fetch(count, timeout=_WAIT)
+            messages = await self._pulled.fetch(count, timeout=_WAIT)
         except TimeoutError:
             return []
-        self._held.update((id(message), message) for message in taken)
-        return taken
+        self._held.update((id(message), message) for message in messages)
+        return messages
 
     async def _waiting(self) -> int:
         """Return how many messages have not been delivered yet; some may wait for those that are held."""
@@ -217,7 +217,7 @@ class NatsBroker(Broker[Msg]):
             send = partial(self._send_letter, message)
             await store_letter(self._jetstream, send, message, headers, self._dead, room)
         except (*TROUBLE, ValueError) as error:
-            raise _refused(self._dead, error) from error
+            raise _error(self._dead, error) from error
 
     async def _send_letter(self, message: Msg, headers: dict[str, str]) -> PubAck:
         return await self._jetstream.publish(
@@ -287,7 +287,7 @@ class NatsWorker(Worker[Msg]):
     ) -> None:
         check_once(once, "NatsWorker({}, 'orders.new', charge)")
         where = ",".join(map(encoded_url, (url or os.environ.get("NATS_URL") or LOCAL).split(",")))
-        found = library_settings(settings, Client.connect, "nats.connect")
-        broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=found)
+        client_options = library_settings(settings, Client.connect, "nats.connect")
+        broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=client_options)
         super().__init__(once, broker, handler, **options)
         broker.durable = durable or self._batch.name

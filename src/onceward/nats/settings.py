@@ -73,10 +73,10 @@ def unfit(consumer: ConsumerConfig, subject: str) -> str | None:
 
 def takes(pattern: str, subject: str) -> bool:
     """Return whether a subject with wildcards takes a subject without."""
-    wanted, told = pattern.split("."), subject.split(".")
-    for place, part in enumerate(wanted):
+    parts, names = pattern.split("."), subject.split(".")
+    for place, part in enumerate(parts):
         if part == ">":
-            return len(told) > place
-        if place >= len(told) or part not in {"*", told[place]}:
+            return len(names) > place
+        if place >= len(names) or part not in {"*", names[place]}:
             return False
-    return len(wanted) == len(told)
+    return len(parts) == len(names)

@@ -108,8 +108,8 @@ class NatsTarget(LoopTarget[Any]):
         except NoStreamResponseError:
             return MessageNotSent(f"{self._where}: no stream takes this subject; make one")
         except APIError as error:
-            told = not_sent(self._where, error)
-            return MessageRefused(str(told)) if error.err_code == _TOO_LARGE else told
+            answer = not_sent(self._where, error)
+            return MessageRefused(str(answer)) if error.err_code == _TOO_LARGE else answer
         except Exception as error:
             return error
         return None

@@ -91,7 +91,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
         guarded = GuardedTask(once, task.func, "procrastinate", _is_abort, **options)
         task.func = _run_async(task, guarded) if guarded.is_async else _run(task, guarded)
         vars(task.func)["__signature__"] = guarded.signature
-        task.task_middleware = [*task.task_middleware, _told_async if guarded.is_async else _told]
+        task.task_middleware = [*task.task_middleware, _tell_async if guarded.is_async else _tell]
         task.retry_strategy = _Retries(task.retry_strategy, guarded.refusals)
         return task
 
@@ -103,7 +103,7 @@ def _is_abort(error: Exception) -> bool:
 
 
 @contextmanager
-def _called(context: JobContext, worker: "Worker") -> Iterator[None]:
+def _calling(context: JobContext, worker: "Worker") -> Iterator[None]:
     token = _JOB.set(context)
     _DELETES.set(worker.delete_jobs is DeleteJobCondition.ALWAYS)
     try:
@@ -112,13 +112,13 @@ def _called(context: JobContext, worker: "Worker") -> Iterator[None]:
         _JOB.reset(token)
 
 
-def _told(call_next: Callable[[], object], context: JobContext, worker: "Worker") -> object:
-    with _called(context, worker):
+def _tell(call_next: Callable[[], object], context: JobContext, worker: "Worker") -> object:
+    with _calling(context, worker):
         return call_next()
 
 
-async def _told_async(call_next: Callable[[], Awaitable[object]], context: JobContext, worker: "Worker") -> object:
-    with _called(context, worker):
+async def _tell_async(call_next: Callable[[], Awaitable[object]], context: JobContext, worker: "Worker") -> object:
+    with _calling(context, worker):
         return await call_next()
 
 

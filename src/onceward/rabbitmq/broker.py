@@ -159,12 +159,12 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
     async def open(self, policy: Policy) -> Policy:
         connection = await connect(self._url)
         try:
-            found = await read_arguments(connection, self.name)
-            if losses := list(found.losses()):
+            arguments = await read_arguments(connection, self.name)
+            if losses := list(arguments.losses()):
                 raise ValueError(
                     f"queue {self.name} loses messages: " + "; ".join(f"{what}: {fix}" for what, fix in losses)
                 )
-            for text in found.risks(version_of(connection)):
+            for text in arguments.risks(version_of(connection)):
                 _log.warning("queue %s: %s", self.name, text)
             for length in self._lengths:
                 await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})

@@ -40,19 +40,19 @@ def read_address(address: str) -> RabbitPlace:
         ValueError: the address is not valid, or has a password.
     """
     parts = urlsplit(address)
-    told = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "@" in parts.netloc:
         raise ValueError(
             f"{parts.scheme}: the ledger would hold the password of this address: leave it out, and set AMQP_URL"
         )
-    queue = told.pop("queue", "") or ("" if parts.netloc else unquote(parts.path))
-    exchange, key = told.pop("exchange", ""), told.pop("key", "")
-    if told or bool(queue) is bool(exchange) or (queue and key) or parts.fragment:
+    queue = options.pop("queue", "") or ("" if parts.netloc else unquote(parts.path))
+    exchange, key = options.pop("exchange", ""), options.pop("key", "")
+    if options or bool(queue) is bool(exchange) or (queue and key) or parts.fragment:
         raise ValueError(f"{shown_url(address)!r}: give {_FORMS}")
-    known = place(None)
+    broker = place(None)
     if not parts.netloc:
-        return RabbitPlace(known, exchange, queue or key)
-    known_parts = urlsplit(known)
+        return RabbitPlace(broker, exchange, queue or key)
+    known_parts = urlsplit(broker)
     user, at, _ = known_parts.netloc.rpartition("@")
     url = urlunsplit((parts.scheme, f"{user}{at}{parts.netloc}", parts.path or "/", known_parts.query, ""))
     return RabbitPlace(url, exchange, queue or key)
@@ -68,8 +68,8 @@ NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has no
 
 def refused(what: str, error: BaseException) -> BrokerError:
     """Return the error for what the broker said or did, without credentials."""
-    said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return BrokerError(f"RabbitMQ, {what}: {said or type(error).__name__}")
+    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    return BrokerError(f"RabbitMQ, {what}: {text or type(error).__name__}")
 
 
 def place(url: str | None) -> str:
@@ -78,10 +78,10 @@ def place(url: str | None) -> str:
     Raises:
         ValueError: it is no URL of RabbitMQ.
     """
-    found = url or os.environ.get("AMQP_URL") or LOCAL
-    if not found.startswith(("amqp://", "amqps://")):
+    address = url or os.environ.get("AMQP_URL") or LOCAL
+    if not address.startswith(("amqp://", "amqps://")):
         raise ValueError("url=: give amqp://user:password@host:5672/vhost, or amqps://... for TLS")
-    return encoded_url(found)
+    return encoded_url(address)
 
 
 async def connect(url: str) -> AbstractConnection:
@@ -161,8 +161,8 @@ class Publisher:
                 )
                 await to.publish(message, routing_key, mandatory=True, timeout=_TIMEOUT)
         except PublishError as error:
-            told = f"RabbitMQ, {there}: no queue takes the message: declare or bind one"
-            raise BrokerError(told, unroutable=True) from error
+            text = f"RabbitMQ, {there}: no queue takes the message: declare or bind one"
+            raise BrokerError(text, unroutable=True) from error
         except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
 

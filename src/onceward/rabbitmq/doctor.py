@@ -35,9 +35,9 @@ async def _look(url: str, queue: str, policy: Policy) -> list[Finding]:
     except BrokerError as error:
         return [Finding("unknown", "queue", f"{queue} cannot be read: {error}", "", "look at AMQP_URL")]
     try:
-        found = await read_arguments(connection, queue)
-        told = [
-            *_queue(queue, found, version_of(connection)),
+        arguments = await read_arguments(connection, queue)
+        findings = [
+            *_queue(queue, arguments, version_of(connection)),
             *_dead(queue, await _count(connection, dead_name(queue))),
         ]
     except TROUBLE as error:
@@ -48,19 +48,19 @@ async def _look(url: str, queue: str, policy: Policy) -> list[Finding]:
         ]
     finally:
         await closed(connection)
-    return [*told, *_attempts(policy)]
+    return [*findings, *_attempts(policy)]
 
 
-def _queue(queue: str, found: QueueArguments, version: tuple[int, ...]) -> Iterator[Finding]:
-    losses, risks = list(found.losses()), list(found.risks(version))
+def _queue(queue: str, arguments: QueueArguments, version: tuple[int, ...]) -> Iterator[Finding]:
+    losses, risks = list(arguments.losses()), list(arguments.risks(version))
     for what, fix in losses:
         yield Finding("error", "queue", f"{queue}: {what}", "messages are lost", fix, _DOCS)
     for text in risks:
         yield Finding(
-            "unknown" if found.arguments is None else "warning", "queue", f"{queue}: {text}", "", "", _RABBITMQ
+            "unknown" if arguments.arguments is None else "warning", "queue", f"{queue}: {text}", "", "", _RABBITMQ
         )
     if not losses and not risks:
-        yield Finding("ok", "queue", f"{queue} is a durable {found.kind} queue, and its arguments lose no messages")
+        yield Finding("ok", "queue", f"{queue} is a durable {arguments.kind} queue, and its arguments lose no messages")
     says = "policies and consumer_timeout cannot be read over AMQP"
     why = "a policy can set a TTL, a length or a delivery limit, too"
     yield Finding("skipped", "policies", says, why, "look at rabbitmqctl list_policies", _DOCS)

@@ -76,11 +76,11 @@ class RabbitRedrive(LetterRedrive):
         place = message.message_id or "(no id)"
         if (came := header_of(message.headers, FROM)) not in {None, self.queue}:
             return DeadLetter("refused", place, f"it comes from queue {came}", key, was)
-        told = self.judged(place, key, was)
-        if told.outcome in {"moved", "dropped"}:
+        outcome = self.judged(place, key, was)
+        if outcome.outcome in {"moved", "dropped"}:
             self._limit = None if self._limit is None else self._limit - 1
             if not self._dry_run:
-                if told.outcome == "moved":
+                if outcome.outcome == "moved":
                     await publisher.send(copy_of(message, {}, without=OURS), self.queue)
                 await message.ack()
-        return told
+        return outcome

@@ -28,15 +28,15 @@ async def prepare_dead(connection: AbstractConnection, queue: str) -> None:
     """
     version = version_of(connection)
     try:
-        found = await read_arguments(connection, queue)
+        arguments = await read_arguments(connection, queue)
     except BrokerError as error:
         if not error.gone:
             raise
         await declare(connection, queue, dead_arguments(version))
         return
-    if losses := [f"{what}: {fix}" for what, fix in found.losses()]:
+    if losses := [f"{what}: {fix}" for what, fix in arguments.losses()]:
         raise ValueError(f"queue {queue} loses dead letters: {'; '.join(losses)}. Or give another dead=")
-    for text in found.risks(version):
+    for text in arguments.risks(version):
         logger().warning("queue %s: %s", queue, text)
 
 
@@ -97,28 +97,28 @@ class QueueArguments(NamedTuple):
 
     def losses(self) -> Iterator[tuple[str, str]]:
         """Yield each setting that loses messages, and its fix."""
-        told = self.arguments or {}
+        arguments = self.arguments or {}
         if not self.durable:
             yield "it is not durable, so a restart deletes it with its messages", "declare it with durable=True"
         if self.auto_delete:
             yield "it is deleted with its last consumer (auto-delete)", "declare it with auto_delete=False"
-        if "x-expires" in told:
+        if "x-expires" in arguments:
             yield "it is deleted when it is not used (x-expires)", "declare it without x-expires"
         if self.kind == "stream":
             yield "it is a stream, from which nothing is removed", "use a quorum queue"
         if self.dead_letters:
             return
-        if "x-message-ttl" in told:
+        if "x-message-ttl" in arguments:
             yield (
                 "it drops messages that wait too long (x-message-ttl)",
                 "give it a dead-letter exchange, or no x-message-ttl",
             )
         if (
-            not {"x-max-length", "x-max-length-bytes"}.isdisjoint(told)
-            and told.get("x-overflow", "drop-head") == "drop-head"
+            not {"x-max-length", "x-max-length-bytes"}.isdisjoint(arguments)
+            and arguments.get("x-overflow", "drop-head") == "drop-head"
         ):
             yield "it drops its oldest messages when it is full (x-max-length)", "set x-overflow to reject-publish"
-        if int(str(told.get("x-delivery-limit", -1))) >= 0:
+        if int(str(arguments.get("x-delivery-limit", -1))) >= 0:
             yield (
                 "it drops messages that come back too often (x-delivery-limit), as they do when workers are killed",
                 "give it a dead-letter exchange, or x-delivery-limit -1",
@@ -148,27 +148,27 @@ async def read_arguments(connection: AbstractConnection, queue: str) -> QueueArg
         BrokerError: there is no such queue (``gone``), or it belongs to another connection.
     """
     durable, auto_delete = True, False
-    told: FieldTable = {}
+    arguments: FieldTable = {}
     await count_ready(connection, queue)  # a declaration would make a queue that is not there
     for _ in range(_MOST):
         try:
             async with connection.channel() as channel:
-                await channel.declare_queue(queue, durable=durable, auto_delete=auto_delete, arguments=told)
+                await channel.declare_queue(queue, durable=durable, auto_delete=auto_delete, arguments=arguments)
         except ChannelPreconditionFailed as error:
-            found = _DIFFERS.search(str(error.args[0] if error.args else error))
-            if found is None:
+            match = _DIFFERS.search(str(error.args[0] if error.args else error))
+            if match is None:
                 break
-            name, value = found["name"], found["value"]
+            name, value = match["name"], match["value"]
             if name == "durable":
                 durable = value == "true"
             elif name == "auto_delete":
                 auto_delete = value == "true"
             else:
-                told[name] = _typed(value, found["type"])
+                arguments[name] = _typed(value, match["type"])
         except ChannelClosed:  # 403: it may not be declared
             break
         else:
-            return QueueArguments(durable, auto_delete, told)
+            return QueueArguments(durable, auto_delete, arguments)
     return QueueArguments(durable, auto_delete, None)
 
 
@@ -180,8 +180,8 @@ async def count_ready(connection: AbstractConnection, queue: str) -> int:
     """
     try:
         async with connection.channel() as channel:
-            found = await channel.declare_queue(queue, passive=True)
-            return found.declaration_result.message_count or 0
+            declared = await channel.declare_queue(queue, passive=True)
+            return declared.declaration_result.message_count or 0
     except ChannelNotFoundEntity as error:
         if "down or inaccessible" in str(error):  # the node of a classic queue is away, and comes back
             raise refused(f"queue {queue}", error) from error

@@ -63,11 +63,11 @@ class RabbitTarget(LoopTarget[Publisher]):
     async def _deliver(self, client: Publisher, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Publish messages together, and wait for their confirms."""
         place = self._place
-        sends = (client.send(_written(message), place.key, place.exchange) for message in messages)
+        sends = (client.send(_amqp_message(message), place.key, place.exchange) for message in messages)
         return await asyncio.gather(*sends, return_exceptions=True)  # type: ignore[return-value]  # an interrupt is raised
 
 
-def _written(message: OutboxMessage) -> Message:
+def _amqp_message(message: OutboxMessage) -> Message:
     content = message.body.encode()
     return Message(
         content,

@@ -73,8 +73,8 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         self._consumer = f"{_NAMES}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._client = redis.asyncio.Redis.from_url(url, **_CONNECTION)
         pool = self._client.connection_pool
-        if given := [name for name, ours in _CONNECTION.items() if pool.connection_kwargs[name] is not ours]:
-            raise ValueError(f"url=: leave {', '.join(given)} out: the worker sets it")
+        if options := [name for name, ours in _CONNECTION.items() if pool.connection_kwargs[name] is not ours]:
+            raise ValueError(f"url=: leave {', '.join(options)} out: the worker sets it")
         try:
             pool.connection_class(**pool.connection_kwargs)  # not yet connected
         except TypeError as error:
@@ -89,8 +89,8 @@ class RedisStreamsBroker(Broker[StreamEntry]):
     async def open(self, policy: Policy) -> Policy:
         try:
             info = info_of(await self._client.info("everything"))
-            if told := [f"{what}: {fix}" for what, fix in losses(info)]:
-                raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(told)}")
+            if reasons := [f"{what}: {fix}" for what, fix in losses(info)]:
+                raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(reasons)}")
             for text in risks(info):
                 _log.warning("stream %s: %s", self.name, text)
             tell_outlived(f"stream {self.name}", None, policy)
@@ -99,7 +99,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         except BaseException as error:
             await self._client.aclose()
             if isinstance(error, TROUBLE):
-                raise self._refused(error) from error
+                raise self._error(error) from error
             raise
         self._renewing = asyncio.create_task(self._renew())
         return bounded(policy)
@@ -119,13 +119,13 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             return await self._again(count) or await self._claimed(count) or await self._fresh(count)
         except ResponseError as error:
             if "NOGROUP" not in str(error):
-                raise self._refused(error) from error
+                raise self._error(error) from error
             _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
             with contextlib.suppress(*TROUBLE):
                 await self._make_group()
-            raise self._refused(error) from error
+            raise self._error(error) from error
         except TROUBLE as error:
-            raise self._refused(error) from error
+            raise self._error(error) from error
 
     async def _again(self, count: int) -> list[StreamEntry]:
         """Return entries whose pause is over."""
@@ -142,9 +142,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             for name in ids:
                 self._keep(name, _WAIT)
             raise
-        taken = self._entries(answer)
-        self._held.difference_update(set(ids) - {entry.id for entry in taken})  # others have them, or nobody
-        return taken
+        entries = self._entries(answer)
+        self._held.difference_update(set(ids) - {entry.id for entry in entries})  # others have them, or nobody
+        return entries
 
     async def _claimed(self, count: int) -> list[StreamEntry]:
         """Return entries whose worker has not renewed them for too long."""
@@ -154,16 +154,16 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         start: Any = b"0-0"
         while True:
             answer = await self._client.eval(CLAIM, 1, self.name, self.group, self._consumer, self._idle, start, count)
-            start, found, gone = answer
-            if gone:
-                self._tell_gone(name.decode() for name in gone)
+            start, raw, deleted = answer
+            if deleted:
+                self._tell_gone(name.decode() for name in deleted)
             ours = self._held | self._waiting.keys()  # this process was paused
-            taken = [entry for entry in self._entries(found) if entry.id not in ours]
-            if taken:
+            entries = [entry for entry in self._entries(raw) if entry.id not in ours]
+            if entries:
                 self._looked = 0.0  # there may be more
-            if taken or start == b"0-0":
-                self._held.update(entry.id for entry in taken)
-                return taken
+            if entries or start == b"0-0":
+                self._held.update(entry.id for entry in entries)
+                return entries
 
     async def _fresh(self, count: int) -> list[StreamEntry]:
         """Return new entries; wait a while for them."""
@@ -172,17 +172,17 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         answer: Any = await self._client.xreadgroup(
             self.group, self._consumer, {self.name: ">"}, count=count, block=block
         )
-        found = answer[0][1] if answer else []
-        taken = [StreamEntry(name.decode(), fields, 1) for name, fields in found]
-        self._held.update(entry.id for entry in taken)
-        return taken
+        raw = answer[0][1] if answer else []
+        entries = [StreamEntry(name.decode(), fields, 1) for name, fields in raw]
+        self._held.update(entry.id for entry in entries)
+        return entries
 
-    def _entries(self, found: Iterable[Any]) -> list[StreamEntry]:
+    def _entries(self, raw: Iterable[Any]) -> list[StreamEntry]:
         """Return what a script has found. What was deleted from the stream while it was pending is told."""
-        taken, gone = entries_in(found)
-        if gone:
-            self._tell_gone(gone)
-        return taken
+        entries, deleted = entries_in(raw)
+        if deleted:
+            self._tell_gone(deleted)
+        return entries
 
     def _tell_gone(self, names: Iterable[str]) -> None:
         _log.error(
@@ -240,9 +240,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         try:
             await add_letter(self._client, self._dead, self.name, self.group, message.id, fields)
         except TROUBLE as error:
-            raise self._refused(error) from error
+            raise self._error(error) from error
 
-    def _refused(self, error: BaseException) -> BrokerError:
+    def _error(self, error: BaseException) -> BrokerError:
         advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
         return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
 

@@ -81,15 +81,15 @@ class StreamEntry(NamedTuple):
     receives: int
 
 
-def entries_in(found: Iterable[Any]) -> tuple[list[StreamEntry], list[str]]:
+def entries_in(raw: Iterable[Any]) -> tuple[list[StreamEntry], list[str]]:
     """Return the entries that a script has found, and the ids of those that are pending, but not in the stream any more."""
-    told = [(name.decode(), fields, receives) for name, fields, receives in found]
-    taken = [
+    entries = [(name.decode(), fields, receives) for name, fields, receives in raw]
+    there = [
         StreamEntry(name, dict(zip(fields[::2], fields[1::2], strict=True)), receives)
-        for name, fields, receives in told
+        for name, fields, receives in entries
         if fields
     ]
-    return taken, [name for name, fields, _ in told if not fields]
+    return there, [name for name, fields, _ in entries if not fields]
 
 
 def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
@@ -110,14 +110,14 @@ def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
     return delivery
 
 
-def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return the fields of an entry's dead letter: its own with the headers that are ``told``."""
+def letter_fields(entry: StreamEntry, headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the fields of an entry's dead letter: its own with these headers."""
     envelope = _envelope(entry)
     if not isinstance(envelope, Envelope):
         own = {name: value for name, value in entry.fields.items() if _text(name).lower() not in OURS}
-        return {**own, **{name.encode(): text.encode() for name, text in told.items()}}
-    kept = {name: text for name, text in envelope.headers.items() if name.lower() not in OURS}
-    envelope.headers = {**kept, **told}
+        return {**own, **{name.encode(): text.encode() for name, text in headers.items()}}
+    same = {name: text for name, text in envelope.headers.items() if name.lower() not in OURS}
+    envelope.headers = {**same, **headers}
     return {**entry.fields, DATA: msgspec.json.encode(envelope)}
 
 

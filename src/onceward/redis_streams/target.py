@@ -44,14 +44,14 @@ class RedisStreamTarget:
                 f"{shown_url(address)!r} is not a stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a "
                 "user. For a password, register a target of your own (docs/reference/outbox.md)"
             )
-        given = {
+        options = {
             "host": parts.hostname,
             "port": parts.port or 6379,
             "db": int(number),
             "ssl": parts.scheme.startswith("rediss"),
         }
         waits = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT, "retry": Retry(NoBackoff(), 0)}
-        self._client = redis.Redis(**{**given, **waits, **connection})
+        self._client = redis.Redis(**{**options, **waits, **connection})
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if no stream can take the message."""

@@ -47,8 +47,8 @@ class KeepLedgerOp(MigrateOperation):
 @comparators.dispatch_for("schema", **_LAST)
 def compare(context: Any, upgrade_ops: Any, _: Any) -> Any:
     """Propose what is missing, and leave the tables alone that no model describes."""
-    given = context.metadata if isinstance(context.metadata, list | tuple) else [context.metadata]
-    for ledger in (one for metadata in given for one in metadata.info.get(INFO, ())):
+    all_metadata = context.metadata if isinstance(context.metadata, list | tuple) else [context.metadata]
+    for ledger in (one for metadata in all_metadata for one in metadata.info.get(INFO, ())):
         ours = ddl.tables("sqlite", ledger.table)  # a name more than on other databases
         upgrade_ops.ops[:] = [one for one in upgrade_ops.ops if getattr(one, "table_name", None) not in ours]
         if not ledger.is_made(context.connection):

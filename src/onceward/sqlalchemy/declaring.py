@@ -29,10 +29,10 @@ def tables(metadata: MetaData, *, table: str = "onceward", schema: str | None = 
     for what, name in (("table", table), ("schema", schema)):
         if name is not None:
             check_name(what, name)
-    ledger, known = DeclaredLedger(table, schema), metadata.info.setdefault(INFO, [])
-    if ledger in known:
+    ledger, ledgers = DeclaredLedger(table, schema), metadata.info.setdefault(INFO, [])
+    if ledger in ledgers:
         return
-    known.append(ledger)
+    ledgers.append(ledger)
     event.listen(metadata, "after_create", lambda _, connection, **__: ledger.make(connection))
     if "alembic" in sys.modules:  # an application that runs does not load it
         from onceward.sqlalchemy import autogenerate  # noqa: F401 - it registers itself

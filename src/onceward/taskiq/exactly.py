@@ -154,11 +154,11 @@ def exactly(once: "Once", *, later: "ScheduleSource | None" = None, **options: U
             raise TypeError(f"{task!r} is not a task: write @exactly(once, ...) above @broker.task")
         check_broker(task.broker, task.task_name)
         ours = (middleware for middleware in task.broker.middlewares if isinstance(middleware, OnceMiddleware))
-        told = next(ours, None)
-        if told is None:
-            told = OnceMiddleware()
-            task.broker.add_middlewares(told)
-        told.names.add(task.task_name)
+        middleware = next(ours, None)
+        if middleware is None:
+            middleware = OnceMiddleware()
+            task.broker.add_middlewares(middleware)
+        middleware.names.add(task.task_name)
         _GuardedTaskiq(task, once, later, options).replace()
         return task
 
@@ -268,8 +268,8 @@ class TaskiqJobs(TaskJobs):
             hints = get_annotations(self.function, eval_str=True)
         except Exception:  # names that are there for type checkers only
             hints = {}
-        told = [one for one in own.parameters.values() if not _is_dependency(one.default, hints.get(one.name))]
-        return own.replace(parameters=told)
+        parameters = [one for one in own.parameters.values() if not _is_dependency(one.default, hints.get(one.name))]
+        return own.replace(parameters=parameters)
 
     def settle(self, *, awaited: bool) -> None:
         """As there. A caller that is no coroutine uses onceward's own loop, unless another one is known."""

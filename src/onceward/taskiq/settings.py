@@ -41,12 +41,12 @@ def check_broker(broker: "AsyncBroker", task: str) -> None:
 def check_retries(broker: "AsyncBroker", tasks: Iterable[str]) -> None:
     """Refuse guarded tasks that are not retried. Taskiq acknowledges what fails, so they would be lost."""
     own = [m for m in broker.middlewares if type(m).on_error is not TaskiqMiddleware.on_error]
-    known = [m for m in own if isinstance(m, SimpleRetryMiddleware | SmartRetryMiddleware)]
-    if len(known) < len(own) or any(m.default_retry_label for m in known):
+    retrying = [m for m in own if isinstance(m, SimpleRetryMiddleware | SmartRetryMiddleware)]
+    if len(retrying) < len(own) or any(m.default_retry_label for m in retrying):
         return  # a middleware of the application's own may retry by its own rules
     for name in sorted(tasks):
         task = broker.find_task(name)
-        if not known or task is None or not task.labels.get("retry_on_error"):
+        if not retrying or task is None or not task.labels.get("retry_on_error"):
             raise ValueError(
                 f"{name}: Taskiq drops a task that fails, unless it retries it. Add SmartRetryMiddleware() to the broker's "
                 "middlewares, and retry_on_error=True to the task"

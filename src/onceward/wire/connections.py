@@ -29,13 +29,13 @@ class IdleConnections(Generic[C]):
 
     def __init__(self, is_fit: Callable[[C], bool], idle: float | None = None) -> None:
         self._is_fit, self._within = is_fit, idle
-        self._kept: deque[tuple[float, C]] = deque()
+        self._idle: deque[tuple[float, C]] = deque()
 
     def take(self) -> C | None:
         """Return the usable connection that was used last, or None."""
         while True:
             try:
-                since, connection = self._kept.pop()
+                since, connection = self._idle.pop()
             except IndexError:
                 return None
             if boottime() - since < (self._within or IDLE) and self._is_fit(connection):
@@ -44,16 +44,16 @@ class IdleConnections(Generic[C]):
 
     def give(self, connection: C) -> None:
         """Keep a connection for the next request, or close it if there are enough."""
-        if len(self._kept) < KEPT:
-            self._kept.append((boottime(), connection))
+        if len(self._idle) < KEPT:
+            self._idle.append((boottime(), connection))
         else:
             connection.close()
 
     def close(self) -> None:
         """Close all connections."""
-        while self._kept:
+        while self._idle:
             try:
-                self._kept.pop()[1].close()
+                self._idle.pop()[1].close()
             except IndexError:
                 return  # another thread took the last
 

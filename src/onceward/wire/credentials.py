@@ -55,8 +55,8 @@ class CredentialSource:
         Raises:
             StoreError: the environment's credentials are incomplete or not valid; not transient.
         """
-        if (found := self._fresh()) is not None:
-            return found
+        if (fresh := self._fresh()) is not None:
+            return fresh
         # While another thread renews them, use the old ones if they still last long enough.
         held, chain = self._held, self._chain
         if held is not None and chain is not None and self._renewing and not _ends_soon(chain, ENOUGH):
@@ -70,8 +70,8 @@ class CredentialSource:
             StoreError: there are none (not transient), or they could not be renewed (transient).
         """
         with self._lock:
-            if (found := self._fresh()) is not None:
-                return found
+            if (fresh := self._fresh()) is not None:
+                return fresh
             self._renewing = True
             try:
                 self._chain = chain = self._chain or _chain()
@@ -85,8 +85,10 @@ class CredentialSource:
                 ) from error
             finally:
                 self._renewing = False
-            found = _checked(Credentials(frozen.access_key, frozen.secret_key, frozen.token), "the AWS configuration")
-            return self._hold(found, self._clock() + CHECKED if hasattr(chain, "refresh_needed") else math.inf)
+            credentials = _checked(
+                Credentials(frozen.access_key, frozen.secret_key, frozen.token), "the AWS configuration"
+            )
+            return self._hold(credentials, self._clock() + CHECKED if hasattr(chain, "refresh_needed") else math.inf)
 
     def expire(self) -> bool:
         """Drop credentials that the service calls expired; the next request gets new ones. Return True: a retry may help.
@@ -103,16 +105,16 @@ class CredentialSource:
         now = self._clock()
         if self._held is not None and now < self._look_at:
             return self._held
-        if (found := from_environment(os.environ)) is not None:
-            return self._hold(found, math.inf)  # until refused: their end is not known
+        if (credentials := from_environment(os.environ)) is not None:
+            return self._hold(credentials, math.inf)  # until refused: their end is not known
         held, chain = self._held, self._chain
         if held is not None and chain is not None and not _ends_soon(chain):
             return self._hold(held, now + CHECKED)
         return None
 
-    def _hold(self, found: Credentials, until: float) -> Credentials:
-        if self._held != found:  # signers compare by identity, so equal credentials stay one object
-            self._held = found
+    def _hold(self, credentials: Credentials, until: float) -> Credentials:
+        if self._held != credentials:  # signers compare by identity, so equal credentials stay one object
+            self._held = credentials
             self._got_at = self._clock()
         self._look_at = until
         return self._held
@@ -147,19 +149,19 @@ def find_region(region: str | None = None) -> str:
     Raises:
         StoreError: there is none, it is not a region's name, or the configuration cannot be read; not transient.
     """
-    found = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if not found:
+    name = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not name:
         try:
-            found = cast("str | None", _session().get_config_variable("region"))
+            name = cast("str | None", _session().get_config_variable("region"))
         except ImportError:  # only botocore can read the profile
-            found = None
+            name = None
         except Exception as error:
             raise StoreError(f"the AWS configuration could not be read: {error}") from error
-    if not found:
+    if not name:
         raise StoreError("no AWS region: give region=, set AWS_REGION, or write it into the profile")
-    if not found.replace("-", "").isalnum() or not found.isascii():
-        raise StoreError(f"{found!r} is not the name of an AWS region, such as eu-west-1")
-    return found
+    if not name.replace("-", "").isalnum() or not name.isascii():
+        raise StoreError(f"{name!r} is not the name of an AWS region, such as eu-west-1")
+    return name
 
 
 def client_of(service: str, arn: str) -> Any:
@@ -186,18 +188,18 @@ def _ends_soon(chain: Chain, within: float | None = None) -> bool:
 
 def _chain() -> Chain:
     try:
-        found: Chain | None = _session().get_credentials()
+        chain: Chain | None = _session().get_credentials()
     except ImportError as error:
         raise StoreError(
             "no AWS credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `pip install "
             "botocore`, which finds them in profiles, SSO, containers and instances"
         ) from error
-    if found is None:
+    if chain is None:
         raise StoreError(
             "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile with AWS_PROFILE (after "
             "`aws configure` or `aws sso login`), or give this machine a role"
         )
-    return found
+    return chain
 
 
 def _session() -> Any:
@@ -207,11 +209,11 @@ def _session() -> Any:
     return Session()
 
 
-def _checked(found: Credentials, place: str) -> Credentials:
+def _checked(credentials: Credentials, place: str) -> Credentials:
     """Refuse characters that do not fit into a header, such as the line end that a file leaves."""
-    for name, value in zip(found._fields, found, strict=True):
+    for name, value in zip(credentials._fields, credentials, strict=True):
         if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
             raise StoreError(
                 f"the {name} in {place} holds a space, a line end or another character that a key cannot have"
             )
-    return found
+    return credentials

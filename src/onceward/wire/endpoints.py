@@ -55,11 +55,11 @@ class Endpoints:
     def __init__(self, region: str, **services: str | None) -> None:
         self.region = region
         self._domain = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
-        self._given = {name: _origin(url or from_environment(name)) for name, url in services.items()}
+        self._origins = {name: _origin(url or from_environment(name)) for name, url in services.items()}
 
     def of(self, name: str) -> Origin:
         """Return where a service is."""
-        return self._given[name] or Origin("https", f"{name}.{self.region}.{self._domain}", 443)
+        return self._origins[name] or Origin("https", f"{name}.{self.region}.{self._domain}", 443)
 
     def bucket(self, name: str) -> tuple[Origin, str]:
         """Return a bucket's origin and the prefix of its keys' paths (S3 User Guide, "Virtual hosting of buckets").
@@ -70,7 +70,7 @@ class Endpoints:
         if not name.replace("-", "").replace(".", "").isalnum() or not name.isascii():
             raise StoreError(f"{name!r} is not the name of a bucket")
         origin = self.of("s3")
-        if self._given["s3"] is not None or "." in name:  # the certificate for *.s3… covers no dotted name
+        if self._origins["s3"] is not None or "." in name:  # the certificate for *.s3… covers no dotted name
             return origin, f"/{name}/"
         return origin._replace(host=f"{name}.{origin.host}"), "/"
 

@@ -68,9 +68,9 @@ class AsyncHttpWire:
             return self._pools.setdefault(loop, _Pool())
 
     async def _exchange(self, request: WireRequest, pool: "_Pool", loop: asyncio.AbstractEventLoop) -> Raw:
-        if (kept := pool.to(request.origin).take()) is not None:
+        if (idle := pool.to(request.origin).take()) is not None:
             try:
-                return await self._converse(kept, pool, request, loop)
+                return await self._converse(idle, pool, request, loop)
             except ConnectionError:
                 pass  # the server closed it meanwhile
         async with asyncio.timeout(connections.CONNECT_TIMEOUT):  # for all addresses, and the DNS look-up
@@ -95,11 +95,11 @@ class AsyncHttpWire:
 class _Connection:
     """A socket that an event loop watches."""
 
-    __slots__ = ("_asked", "_loop", "_open", "_socket")
+    __slots__ = ("_loop", "_open", "_request", "_socket")
 
     def __init__(self, connected: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket, self._loop = connected, loop
-        self._asked: tuple[Generator[None, bytes, Raw], asyncio.Future[Raw]] | None = None
+        self._request: tuple[Generator[None, bytes, Raw], asyncio.Future[Raw]] | None = None
         self._open = True
         loop.add_reader(connected.fileno(), self._readable)
 
@@ -107,7 +107,7 @@ class _Connection:
         """Send a request and return its answer."""
         next(steps)
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        self._asked = steps, answer
+        self._request = steps, answer
         try:
             try:
                 done = self._socket.send(data)
@@ -117,7 +117,7 @@ class _Connection:
                 await self._send_rest(memoryview(data)[done:])
             return await answer
         finally:
-            self._asked = None
+            self._request = None
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # after a failed send, nothing else retrieves it
 
@@ -145,7 +145,7 @@ class _Connection:
                 continue
 
     def _readable(self) -> None:
-        steps, answer = self._asked or (None, None)
+        steps, answer = self._request or (None, None)
         try:
             data = self._socket.recv(connections.CHUNK)
             if steps is None or answer is None or answer.done():

@@ -87,9 +87,9 @@ class Sockets:
             self._pid = os.getpid()
             _close(self._pools)
         pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, IdleConnections(is_quiet))
-        if (kept := pool.take()) is not None:
+        if (idle := pool.take()) is not None:
             try:
-                return self._converse(kept, pool, request, deadline)
+                return self._converse(idle, pool, request, deadline)
             except ConnectionError:
                 pass  # the server closed it meanwhile
         return self._converse(_connect(request.origin, deadline, self._bundle), pool, request, deadline)
@@ -99,13 +99,13 @@ class Sockets:
     ) -> Raw:
         reusable = False
         try:
-            connection.settimeout(_left(deadline))
+            connection.settimeout(_remaining(deadline))
             connection.sendall(request.data)
             steps = reply(connections.LIMIT)
             next(steps)
             while True:
                 steps.send(connection.recv(connections.CHUNK))
-                connection.settimeout(_left(deadline))
+                connection.settimeout(_remaining(deadline))
         except StopIteration as end:
             raw: Raw = end.value
             reusable = raw.reusable and self._pools.get(request.origin) is pool
@@ -124,7 +124,7 @@ def _connect(origin: Origin, deadline: float, bundle: str) -> socket.socket:
     for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(min(connections.CONNECT_TIMEOUT, _left(deadline)))
+            connection.settimeout(min(connections.CONNECT_TIMEOUT, _remaining(deadline)))
             connection.connect(address)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if origin.scheme == "https":
@@ -150,8 +150,8 @@ def _close(pools: dict[Origin, IdleConnections[socket.socket]]) -> None:
             return  # another thread also closes them
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _remaining(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds

@@ -28,10 +28,10 @@ def context(variable: str = AWS_BUNDLE) -> "ssl.SSLContext":
     held = _contexts.get(variable)
     if held is None or held[0] != bundle:
         try:
-            made = ssl.create_default_context(cafile=bundle)
+            context = ssl.create_default_context(cafile=bundle)
         except OSError as error:
             raise StoreError(f"{variable}={bundle}: no certificates could be read from it: {error}") from error
-        _contexts[variable] = held = bundle, made
+        _contexts[variable] = held = bundle, context
     return held[1]
 
 
