@@ -28,7 +28,7 @@ def guarded(function):
 """
 WEB = """
 from django.http import HttpResponse
-from django.test import AsyncClient, Client, override_settings
+from django.test import Client, override_settings
 from django.urls import path
 from onceward.django import atomic, idempotent, once
 from onceward.web import Route, Rules, Scope
@@ -191,11 +191,6 @@ def test_coroutines_are_guarded_and_atomic_refuses_them(small):
         + """
 import asyncio
 
-@idempotent(RULES, name="http")
-async def view(request):
-    await Order.objects.acreate(reference="a", amount=1)
-    return HttpResponse("paid", status=201)
-
 @once(key="key", name="t")
 async def order(key):
     await Order.objects.acreate(reference=key, amount=1)
@@ -203,9 +198,6 @@ async def order(key):
 
 async def main():
     print(await order("a"), await order("a"), await Order.objects.acount())
-    with served(view):
-        for _ in "ab":
-            print(told(await AsyncClient().post("/pay", **KEY)), await Order.objects.acount())
 
 asyncio.run(main())
 try:
@@ -215,8 +207,8 @@ except TypeError as error:
 """
     )
     lines = told.splitlines()
-    assert lines[:3] == ["a a 1", "(201, None) 2", "(201, 'true') 2"]
-    assert "is a coroutine function" in lines[3]
+    assert lines[0] == "a a 1"
+    assert "is a coroutine function" in lines[1]
 
 
 @pytest.mark.nightly

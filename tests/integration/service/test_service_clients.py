@@ -1,16 +1,174 @@
-"""The clients in Go and Java do what docs/reference/service.md prints."""
+"""The clients in TypeScript (in Node.js), Go and Java, against the real service."""
 
+import contextlib
+import json
 import re
+import shutil
+import signal
 import subprocess
+import time
+import uuid
 
 import pytest
 
+from onceward.keys.ledger_keys import derived_key
 from places import DOCS, ROOT
-from servers.needs import needs
-from web.services import Api, serving
+from servers.needs import needs, typescript
+from servers.orphans import watched
+from web.services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
 
+SOURCE = ROOT / "clients" / "typescript"
 LONG = 900  # seconds: Go compiles its HTTP library first
 PAGE = (DOCS / "reference" / "service.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The client and the cases, compiled: an error of types fails here."""
+    node, folder = needs("node", "apt-get install nodejs"), tmp_path_factory.mktemp("typescript")
+    for file in (SOURCE / "onceward.ts", SOURCE / "tsconfig.json", ROOT / "tests/support/typescript/cases.ts"):
+        shutil.copy(file, folder)
+    worker = re.search(r'```ts title="worker.ts"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL)[1]
+    (folder / "worker.ts").write_text(worker)
+    (folder / "package.json").write_text('{"type": "module"}')
+    compiler = [node, str(typescript() / "bin" / "tsc"), "-p", "."]
+    done = subprocess.run(compiler, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db?timeout=30") as made:
+        yield made
+
+
+@pytest.fixture
+def namespace():
+    return f"shop.{uuid.uuid4().hex}"
+
+
+@contextlib.contextmanager
+def running(compiled, place, namespace, case):
+    """Give a case that runs; read its lines with ``told``."""
+    command = ["node", "cases.js", place, namespace, case]
+    process = watched(subprocess.Popen(command, cwd=compiled, stdout=subprocess.PIPE, text=True))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told(process):
+    """Return the next thing that a case says."""
+    line = process.stdout.readline()
+    assert line, "it ended"
+    return json.loads(line)
+
+
+def test_a_replay_is_the_first_answer(compiled, service, namespace):
+    values = [None, 0, "", [], {}, False, 1.5, "\0é😀", {"a": [None, {"$onceward": 1}]}, None]
+    with running(compiled, service.place, namespace, "values") as case:
+        for value in values:
+            assert told(case) == [value, value, 1]
+
+
+def test_of_two_calls_at_once_one_works(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "twice") as case:
+        assert told(case) == [{"receipt": 1}, {"receipt": 1}, 1]
+
+
+def test_lost_answers_double_no_effect(compiled, service, namespace):
+    proxy = LosesAnswers(service.place, lambda _, number: number % 2 == 1)
+    try:
+        with running(compiled, proxy.place, namespace, "effects") as case:
+            first, second, effects = told(case)
+    finally:
+        proxy.close()
+    assert first == second
+    assert (first["mail"], first["attempt"]) == ({"sent": True}, 1)
+    assert effects == [derived_key(f"{namespace}:k", ("refund",)), derived_key(f"{namespace}:k", ("mail",))]
+
+
+def test_a_step_is_made_once_over_attempts(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "retry") as case:
+        assert told(case) == ["TypeError: the mail server is away", {"paid": {"paid": 7}, "attempt": 2}, 1]
+
+
+@pytest.mark.nightly
+def test_a_key_is_not_given_back_while_a_step_runs(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "beside") as case:
+        assert told(case) == ["TypeError: the mail server is away", 1]
+
+
+@pytest.mark.nightly
+def test_the_lease_is_renewed_while_the_handler_runs(compiled, service, namespace):
+    api = Api(service.place, namespace)
+    with running(compiled, service.place, namespace, "long") as case:
+        assert told(case) == "began"
+        refused = []
+        while case.poll() is None and (answer := api("claim", key="k", id=new_id())).status == 409:
+            refused.append(answer.problem)
+            time.sleep(0.2)
+        assert told(case) == {"lost": False}
+    assert set(refused) == {"busy"}
+    assert api("look", key="k").body["attempt"] == 1
+
+
+@pytest.mark.nightly
+def test_a_client_that_was_paused_is_told(compiled, service, namespace):
+    api = Api(service.place, namespace)
+    with running(compiled, service.place, namespace, "stopped") as case:
+        assert told(case) == "began"
+        case.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + PATIENCE
+        while (second := api("claim", key="k", id=(mine := new_id()))).status != 201:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        case.send_signal(signal.SIGCONT)
+        assert told(case) == ["aborted", True]
+        assert told(case) == "result-not-recorded"
+        assert api("complete", key="k", id=mine, fence=second.body["fence"], result="mine").status == 200
+        assert told(case) == "mine"
+
+
+@pytest.mark.nightly
+def test_a_computer_that_slept_knows_that_its_lease_is_over(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "asleep") as case:
+        assert told(case) == [False, True]
+
+
+def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, tmp_path, namespace):
+    service = Service(f"sqlite:///{tmp_path}/ledger.db")
+    try:
+        with running(compiled, service.place, namespace, "restart") as case:
+            assert told(case) == "began"
+            service.kill()
+            service.start()
+            assert told(case) == "done"
+        assert service.api.place == service.place
+    finally:
+        service.kill()
+
+
+@pytest.mark.nightly
+def test_what_cannot_be_recorded_is_told_with_its_result(compiled, tmp_path, namespace):
+    service = Service(f"sqlite:///{tmp_path}/ledger.db")
+    try:
+        with running(compiled, service.place, namespace, "unrecorded") as case:
+            assert told(case) == "began"
+            service.kill()
+            assert told(case) == [True, {"receipt": 7}]
+            assert told(case) == "kept"
+    finally:
+        service.kill()
+
+
+def test_refusals_have_their_kinds(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "refusals") as case:
+        kinds = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
+        assert told(case) == kinds
 
 
 @pytest.mark.nightly

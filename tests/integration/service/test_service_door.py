@@ -1,23 +1,15 @@
 """Who gets into the service, and how much of it: tokens, TLS, Unix sockets, limits, and what refuses to start."""
 
-import asyncio
-import contextlib
 import json
 import os
 import stat
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from commands.command_line import Cli
-from onceward import Once
-from onceward.service import service
-from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, generate_token, read
 from servers.certificates import certificate
 from tables import each
@@ -192,36 +184,6 @@ def test_a_unix_socket_is_for_its_own_user_and_takes_no_files_place(tmp_path):
         assert service.api("claim", key="k", id=new_id()).body["result"] == 1
         assert service.stop() == 0
         assert not os.path.exists(path)
-
-
-def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
-    monkeypatch.setattr(TimedHeads, "within", 0.2)
-
-    async def main():
-        config = Config(once_app, log_level="critical", ws="none", lifespan="off")
-        config.load()
-        protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
-        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
-        async with server:
-            address = server.sockets[0].getsockname()
-            for sent in (
-                b"",
-                b"GET /healthz HTTP/1.1\r\nHost: loc",
-                b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
-            ):
-                reader, writer = await asyncio.open_connection(*address)
-                writer.write(sent)
-                said = await asyncio.wait_for(reader.read(), PATIENCE)
-                assert said.startswith(b"HTTP/1.1 200") or b"\r\n\r\n" not in sent
-                writer.close()
-
-    asyncio.run(main())
-
-
-@pytest.fixture
-def once_app():
-    with contextlib.closing(Once("memory:")) as once:
-        yield service(once)
 
 
 def test_tls_is_spoken_with_a_certificate(tmp_path):

@@ -1,5 +1,6 @@
 """A wrong input ends a command with one line that says what is wrong and what to do: no traceback, and no success."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,9 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from onceward import Once
+from onceward.cli import work
 from onceward.cli.app import command_line
 from onceward.consumers.keeping import Place, keeping
+from onceward.consumers.worker import library_settings
 from onceward.core.drivers import drive
+from onceward.core.policy import Policy
+from onceward.nats.broker import NatsBroker
 from tables import each
 
 NOBODY = "127.0.0.1:9"  # a port at which nothing listens
@@ -163,3 +168,24 @@ def test_the_library_works_without_typer_and_rich(blocked):
         "assert f(1) == 1"
     )
     subprocess.run([sys.executable, "-c", code], env=blocked("typer", "rich"), check=True)
+
+
+def test_a_password_of_digits_stays_text_and_a_number_becomes_one():
+    def connect(password=None, connect_timeout=2, tls_handshake_first=False, rebalance_timeout_ms=None): ...
+
+    told = {"password": "0123", "connect_timeout": "5", "tls_handshake_first": "true", "rebalance_timeout_ms": "900"}
+    source = work._source("nats:orders", [f"settings.{name}={value}" for name, value in told.items()])
+    assert library_settings(source.settings, connect, "connect") == {
+        "password": "0123",
+        "connect_timeout": 5,
+        "tls_handshake_first": True,
+        "rebalance_timeout_ms": 900,
+    }
+
+
+def test_credentials_without_their_library_are_refused_with_its_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nkeys", None)  # as if it were not installed
+    settings = {"user_credentials": "shop.creds"}
+    broker = NatsBroker("nats://127.0.0.1:1", "orders", stream=None, dead="dead", settings=settings)
+    with pytest.raises(ValueError, match=r"nats-py\[nkeys\]"):
+        asyncio.run(broker.open(Policy()))

@@ -1,14 +1,12 @@
 """How an answer's claim ends, with a time limit as without one."""
 
-import logging
-import os
 import sqlite3
 
 import pytest
 from werkzeug.test import Client
 
 from onceward import Made, Once, Parked, ResultNotRecorded, StoreError, current
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
 from onceward.web import Rules, Scope, WsgiIdempotency
@@ -47,30 +45,6 @@ def test_a_transaction_left_open_is_rolled_back_before_its_key_is_given_back(tmp
     assert not connection.in_transaction
     assert [record.status for record, _ in once.ledger.records()] == [RELEASED]
     assert not getattr(raised.value, "__notes__", ())
-    once.close()
-
-
-def test_a_forked_child_that_raises_records_and_logs_nothing(tmp_path, caplog):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db")
-    children = []
-
-    def app(environ, start_response):
-        children.append(os.fork())
-        if not children[0]:
-            raise Broken
-        start_response("201 Created", [])
-        return [b"made"]
-
-    with caplog.at_level(logging.WARNING, logger="onceward"):
-        try:
-            response = post(app, once, 5.0)
-        except BaseException as error:  # only the child gets here
-            told = caplog.records or getattr(error, "__notes__", ())
-            os._exit(1 if told or not isinstance(error, Broken) else 0)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
-    assert response.status_code == 201
-    assert [record.status for record, _ in once.ledger.records()] == [COMPLETED]
     once.close()
 
 

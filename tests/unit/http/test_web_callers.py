@@ -114,13 +114,6 @@ def test_a_scope_may_be_a_cookie_and_one_planted_by_another_site_is_not_the_call
     assert Rules(scope="cookie:session").begin(keyed(UUID, ("cookie", "sessions=1"))).status == 400
 
 
-def test_a_scope_may_be_a_callable():
-    assert scope_of(keyed(native={"user": 7}), scope=lambda request: request.native["user"]) == 7
-    for nothing in (None, ""):
-        answer = Rules(scope=lambda request, nothing=nothing: nothing).begin(keyed())
-        assert (answer.status, kind_of(answer)) == (400, "unscoped")
-
-
 def test_everybodys_keys_are_told_in_so_many_words():
     first, second = (asked(Rules(), keyed(UUID, ("authorization", who))) for who in ("Basic a", "Basic b"))
     assert scoped_key("shop", first.key) == scoped_key("shop", second.key) == f"shop:{UUID}:*"

@@ -2,17 +2,12 @@
 
 import asyncio
 import gzip
-import socket
-import ssl
-import struct
-import threading
 
 import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
-from servers.certificates import certificate
 from servers.needs import free_port
 from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
@@ -73,33 +68,6 @@ def test_an_answer_that_is_broken_off_never_looks_whole_and_is_not_recorded(once
         assert statuses(once) == [IN_PROGRESS]
 
     with_upstream(TORN[case])(main)
-
-
-@pytest.mark.parametrize("says_so", [False, True], ids=["cut", "closed"])
-def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_that_it_closes(
-    once, says_so, tmp_path, monkeypatch
-):
-    chain, private = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(chain, private)
-
-    def serve(listener):
-        connection = context.wrap_socket(listener.accept()[0], server_side=True)
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 201 Created\r\nConnection: close\r\n\r\nabc")
-        if says_so:
-            connection.unwrap()
-        connection.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        proxy = Proxy(f"https://127.0.0.1:{listener.getsockname()[1]}", once, Rules(), name="http")
-        first = asyncio.run(asyncio.wait_for(ask(proxy), 60))
-        thread.join()
-    assert statuses(once) == [COMPLETED if says_so else IN_PROGRESS]
-    assert first.sent[-1].get("more_body", False) is not says_so
 
 
 def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
@@ -224,24 +192,3 @@ def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
 
     begun = release = None
     with_upstream(slow)(main)
-
-
-def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
-    async def early(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 100000\r\n\r\n" + 100_000 * b"a")
-        await writer.drain()
-        linger = struct.pack("ii", 1, 0)  # a close sends RST, as it does when a part of the request is not read
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        writer.transport.abort()
-
-    async def main(upstream):
-        async def slow(message):
-            await asyncio.sleep(0.2)
-            await client.send(message)
-
-        client = Client()
-        await upstream.proxy(once)(scope([], "PUT"), client.receive, slow)
-        assert (client.status, len(client.body)) == (413, 100_000)
-
-    with_upstream(raw=early)(main)

@@ -336,12 +336,3 @@ def test_an_answer_that_commits_with_its_effect_is_replayed(tmp_path):
         assert (again.status, again.body) == (201, b'{"charged":5}')
         assert connection.execute("SELECT count(*) FROM charges").fetchone() == (1,)
     once.close()
-
-
-def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
-    async def app(scope, receive, send):
-        await current().complete_async({"charged": 5})
-        await answer(send)
-
-    first, again = asked(AsgiIdempotency(app, once), times=2)
-    assert (first.status, again.problem) == (201, "unavailable")

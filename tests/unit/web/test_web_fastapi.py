@@ -56,22 +56,6 @@ def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, onc
     assert statuses(once) == [COMPLETED]
 
 
-def test_the_dependency_that_is_nearest_to_the_endpoint_counts(once):
-    at_router, at_endpoint = idempotent(once, name="router"), idempotent(once, name="endpoint")
-    router = APIRouter(route_class=idempotent_route(once, name="class"), dependencies=[Depends(at_router)])
-
-    @router.post("/a")
-    async def a(): ...
-
-    @router.post("/b", dependencies=[Depends(at_endpoint)])
-    async def b(): ...
-
-    app = FastAPI()
-    app.include_router(router)
-    call(app, post("/a", "k"), post("/b", "k"))
-    assert sorted(record.key.partition(":")[0] for record, _ in once.ledger.records()) == ["endpoint", "router"]
-
-
 def test_a_dependency_that_guards_nothing_says_so_before_endpoint_runs(once, runs):
     app = FastAPI()
 

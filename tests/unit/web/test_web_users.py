@@ -206,14 +206,6 @@ def test_the_rest_frameworks_user_is_the_scope_and_may_be_refused(once, monkeypa
     assert Orders.runs == 3
 
 
-def test_the_rest_frameworks_nobody_may_pass_to_the_views_own_401(once, monkeypatch, caplog):
-    monkeypatch.setattr(Orders, "runs", 0)
-    given = {"once": once, "name": "shop", "rules": Rules(scope=rest_framework_user().or_pass())}
-    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given):
-        assert (site.post().status_code, Orders.runs, keys(once)) == (401, 0, [])
-    assert "unguarded" not in caplog.text
-
-
 def current_user(authorization: Annotated[str | None, Header()] = None, tenant: str = "none"):
     if authorization == "wrong":
         raise HTTPException(401, "no such token", {"WWW-Authenticate": "Bearer"})

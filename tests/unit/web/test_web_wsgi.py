@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 import threading
 import tracemalloc
 from wsgiref.validate import validator
@@ -121,31 +120,6 @@ def test_of_requests_at_the_same_time_one_is_carried_out_and_others_wait(once):
     assert [answer.sent for answer in answers] == [b"done"] * 5
     assert sum(answer.replayed for answer in answers) == 4
     assert runs == [1]
-
-
-@pytest.mark.parametrize("leaves", [False, True])
-def test_what_an_application_writes_is_sent_at_once_and_a_client_that_leaves_does_not_stop_it(once, leaves):
-    sent, seen = [], []
-
-    def app(environ, start_response):
-        write = start_response("200 OK", [])
-        for part in (b"one ", b"two ", b"three"):
-            write(part)
-            seen.append(len(sent))
-        return []
-
-    def start(status, headers, exc_info=None):
-        def write(data):
-            if leaves:
-                raise BrokenPipeError
-            sent.append(data)
-
-        return write
-
-    app = WsgiIdempotency(app, once)
-    app(environ(), start).close()
-    assert seen == ([0, 0, 0] if leaves else [1, 2, 3])
-    assert (ask(app).sent, statuses(once)) == (b"one two three", [COMPLETED])
 
 
 class Closing:
@@ -335,27 +309,6 @@ def test_an_answer_that_cannot_be_recorded_reaches_its_client():
     store = Faults(MemoryStore(), when(settling, fail_before()))
     app = WsgiIdempotency(Shop(), Once(store), lease=0.5)
     assert (ask(app).status, ask(app).problem) == (201, "in-flight")
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_an_application_may_begin_another_answer_before_the_first_has_parts(once, late):
-    def app(environ, start_response):
-        start_response("200 OK", [("X-A", "1")])
-        if late:
-            yield b"one"
-        try:
-            raise LookupError("nothing there")
-        except LookupError:
-            start_response("404 Not Found", [], sys.exc_info())
-        yield b"nothing"
-
-    app = WsgiIdempotency(app, once)
-    if late:
-        with pytest.raises(LookupError, match="nothing there"):
-            ask(app)
-        assert statuses(once) == [RELEASED]
-    else:
-        assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
 
 
 def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(once):
