@@ -16,7 +16,7 @@ from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.views import STATES, is_lapsed, last_change, relative
-from onceward.dashboard.actions import SeenLedger, audited, version_of
+from onceward.dashboard.actions import SeenLedger, run_audited, version_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
@@ -137,7 +137,7 @@ class _Tools:
             act(seen)
             return "done"
 
-        audited(self._ledger, deed, done)
+        run_audited(self._ledger, deed, done)
         return f"{action}: done; it was {record.status}"
 
 

@@ -57,7 +57,7 @@ def serve(
     try:
         import uvicorn  # noqa: F401 - it comes with the same extra
 
-        from onceward.service.app import assembled
+        from onceward.service.app import build_app
         from onceward.service.door import ServiceLimits
     except ImportError:
         refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'", USAGE)
@@ -74,7 +74,7 @@ def serve(
     found = _tokens(tokens)
     with ledger_at(store) as once:
         check_answers(once)
-        app = assembled(once, found, limits, log_requests=log, local=unix is None)
+        app = build_app(once, found, limits, log_requests=log, local=unix is None)
         run(
             app,
             host=host,

@@ -159,7 +159,7 @@ class Access:
         """
         if identity and peer is not None and _address(peer) in self.trusted_proxies:
             return Visitor(identity, f"proxy:{identity}", f"the proxy's {self.identity_header}")
-        if self.signs_in and cookie and (visitor := self._opened(cookie)) is not None:
+        if self.signs_in and cookie and (visitor := self._open_session(cookie)) is not None:
             return visitor
         return ANYBODY if self.is_open else None
 
@@ -167,11 +167,11 @@ class Access:
         """Return the cookie of a new session."""
         fields = [name, self._clock() + SESSION, os.urandom(8).hex()]
         text = urlsafe_b64encode(msgspec.json.encode(fields)).decode()
-        return f"{text}.{self._signed('session', text)}"
+        return f"{text}.{self._sign('session', text)}"
 
-    def _opened(self, cookie: str) -> Visitor | None:
+    def _open_session(self, cookie: str) -> Visitor | None:
         text, _, mark = cookie.rpartition(".")
-        if not _same(mark, self._signed("session", text)):
+        if not _same(mark, self._sign("session", text)):
             return None
         name, ends, nonce = msgspec.json.decode(urlsafe_b64decode(text), type=tuple[str, float, str])
         return Visitor(name, nonce, "token") if self._clock() < ends else None
@@ -179,14 +179,14 @@ class Access:
     def form_token(self, visitor: Visitor) -> str:
         """Return what a form of this visitor must carry, so that no other site can send it."""
         ends = f"{self._clock() + FORM:.0f}"
-        return f"{ends}.{self._signed('form', f'{visitor.mark} {ends}')}"
+        return f"{ends}.{self._sign('form', f'{visitor.mark} {ends}')}"
 
     def is_form(self, visitor: Visitor, token: str) -> bool:
         """Return whether a form is of this visitor, and not too old."""
         ends, _, mark = token.partition(".")
-        return _same(mark, self._signed("form", f"{visitor.mark} {ends}")) and self._clock() < float(ends)
+        return _same(mark, self._sign("form", f"{visitor.mark} {ends}")) and self._clock() < float(ends)
 
-    def _signed(self, what: str, text: str) -> str:
+    def _sign(self, what: str, text: str) -> str:
         return hmac.new(self._secret, f"{what} {text}".encode(), sha256).hexdigest()
 
 

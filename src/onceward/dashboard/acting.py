@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from onceward.core.record import Record
 from onceward.dashboard.access import ANYBODY
-from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, audited, possible, version_of
+from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, run_audited, version_of
 from onceward.dashboard.asking import board_of, check_form, form_of, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
@@ -49,10 +49,10 @@ async def act(request: Request) -> Response:
     _check_allowed(request)
     fields = await form_of(request)
     check_form(request, fields)
-    return await run_in_threadpool(partial(_acted, request, fields))
+    return await run_in_threadpool(partial(_act, request, fields))
 
 
-def _acted(request: Request, fields: dict[str, str]) -> Response:
+def _act(request: Request, fields: dict[str, str]) -> Response:
     name, detail = fields.get("action", ""), fields.get("detail", "")
     key = unquote(fields.get("key", ""))  # a form would change newlines and controls
     board, action = board_of(request), _action(name)
@@ -66,7 +66,7 @@ def _acted(request: Request, fields: dict[str, str]) -> Response:
     seen = SeenLedger(board.ledger.store, fields["version"])
     deed = _deed(request, record, action, fields["why"], detail)
     try:
-        audited(board.ledger, deed, lambda: action.apply(seen, key, detail))
+        run_audited(board.ledger, deed, lambda: action.apply(seen, key, detail))
     except Changed:
         return again(wrong="The record has changed at this moment. Nothing was done. This is how it is now.")
     except StoreError:

@@ -92,7 +92,7 @@ def _clears(record: Record, now: float) -> Preview:
         does += (
             " The effect of the handler may then happen a second time: duplicates no longer get the recorded result."
         )
-    loses = _held(record, now)
+    loses = _holder(record, now)
     if kept_in(record) is not None:
         loses = "It keeps a message that is in no queue any more. That message will be lost. Sending it again keeps it."
     if record.unsent is not None:
@@ -111,7 +111,7 @@ def _parks(record: Record, now: float) -> Preview | None:
     if record.status not in {IN_PROGRESS, RELEASED} or not is_known(record):
         return None
     does = "It stops all retries of this key. Callers are told that it is parked, and your reason, until somebody unparks it."
-    return Preview(does, _held(record, now), asks="The reason that callers are told", suggested="parked by hand")
+    return Preview(does, _holder(record, now), asks="The reason that callers are told", suggested="parked by hand")
 
 
 def _park(ledger: Ledger, key: str, detail: str) -> str:
@@ -169,14 +169,14 @@ def send_again(ledger: Ledger, key: str, to: str, seal: Seal | None = None) -> t
         queue.close()
 
 
-def _refused_in(record: Record) -> int:
+def _count_refused(record: Record) -> int:
     """Return how many messages of a record a target has refused."""
     messages = outbox_of(record)
     return 0 if isinstance(messages, str) else sum(one.refused is not None for one in messages)
 
 
 def _resends(record: Record, _: float) -> Preview | None:
-    if not (count := _refused_in(record)):
+    if not (count := _count_refused(record)):
         return None
     return Preview(
         f"It lets {count} refused message(s) be sent again. A relay sends them, with the idempotency keys that they had."
@@ -188,7 +188,7 @@ def _resend(ledger: Ledger, key: str, _: str) -> str:
 
 
 def _drops(record: Record, _: float) -> Preview | None:
-    if not (count := _refused_in(record)):
+    if not (count := _count_refused(record)):
         return None
     does = f"It forgets {count} message(s) that a target has refused. The result of the key stays, and so do its other messages."
     return Preview(does, "Nobody gets the refused messages.")
@@ -215,7 +215,7 @@ def _retry(ledger: Ledger, key: str, detail: str) -> str:
     return f"the next delivery begins at the step {detail}"
 
 
-def _held(record: Record, now: float) -> str | None:
+def _holder(record: Record, now: float) -> str | None:
     if not is_live(record, now):
         return None
     who = record.worker or "A worker"
@@ -236,7 +236,7 @@ ACTIONS: Final = {
 }
 
 
-def audited(ledger: Ledger, deed: audit.Deed, act: Callable[[], str]) -> str:
+def run_audited(ledger: Ledger, deed: audit.Deed, act: Callable[[], str]) -> str:
     """Act under an entry of the audit, and return what was done.
 
     Raises:

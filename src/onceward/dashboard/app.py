@@ -60,10 +60,10 @@ def dashboard(
         trusted_proxies=trusted_proxies,
         hosts=hosts,
     )
-    return assembled(once, access, hide_results=hide_results)
+    return build_app(once, access, hide_results=hide_results)
 
 
-def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
+def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
     """Return the application with checked settings."""
     renderer = Renderer(once.store.url, access, hides_results=hide_results)
     app = Starlette(

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from onceward.core.record import Record
 from onceward.core.views import NextStep, next_step
-from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, audited, possible, version_of
+from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, possible, run_audited, version_of
 from onceward.dashboard.showing import kept_in, state_of
 from onceward.errors import OncewardError
 from onceward.stores import audit
@@ -116,11 +116,11 @@ class Form:
         keys, versions = self._post.getlist(ACTION_CHECKBOX_NAME), self._post.getlist("version")
         for key, version in list(zip(keys, versions, strict=False))[:MOST]:
             try:
-                yield key, self._applied(key, version), True
+                yield key, self._apply(key, version), True
             except OncewardError as error:
                 yield key, str(error), False
 
-    def _applied(self, key: str, version: str) -> str:
+    def _apply(self, key: str, version: str) -> str:
         seen = SeenLedger(self._ledger.store, version)
         record, now = seen.show(key)  # Changed: it is not the one that was shown
         preview = self._preview(record, now)
@@ -129,7 +129,7 @@ class Form:
         if preview.loses is not None and "accept" not in self._post:
             raise OncewardError(f"nothing was done, because you have not accepted this: {preview.loses}")
         detail = self._post.get("detail", "")
-        return audited(self._ledger, self._deed(record), lambda: self._action.apply(seen, key, detail))
+        return run_audited(self._ledger, self._deed(record), lambda: self._action.apply(seen, key, detail))
 
     def _deed(self, record: Record) -> audit.Deed:
         user: Any = self._request.user

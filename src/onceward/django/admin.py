@@ -30,10 +30,10 @@ _COUNTED: Final = 10_000  # keys that a list counts: to count a large ledger tak
 _SIGNS: Final = {"=": "exact", "<=": "lte", ">=": "gte"}
 
 
-def meeting(clause: Clause, now: float) -> Q:
+def condition_of(clause: Clause, now: float) -> Q:
     """Return a clause as a condition of Django's."""
     if not isinstance(clause, Comparison):
-        terms = [meeting(term, now) for term in clause.terms]
+        terms = [condition_of(term, now) for term in clause.terms]
         return reduce(and_ if isinstance(clause, Every) else or_, terms)
     field, sign, value = clause
     if sign == "absent":
@@ -75,7 +75,7 @@ class ClauseFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         """Return the keys that the chosen clause is true of."""
         clause = self.clauses.get(self.value() or "")
-        return queryset if clause is None else queryset.filter(meeting(clause[1], _now()))
+        return queryset if clause is None else queryset.filter(condition_of(clause[1], _now()))
 
 
 class StateFilter(ClauseFilter):

@@ -87,7 +87,7 @@ def replay(record: Recorded) -> Answer:
     return Answer(record.status, [*record.headers, (REPLAYED, "true")], record.base64 or record.body.encode())
 
 
-def sized(answer: Answer) -> list[tuple[str, str]]:
+def with_length(answer: Answer) -> list[tuple[str, str]]:
     """Return the headers of an answer, with its Content-Length."""
     if answer.status in _WITHOUT_LENGTH:
         return list(answer.headers)
@@ -169,7 +169,7 @@ _OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "dig
 LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
 
 
-def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
+def adapt(answer: Answer, accepted: Sequence[str]) -> Answer:
     """Return an answer that its client can read: decoded, if it is in gzip or deflate and the client does not take that.
 
     Args:

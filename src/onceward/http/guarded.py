@@ -50,7 +50,7 @@ class Exchange:
             return Unrecorded(f"answered with status {status}")
         return GivenBack(f"refused with status {status}")
 
-    def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
+    def outcome_of_error(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
         """Take in the handler's exception. Return what the guard must record, or the error to fail with."""
         if began is False:
             return GivenBack("the endpoint has not begun")

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
-from onceward.http.answer import Answer, Recorded, suited
+from onceward.http.answer import Answer, Recorded, adapt
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
 from onceward.http.route import KeyedRequest
@@ -27,7 +27,7 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return _repeated(guarded, ask, guarded.recorded(key, entry.value))
+        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
         answer = exchange.refusal(error)
     finally:
@@ -44,7 +44,7 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        return _repeated(guarded, ask, guarded.recorded(key, entry.value))
+        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
     except Exception as error:
         answer = exchange.refusal(error)
     finally:
@@ -53,9 +53,9 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
     return answer
 
 
-def _repeated(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
+def _repeat(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
     """Return what the client gets if its key has an answer already."""
-    return suited(guarded.rules.repeat(record), ask.lines("accept-encoding"))
+    return adapt(guarded.rules.repeat(record), ask.lines("accept-encoding"))
 
 
 class HeldRequest:
@@ -81,7 +81,7 @@ class HeldRequest:
             except Exception as error:
                 self.is_over = True
                 try:
-                    self._record(self.exchange.raised(error, self.began))
+                    self._record(self.exchange.outcome_of_error(error, self.began))
                 except Exception as trouble:  # the handler's own exception goes on
                     tell(self.claim.record.key, trouble)
                 raise
@@ -148,7 +148,7 @@ class HeldRequest:
 
     async def fail_async(self, error: Exception) -> None:
         """Record that the handler has raised ``error``. The caller runs what is pending."""
-        recording = self._recording(self.exchange.raised(error, self.began))
+        recording = self._recording(self.exchange.outcome_of_error(error, self.began))
         try:
             await recording.settle_async()
         except Exception as trouble:  # the handler's own exception goes on

@@ -49,16 +49,16 @@ def fingerprinter(option: object) -> Callable[[Request, bytes], str]:
     if option == "all":
         return fingerprint
     if option == "path":
-        return lambda request, _: _placed(request, "path")
+        return lambda request, _: _place(request, "path")
     if not callable(option):
         raise TypeError(
             f'fingerprint={option!r}: give "all", "path", or a callable that is given a request and its body'
         )
     check_hook("fingerprint", option)
-    return lambda request, body: _placed(request, option(request, body))
+    return lambda request, body: _place(request, option(request, body))
 
 
-def _placed(request: Request, value: object) -> str:
+def _place(request: Request, value: object) -> str:
     """Return the fingerprint of a request's method, path and the chosen value."""
     return fingerprint_of((request.method, request.place, value))
 

@@ -130,9 +130,9 @@ class Recording:
             assert self._make is not None  # else nothing is pending
             settle(self._make, self._guard.store)
         except Exception as error:  # no caller is left
-            self._failed(error)
+            self._fail(error)
         finally:
-            self._ended()
+            self._finish()
 
     async def behind_async(self) -> None:
         """As :meth:`behind`, for a coroutine."""
@@ -140,9 +140,9 @@ class Recording:
             assert self._make is not None  # as above
             await settle_async(self._make, self._guard.store)
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
         finally:
-            self._ended()
+            self._finish()
 
     def start(self) -> threading.Thread | None:
         """Run :meth:`behind` in a thread. The interpreter waits for it before it exits."""
@@ -154,14 +154,14 @@ class Recording:
             return None
         return thread
 
-    def _failed(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         _LOG.error(
             "%s: answered, but not recorded: %s. A retry gets 409 until the lease ends. After that, it runs again",
             self._claim.record.key,
             error.__cause__ or error,
         )
 
-    def _ended(self) -> None:
+    def _finish(self) -> None:
         if self._claim.settled is None and self._failure is not None:
             _LOG.error(
                 "%s: failed, and its key could not be given back. It is free when the lease ends",

@@ -92,7 +92,7 @@ class Request:
         return ";".join(values) if values else None
 
 
-def rooted(path: str) -> str:
+def with_slash(path: str) -> str:
     """Return a path that begins with a slash, as routers read it.
 
     A client may send a whole URL (RFC 9112, section 3.2.2) or no slash, and some servers pass that on.

@@ -132,7 +132,7 @@ def lines_of(request: Request, header: str) -> list[str]:
     return list(filter(str.strip, request.lines(header)))
 
 
-def required(value: str | None, what: str) -> str:
+def require(value: str | None, what: str) -> str:
     """Return what a request must carry. Raises Nobody if it is missing."""
     if not value:
         raise Nobody(f"{what} is missing, so the caller is unknown")
@@ -258,10 +258,10 @@ def scope_of(source: object) -> Scope | None:
     if not kind or not TOKEN(name):
         raise ValueError(f"scope={source!r}: {_CHOICES}")
     if kind == _COOKIE:
-        return Scope(lambda request: digest(source, required(request.cookie(name), f"the cookie {name}")), source)
+        return Scope(lambda request: digest(source, require(request.cookie(name), f"the cookie {name}")), source)
     header = name.lower()
     return Scope(
-        lambda request: digest(_HEADER + header, required("\n".join(lines_of(request, header)), f"the header {name}")),
+        lambda request: digest(_HEADER + header, require("\n".join(lines_of(request, header)), f"the header {name}")),
         source,
     )
 

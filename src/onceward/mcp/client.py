@@ -63,7 +63,7 @@ async def call_tool(
         except Exception as error:
             if not call.can_repeat(error) or monotonic() + pause > until:
                 raise
-        wait = pause if call.result is None else call.asked_pause(pause)
+        wait = pause if call.result is None else call.retry_pause(pause)
         if call.result is not None and (wait is None or monotonic() + wait > until):
             return call.result
         await anyio.sleep(jittered(cast("float", wait)).seconds)
@@ -112,7 +112,7 @@ class _Call:
         is_safe = not self._sent or (hints is not None and hints.idempotent_hint is True)
         return is_safe and _is_lost(error)
 
-    def asked_pause(self, pause: float) -> float | None:
+    def retry_pause(self, pause: float) -> float | None:
         """Return the seconds after which a refused call can be made again; None if the result is final."""
         meta = (self.result and self.result.meta) or {}
         if meta.get("onceward/refused") not in _AGAIN:

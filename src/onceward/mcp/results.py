@@ -62,9 +62,9 @@ class Results:
         """Return a recorded result. A tool or an operator that completed the key has recorded a plain value."""
         if isinstance(value, dict) and value.keys() == {_RESULT}:
             return CallToolResult.model_validate(value[_RESULT])
-        return self.converted(context, value)
+        return self.convert(context, value)
 
-    def converted(self, context: object, value: object) -> CallToolResult:
+    def convert(self, context: object, value: object) -> CallToolResult:
         """Return what a tool has returned, as a result.
 
         The effect has happened, so a value that the library cannot convert is an error result, which is recorded, too.

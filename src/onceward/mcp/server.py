@@ -61,7 +61,7 @@ def _adding(add_tool: Function, guard: Function) -> Function:
     @wraps(add_tool)
     def add(*args: Any, **kwargs: Any) -> None:
         arguments = signature.bind(*args, **kwargs).arguments
-        add_tool(**{**arguments, **_guarded(arguments["fn"], arguments.get("annotations"), guard)})
+        add_tool(**{**arguments, **_parts(arguments["fn"], arguments.get("annotations"), guard)})
 
     return add
 
@@ -73,7 +73,7 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
     def decorate(name_or_fn: Any = None, **options: Any) -> Any:
         if not callable(name_or_fn):
             return lambda function: decorate(function, **{"name": name_or_fn, **options})
-        parts = _guarded(name_or_fn, options.get("annotations"), guard)
+        parts = _parts(name_or_fn, options.get("annotations"), guard)
         return tool(parts["fn"], **{**options, "annotations": parts["annotations"]})
 
     def add(function: Any) -> Any:
@@ -84,7 +84,7 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
     server.tool, server.add_tool = decorate, add
 
 
-def _guarded(function: Function, original: ToolAnnotations | dict[str, Any] | None, guard: Function) -> dict[str, Any]:
+def _parts(function: Function, original: ToolAnnotations | dict[str, Any] | None, guard: Function) -> dict[str, Any]:
     """Return the function and the annotations to add."""
     annotations = ToolAnnotations.model_validate(original or {}, by_name=True, by_alias=True)
     if annotations.read_only_hint:

@@ -105,7 +105,7 @@ class GuardedTool:
         policy = once.guards.policy(options)
         self._wait, self._final = policy.wait, policy.final
         options = {**options, "on_busy": "raise", "final": ()}
-        self._guard, handler = once.guards.for_function(_recorded(function), name, options)
+        self._guard, handler = once.guards.for_function(_stand_in_for(function), name, options)
         self._function, self._is_async, self._claim = function, handler.is_async, handler.claim
         self._scope, self._order = scope, KeyOrder(function, key, handler.claim)
         self._own_context = context_parameter(function)
@@ -216,7 +216,7 @@ class GuardedTool:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
             current().release(_ASKS)
-        return self._checked(run, value)
+        return self._check(run, value)
 
     async def _run_async(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
         run.has_begun = True
@@ -226,13 +226,13 @@ class GuardedTool:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
             await current().release_async(_ASKS)
-        return self._checked(run, value)
+        return self._check(run, value)
 
-    def _checked(self, run: "_Run", value: object) -> Recorded:
+    def _check(self, run: "_Run", value: object) -> Recorded:
         if isinstance(value, InputRequiredResult):
             run.asks = value
             return {}
-        result = self._results.converted(run.call.context, value)
+        result = self._results.convert(run.call.context, value)
         if result.is_error and result is value and not issubclass(ToolFailed, self._final):
             raise ToolFailed(result)
         return recorded(result)
@@ -248,7 +248,7 @@ class _Run:
         self.asks: InputRequiredResult | None = None
 
 
-def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _stand_in_for(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a stand-in for a tool, whose results are recorded as they go over the wire."""
     if inspect.iscoroutinefunction(function):
 

@@ -109,7 +109,7 @@ class Proxy:
         lines = self._headers.lines(scope, first, innermost())
         request = h11.Request(method=scope["method"], target=target, headers=lines)
         try:
-            link = await self._upstream.connected()
+            link = await self._upstream.connect()
         except OSError as error:
             scope[BEGAN] = False
             tell(f"{self._upstream.address} takes no connection", error)

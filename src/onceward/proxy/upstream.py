@@ -176,11 +176,11 @@ class Upstream:
         self.base, self.authority = parts.path.rstrip("/").encode(), self._origin.authority.encode()
         self.close = self._idle.close
 
-    async def connected(self) -> "Link":
+    async def connect(self) -> "Link":
         """Return a connection. Raises OSError if the upstream takes none: nothing was sent."""
-        return Link(self._idle.take() or await self._opened(), self._idle)
+        return Link(self._idle.take() or await self._open(), self._idle)
 
-    async def _opened(self) -> OpenStream:
+    async def _open(self) -> OpenStream:
         loop, reader = asyncio.get_running_loop(), TailReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         transport: asyncio.Transport

@@ -51,12 +51,12 @@ def service(
         ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
     """
     check_once(once, "service({})")
-    return assembled(
+    return build_app(
         once, None if tokens is None else Tokens(tokens), limits or ServiceLimits(), log_requests=log_requests
     )
 
 
-def assembled(
+def build_app(
     once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool, local: bool = True
 ) -> Starlette:
     """Return the application. Set ``app.state.stopping`` to answer waiting requests."""
@@ -74,7 +74,7 @@ def assembled(
             Route("/healthz", desk.health, methods=["GET"]),
             Route("/openapi.json", _openapi, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _refuse, Exception: _failed},
+        exception_handlers={HTTPException: _refuse, Exception: _fail},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a redirect would name whatever Host the client has sent
@@ -111,8 +111,8 @@ class Desk:
             client = self._door.client(request, namespace, action)
             request.state.client = client
             with self._door.under_way(client):
-                body = _decoded(await self._door.body(request), _BODIES[action])
-                return await self._acted(request, namespace, body, since, client)
+                body = _decode(await self._door.body(request), _BODIES[action])
+                return await self._act(request, namespace, body, since, client)
         except asyncio.CancelledError:
             if not self.stopping.is_set():
                 raise
@@ -125,24 +125,24 @@ class Desk:
                 _LOG.error("a request failed", exc_info=error)
             return answer
 
-    async def _acted(self, request: Request, name: str, body: msgspec.Struct, since: float, client: str) -> Response:
+    async def _act(self, request: Request, name: str, body: msgspec.Struct, since: float, client: str) -> Response:
         if isinstance(body, ClaimBody):
-            return await self._claimed(request, name, body, since, client)
+            return await self._claim(request, name, body, since, client)
         answer = await getattr(self._claims, request.path_params["action"])(name, body, since)
         if answer is None:
             raise RequestRefused(NOT_FOUND, "Nothing is recorded of this key")
         return _json(answer)
 
-    async def _claimed(self, request: Request, name: str, body: ClaimBody, since: float, client: str) -> Response:
+    async def _claim(self, request: Request, name: str, body: ClaimBody, since: float, client: str) -> Response:
         async def ask(wait: float) -> Any:
             return await self._claims.claim(name, msgspec.structs.replace(body, wait=wait), since, client)
 
-        answer = await (self._waited(request, ask, body.wait) if body.wait else ask(0.0))
+        answer = await (self._wait(request, ask, body.wait) if body.wait else ask(0.0))
         if answer is None:
             return Response(status_code=_GONE)
         return _json(answer, 201 if answer.outcome == "claimed" else 200)
 
-    async def _waited(self, request: Request, ask: Callable[[float], Awaitable[Any]], wait: float) -> Any:
+    async def _wait(self, request: Request, ask: Callable[[float], Awaitable[Any]], wait: float) -> Any:
         """Wait for a busy key, until the client goes away (then return None) or this instance stops."""
         work = asyncio.ensure_future(ask(wait))
         others = [asyncio.ensure_future(_await_disconnect(request)), asyncio.ensure_future(self.stopping.wait())]
@@ -200,7 +200,7 @@ class AccessLog:
             _LOG.info("%s %s %s %d %.1f ms", client, scope["method"], line(scope["path"][:200]), status, took)
 
 
-def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def _decode(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         if not data.isascii():
             data.decode()
@@ -231,5 +231,5 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     return answer_of(RequestRefused(kind, "Send POST /v1/NAMESPACE/ACTION. GET /openapi.json tells of all actions"))
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _fail(_request: Request, error: Exception) -> Response:
     return answer_of(error)

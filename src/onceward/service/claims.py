@@ -110,17 +110,17 @@ class Claims:
             fence=entry.fence,
             attempt=entry.attempt,
             lease=self._lease_of(entry.remaining, since, key),
-            keys=_derived(key, body.derive),
+            keys=_derived_keys(key, body.derive),
             steps=_done_steps(entry.record),
         )
 
     async def extend(self, name: str, body: ExtendBody, since: float) -> Extended:
         """Renew a claim. Raises LeaseLost."""
         self._check_lease(body.lease)
-        claim = await self._held(name, body, body.lease, "extend its lease")
+        claim = await self._claim_of(name, body, body.lease, "extend its lease")
         await claim.extend_async(body.lease)
         key = claim.record.key
-        return Extended(lease=self._lease_of(claim.remaining, since, key), keys=_derived(key, body.derive))
+        return Extended(lease=self._lease_of(claim.remaining, since, key), keys=_derived_keys(key, body.derive))
 
     async def step(self, name: str, body: StepBody, since: float) -> StepAnswer:
         """Return what is recorded of a step, record it, or let the client make it.
@@ -132,7 +132,7 @@ class Claims:
             StoreError, StepNotRecorded: ask again.
         """
         self._check_lease(body.lease)
-        claim = await self._held(name, body, body.lease, f"make its step {body.step!r}")
+        claim = await self._claim_of(name, body, body.lease, f"make its step {body.step!r}")
         text, chain = step_name(body.step), claim.handler_steps
         entry = entries_of(claim.record.steps).get(text)
         result: Raw | msgspec.UnsetType = UNSET
@@ -165,7 +165,7 @@ class Claims:
         """
         if (body.result is UNSET) == (body.no_result is UNSET):
             raise ValueError("give one of result and no_result")
-        claim = await self._held(name, body, _PATIENCE, "record its result")
+        claim = await self._claim_of(name, body, _PATIENCE, "record its result")
         value = NoResult(body.no_result) if isinstance(body.no_result, str) else body.result
         await claim.complete_async(value)
         record = claim.record
@@ -177,13 +177,13 @@ class Claims:
 
     async def release(self, name: str, body: ReleaseBody, _: float) -> ClaimEnded:
         """Give a key back for a retry. Raises LeaseLost and StoreError."""
-        claim = await self._held(name, body, _PATIENCE, "release it")
+        claim = await self._claim_of(name, body, _PATIENCE, "release it")
         await claim.release_async(body.error)
         return ClaimEnded(outcome="released")
 
     async def park(self, name: str, body: ReleaseBody, _: float) -> ClaimEnded:
         """Stop retrying a key until an operator unparks it. Raises LeaseLost and StoreError."""
-        claim = await self._held(name, body, _PATIENCE, "park it")
+        claim = await self._claim_of(name, body, _PATIENCE, "park it")
         await claim.park_async(body.error)
         return ClaimEnded(outcome="parked")
 
@@ -217,7 +217,7 @@ class Claims:
         verb = partial(self._store.load, key)
         return await drive_async(retry_transient(verb, self.clock, patience(self.clock)), self._store)
 
-    async def _held(self, name: str, body: HeldBody, lease: float, doing: str) -> RemoteClaim:
+    async def _claim_of(self, name: str, body: HeldBody, lease: float, doing: str) -> RemoteClaim:
         key = self._key(name, body.key)
         return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
 
@@ -282,7 +282,7 @@ def _plain(name: str) -> str:
     return line(name).encode("ascii", "replace").decode()
 
 
-def _derived(key: str, parts: Sequence[str]) -> dict[str, str]:
+def _derived_keys(key: str, parts: Sequence[str]) -> dict[str, str]:
     return {part: derived_key(key, (part,)) for part in parts}
 
 

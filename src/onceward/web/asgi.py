@@ -23,7 +23,7 @@ from onceward.web.asgi_messages import (
     Send,
     body_of,
     place_of,
-    replayed,
+    prepend,
     reply,
     whole,
 )
@@ -110,11 +110,11 @@ class AsgiIdempotency:
         elif isinstance(stage, Answer):
             await reply(send, stage)
         elif stage is None:
-            await self._app(scope, receive if body is None else replayed([whole(body)], receive), send)
+            await self._app(scope, receive if body is None else prepend([whole(body)], receive), send)
         else:
             assert isinstance(stage, PassedRequest)
             with stage:
-                await self._app(scope, receive, _watched(stage, send))
+                await self._app(scope, receive, _watch(stage, send))
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the lifespan on. Run a relay from the application's start to its end."""
@@ -147,7 +147,7 @@ async def read(
     return body, rules.ask(pending, body)
 
 
-def _watched(passed: PassedRequest, send: Send) -> Send:
+def _watch(passed: PassedRequest, send: Send) -> Send:
     """Return a ``send`` that checks the status of the answer to a passed request."""
 
     async def watching(message: Message) -> None:

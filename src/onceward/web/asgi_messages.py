@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from onceward.http.answer import Answer, sized
-from onceward.http.request import Request, rooted
+from onceward.http.answer import Answer, with_length
+from onceward.http.request import Request, with_slash
 
 # As in ASGI's own types: the "type" says what a scope or a message contains.
 Scope = MutableMapping[str, Any]
@@ -54,7 +54,7 @@ def request_of(scope: Scope) -> AsgiRequest:
 
 def place_of(scope: Scope) -> tuple[str, str]:
     """Return the path that the application routes by, and the root before it, which is empty if the path lacks it."""
-    path = rooted(scope["path"])
+    path = with_slash(scope["path"])
     root: str = scope.get("root_path") or ""
     if root and (path + "/").startswith(root.rstrip("/") + "/"):
         root = root.rstrip("/")
@@ -90,7 +90,7 @@ def whole(body: bytes) -> Message:
     return {"type": "http.request", "body": body, "more_body": False}
 
 
-def replayed(messages: Iterable[Message], receive: Receive) -> Receive:
+def prepend(messages: Iterable[Message], receive: Receive) -> Receive:
     """Return a ``receive`` that first repeats ``messages``."""
     rest = iter(messages)
 
@@ -149,6 +149,6 @@ def patient(receive: Receive, seconds: float) -> Receive:
 
 async def reply(send: Send, answer: Answer) -> None:
     """Send a whole answer."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in sized(answer)]
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in with_length(answer)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})

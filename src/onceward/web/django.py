@@ -64,7 +64,7 @@ class IdempotencyMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], object]) -> None:
         self._get_response = get_response
-        self._guarded = _configured(getattr(settings, "ONCEWARD", None))
+        self._guarded = _configure(getattr(settings, "ONCEWARD", None))
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
@@ -172,7 +172,7 @@ def _answer(
         return response_of(stage)
     if isinstance(stage, PassedRequest):
         with stage:
-            response = _responded(request, respond)
+            response = _respond(request, respond)
         stage.check_status(response.status_code)
         return response
     refuse_transaction()
@@ -180,7 +180,7 @@ def _answer(
     if isinstance(held, Answer):
         return response_of(held)
     held.began, held.claim.function = began, view
-    response = held.call(lambda: _responded(request, respond))
+    response = held.call(lambda: _respond(request, respond))
     held.began = began if began is not None else _began(request, response)
     return ended(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
 
@@ -195,15 +195,15 @@ async def _answer_async(
         return response_of(stage)
     if isinstance(stage, PassedRequest):
         with stage:
-            response = await _responded_async(request, respond)
+            response = await _respond_async(request, respond)
         stage.check_status(response.status_code)
         return response
     await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
-    return await to_its_end(_handled_async(guarded, stage, request, respond, view=view, began=began), _discard)
+    return await to_its_end(_handle_async(guarded, stage, request, respond, view=view, began=began), _discard)
 
 
-async def _handled_async(
+async def _handle_async(
     guarded: Guarded,
     keyed: KeyedRequest,
     request: HttpRequest,
@@ -216,7 +216,7 @@ async def _handled_async(
     if isinstance(held, Answer):
         return response_of(held)
     held.began, held.claim.function = began, view
-    response = await held.call_async(lambda: _responded_async(request, respond))
+    response = await held.call_async(lambda: _respond_async(request, respond))
     held.began = began if began is not None else _began(request, response)
     return await ended_async(held, response, guarded.rules.max_response)
 
@@ -227,22 +227,22 @@ async def _discard(response: HttpResponseBase) -> None:
         await sync_to_async(response.close)()
 
 
-def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
+def _respond(request: HttpRequest, respond: Respond) -> HttpResponseBase:
     """Return the response of a view, or Django's response to its exception."""
     try:
-        return _rendered(respond())
+        return _render(respond())
     except _ANSWERED as error:
         return response_for_exception(request, error)
 
 
-async def _responded_async(request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+async def _respond_async(request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
     try:
-        return _rendered(await respond())
+        return _render(await respond())
     except _ANSWERED as error:
         return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
 
 
-def _rendered(response: HttpResponseBase) -> HttpResponseBase:
+def _render(response: HttpResponseBase) -> HttpResponseBase:
     """Return a response that can be recorded. A template response must be rendered first."""
     if not isinstance(response, HttpResponseBase):
         if callable(close := getattr(response, "close", None)):
@@ -252,7 +252,7 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     return cast("HttpResponseBase", render()) if callable(render) else response
 
 
-def _configured(setting: object) -> Guarded:
+def _configure(setting: object) -> Guarded:
     if not isinstance(setting, dict) or not {"once", "DATABASE"} & setting.keys():
         raise ImproperlyConfigured(
             'settings.ONCEWARD is missing: give a dict, as in ONCEWARD = {"once": Once("sqlite:///orders.db")}, or '

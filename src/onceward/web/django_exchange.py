@@ -91,14 +91,14 @@ def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bo
             server waits for requests.
     """
     if response.streaming:
-        return _streamed(held, response, most)
+        return _stream(held, response, most)
     return _whole(held, response, held.end(answer(response)), waits=waits)
 
 
 async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     """As :func:`ended`, for a coroutine."""
     if response.streaming:
-        return _streamed(held, response, most)  # Django iterates a synchronous one in a thread
+        return _stream(held, response, most)  # Django iterates a synchronous one in a thread
     return _whole(held, response, await held.end_async(answer(response)), waits=True)
 
 
@@ -131,33 +131,33 @@ def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None
         response[PENDING[0]] = PENDING[1]
         if waits and (recorder := held.recorder) is not None:
 
-            def closed() -> None:
+            def close_and_join() -> None:
                 close()
                 recorder.join()
 
-            response.close = closed
+            response.close = close_and_join
     return response
 
 
-def _streamed(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
+def _stream(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     gate = AnswerGate(response.status_code, response.items(), most)
     close = cast("Callable[[], None]", response.close)  # it also closes the content
     if not response.is_async:
         stream = Sending(held, gate, iter(response.streaming_content), close)
-        return _replaced(response, stream, stream.close)
+        return _with_content(response, stream, stream.close)
     sending = SendingAsync(held, gate, response.streaming_content)
 
-    def drained() -> None:
+    def drain_and_close() -> None:
         try:
             if not held.is_over:
                 async_to_sync(sending.drain)()
         finally:
             close()
 
-    return _replaced(response, sending, drained)
+    return _with_content(response, sending, drain_and_close)
 
 
-def _replaced(
+def _with_content(
     response: HttpResponseBase, content: Sending | SendingAsync, close: Callable[[], None]
 ) -> HttpResponseBase:
     response.streaming_content = content

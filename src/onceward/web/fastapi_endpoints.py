@@ -21,7 +21,7 @@ from onceward.http.request import Request
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.web.asgi_delivery import BEGAN
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, replayed
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, prepend
 
 # Endpoints with a warning. Older versions of FastAPI make a new route where its router is included.
 _WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
@@ -194,9 +194,9 @@ class Caller:
         async def keep(message: Message) -> None:
             sent.append(message)
 
-        await self._route(scope).handle(inner, replayed(messages, receive), keep)
+        await self._route(scope).handle(inner, prepend(messages, receive), keep)
         if inner[_CALLERS]:
-            return {**scope, _CALLERS: inner[_CALLERS]}, replayed(messages, receive)
+            return {**scope, _CALLERS: inner[_CALLERS]}, prepend(messages, receive)
         for message in sent:
             await send(message)
         return None

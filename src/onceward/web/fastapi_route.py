@@ -26,7 +26,7 @@ from onceward.web.asgi_messages import (
     Receive,
     Scope,
     Send,
-    replayed,
+    prepend,
     request_of,
     whole,
 )
@@ -87,7 +87,7 @@ class IdempotentRoute(APIRoute):
             if not route.methods.isdisjoint(self.methods or ()):
                 self._guarded = declaration.guard(self._carry_out, rules=own)
                 self._caller = Caller.of(own)
-                self.openapi_extra = _described(self, own, route)
+                self.openapi_extra = _describe(self, own, route)
                 warn_of_late_ends(self)
                 break
 
@@ -110,7 +110,7 @@ class IdempotentRoute(APIRoute):
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
             if held:
-                await self._marked(scope, receive, send)
+                await self._handle_marked(scope, receive, send)
                 return
         await self._guarded(scope, receive, send)
 
@@ -121,7 +121,7 @@ class IdempotentRoute(APIRoute):
         stage: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
         if isinstance(stage, PendingRequest):
             body, stage = await read(guarded.rules, stage, receive)
-            receive = _disconnect if body is None else replayed([whole(body)], receive)
+            receive = _disconnect if body is None else prepend([whole(body)], receive)
         if not isinstance(stage, KeyedRequest):
             return receive, False
         key, _ = guarded.begin(stage)
@@ -136,11 +136,11 @@ class IdempotentRoute(APIRoute):
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = _BEGUN.set(innermost())
         try:
-            await self._marked(scope, receive, send)
+            await self._handle_marked(scope, receive, send)
         finally:
             _BEGUN.reset(token)
 
-    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_marked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request whose key is held, and note in its scope whether the endpoint began."""
         if all(mark.holds for mark in self._marks):
             scope[BEGAN] = False
@@ -151,7 +151,7 @@ class IdempotentRoute(APIRoute):
             ENDPOINT.reset(token)
 
 
-def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
+def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
     responses = {**extra.get("responses", {})}

@@ -87,7 +87,7 @@ def idempotent(
                 return _response(held)
             held.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
-            return _ended(held, response, guarded.rules.max_response)
+            return _end(held, response, guarded.rules.max_response)
 
         return wrapper
 
@@ -110,7 +110,7 @@ def _call(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respons
     return app.make_response(value)
 
 
-def _ended(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
+def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
         if held.pending:

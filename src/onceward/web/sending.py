@@ -143,7 +143,7 @@ class SendingAsync:
         self._task: asyncio.Task[None] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._sent()
+        return self._iterate()
 
     async def drain(self) -> None:
         """Make and record the answer, if nobody iterates it any more, or nobody has begun to."""
@@ -158,7 +158,7 @@ class SendingAsync:
         await asyncio.wait((self._task,))
         self._task.result()
 
-    async def _sent(self) -> AsyncIterator[bytes]:
+    async def _iterate(self) -> AsyncIterator[bytes]:
         # In a task, because frameworks cancel the iterating task when the client leaves.
         self._task = keep(asyncio.ensure_future(self._make()))
         try:

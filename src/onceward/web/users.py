@@ -25,7 +25,7 @@ def starlette_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its ``identity``.
     """
-    identify = _checked(who) or _identity_of
+    identify = _check(who) or _identity_of
 
     def user_of(request: Request) -> object:
         if "user" not in request.native:
@@ -33,7 +33,7 @@ def starlette_user(who: Who | None = None) -> Scope:
                 "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
                 "AuthenticationMiddleware after AsgiIdempotency: what is added last runs first. Nothing has run"
             )
-        return _authenticated(request.native["user"], identify)
+        return _authenticate(request.native["user"], identify)
 
     return Scope(user_of, "starlette_user()")
 
@@ -44,7 +44,7 @@ def django_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _PK
+    identify = _check(who) or _PK
 
     def user_of(request: Request) -> object:
         user = getattr(_django(request, "django_user()"), "user", None)
@@ -53,7 +53,7 @@ def django_user(who: Who | None = None) -> Scope:
                 "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
                 "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE. Nothing has run"
             )
-        return _authenticated(user, identify)
+        return _authenticate(user, identify)
 
     return Scope(user_of, "django_user()")
 
@@ -67,7 +67,7 @@ def rest_framework_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _PK
+    identify = _check(who) or _PK
 
     def user_of(request: Request) -> object:
         native = _django(request, "rest_framework_user()")
@@ -85,7 +85,7 @@ def rest_framework_user(who: Who | None = None) -> Scope:
             return _rest_refusal(view, error)
         if user is None:  # UNAUTHENTICATED_USER can be None
             raise Nobody("the request has no user")
-        return _authenticated(user, identify)
+        return _authenticate(user, identify)
 
     return Scope(user_of, "rest_framework_user()")
 
@@ -120,7 +120,7 @@ def _django(request: Request, helper: str) -> Any:
     return request.native["request"]
 
 
-def _authenticated(user: Any, identify: Who) -> object:
+def _authenticate(user: Any, identify: Who) -> object:
     if not user.is_authenticated:
         raise Nobody("the request has no user")
     return identify(user)
@@ -136,7 +136,7 @@ def _identity_of(user: Any) -> object:
         ) from None
 
 
-def _checked(who: Who | None) -> Who | None:
+def _check(who: Who | None) -> Who | None:
     if who is not None:
         check_hook("who", who)
     return who

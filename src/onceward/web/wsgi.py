@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Protocol, TypeAlias, Unpack, cast
 
 from onceward.core.policy import Options
-from onceward.http.answer import Answer, AnswerGate, sized
+from onceward.http.answer import Answer, AnswerGate, with_length
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
-from onceward.http.request import BadRequest, Request, rooted
+from onceward.http.request import BadRequest, Request, with_slash
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.once import Once
@@ -76,7 +76,7 @@ class WsgiIdempotency:
             return self._app(environ, start_response)
         if isinstance(stage, PassedRequest):
             with stage:
-                return self._app(environ, _watched(stage, start_response))
+                return self._app(environ, _watch(stage, start_response))
         held = stage if isinstance(stage, Answer) else claim(self._guarded, stage)
         if isinstance(held, Answer):
             _begin(held, start_response)
@@ -87,7 +87,7 @@ class WsgiIdempotency:
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:
-            gate, parts = held.call(lambda: head.opened(body))
+            gate, parts = held.call(lambda: head.open(body))
         except BaseException:
             if close is not None:
                 close()
@@ -145,7 +145,7 @@ class _Head:
         self._gate = AnswerGate(int(status[:3]), headers, self._most)
         return self.write
 
-    def opened(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
+    def open(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
         """Return the answer and its parts, after the head and the first part that is not empty."""
         parts = iter(body)
         first = next((part for part in parts if part), b"")
@@ -179,7 +179,7 @@ class _Head:
         _begin(answer, self._start_response)
 
 
-def _watched(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
+def _watch(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
     """Return a ``start_response`` that checks the status of the answer to a passed request."""
 
     def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
@@ -194,7 +194,7 @@ def _begin(answer: Answer, start_response: StartResponse) -> None:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:  # the application's own status
         phrase = "Unknown"
-    start_response(f"{answer.status} {phrase}", sized(answer))
+    start_response(f"{answer.status} {phrase}", with_length(answer))
 
 
 # --- an environ as the rules see it, and its body. Django's ``request.META`` is an environ, too ---
@@ -226,7 +226,7 @@ def request_of(environ: Mapping[str, object], native: Mapping[str, object] | Non
     """
     return Request(
         str(environ["REQUEST_METHOD"]).upper(),  # as Django and Werkzeug read it
-        rooted(_text(environ, "PATH_INFO")),
+        with_slash(_text(environ, "PATH_INFO")),
         str(environ.get("QUERY_STRING", "")),
         _lines(environ),
         cast("str | None", environ.get("REMOTE_USER") or None),

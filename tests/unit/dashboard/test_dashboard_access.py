@@ -5,7 +5,7 @@ import pytest
 from onceward import Once
 from onceward.dashboard import dashboard
 from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
-from onceward.dashboard.app import assembled
+from onceward.dashboard.app import build_app
 from onceward.dashboard.shield import COOKIE
 from tables import each
 from web.visitors import DashboardVisitor
@@ -38,7 +38,7 @@ def hands():
 
 @pytest.fixture
 def app(once, hands):
-    return assembled(once, Access(allow_actions=True, token=TOKEN, clock=hands), hide_results=False)
+    return build_app(once, Access(allow_actions=True, token=TOKEN, clock=hands), hide_results=False)
 
 
 @pytest.fixture

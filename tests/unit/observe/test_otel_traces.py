@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from onceward import LeaseLost, Mismatch, Once, current
 from onceward.aws import on_sqs
 from onceward.aws.sqs.message import Outgoing
-from onceward.aws.sqs.producer import _traced
+from onceward.aws.sqs.producer import _send_traced
 from onceward.aws.sqs.queue import LARGEST
 from onceward.observe.observers import Observers
 from onceward.observe.otel_traces import OtelTraces
@@ -213,7 +213,7 @@ def test_a_message_carries_the_current_trace_if_there_is_room(traced, outgoing, 
     sent = []
     with traced.provider.get_tracer("test").start_as_current_span("outer"):
         parent = here()
-        _traced(lambda *message: sent.append(Outgoing(*message)), Observers([traced.observer()]), outgoing)
+        _send_traced(lambda *message: sent.append(Outgoing(*message)), Observers([traced.observer()]), outgoing)
     (message,) = sent
     assert (message.attributes.get("traceparent") == parent) is carried
     assert carried or message == outgoing

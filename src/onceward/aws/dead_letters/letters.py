@@ -55,7 +55,7 @@ def _copy(record: Record, queue: Queue, room: int, seal: Seal | None) -> Outgoin
     dedup = derived_key(record.key, ("unpark", record.fence, record.beat)) if queue.fifo else None
     name = record.key.partition(":")[0]
     by_default = record.key == ledger_key(name, origin(stored.message))
-    return copied(stored.message, dedup, room, by_default=by_default)
+    return copy_of(stored.message, dedup, room, by_default=by_default)
 
 
 _BODY: Final = fixed("body", "the decoded body of the message")
@@ -129,7 +129,7 @@ class Letters:
         return message_delivery(record_of(message, ""), unwrap=self._unwrap, fifo=False)
 
 
-def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
+def copy_of(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
     """Return a copy of a message, with its default key as an attribute.
 
     SQS gives the copy a new message id. If that became its key, the effect could happen again. ``dedup`` is the copy's

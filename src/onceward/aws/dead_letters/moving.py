@@ -16,7 +16,7 @@ queue drops the second copy by its deduplication id; in a standard queue it has 
 import time
 from typing import Final, Literal, NamedTuple
 
-from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
+from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copy_of
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, Step, readied
@@ -95,7 +95,7 @@ class Mover:
         self._sent: set[str] = set()  # origins of the messages that were moved
         self.room = 0  # bytes that a message may have in the target
 
-    def judged(self, message: Message) -> Fate:
+    def judge(self, message: Message) -> Fate:
         """Decide about a message, and send its copy if it leaves. The message itself is not changed.
 
         Raises:
@@ -122,16 +122,16 @@ class Mover:
         if not self._dry_run and (plan.moves or plan.step == "finish"):
             if plan.step == "rerun" and record is not None:
                 self._clear(message, own, record)
-                done, _ = self._acted(message, reading, resumes=True)
+                done, _ = self._act(message, reading, resumes=True)
                 plan = plan if done.moves else done
             else:
-                plan, record = self._acted(message, reading, resumes=resumes)
+                plan, record = self._act(message, reading, resumes=resumes)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
         return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
-    def _acted(self, message: Message, reading: LetterReading, *, resumes: bool) -> tuple[Plan, Record | None]:
+    def _act(self, message: Message, reading: LetterReading, *, resumes: bool) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
         try:
             claim = self._once.acquire(message.id, name=NAME, **self._options)
@@ -163,7 +163,7 @@ class Mover:
 
     def _copy(self, message: Message) -> Outgoing:
         dedup = derived_key(ledger_key(NAME, message.id), ("send",)) if self._target.fifo else None
-        return copied(message, dedup, self.room, by_default=self._letters.by_default)
+        return copy_of(message, dedup, self.room, by_default=self._letters.by_default)
 
     def _clear(self, message: Message, own: Record | None, record: Record) -> None:
         """Clear a completed record before the sending is claimed: a completed record after that is the copy's own.

@@ -157,7 +157,7 @@ class Redrive:
                 receipts.update((message.id, message.receipt) for message in messages)
                 fates = [fate for done in pool.map(self._in_turn, self._turns(fresh.values())) for fate in done]
                 if not self._dry_run:
-                    fates = self._deleted(fates)
+                    fates = self._delete(fates)
                     for fate in fates:
                         if fate.gone:
                             visibility.release(receipts.pop(fate.message.id))
@@ -185,15 +185,15 @@ class Redrive:
         return list(turns.values())
 
     def _in_turn(self, messages: Sequence[Message]) -> list[Fate]:
-        return [self._handled(message) for message in messages]
+        return [self._handle(message) for message in messages]
 
-    def _handled(self, message: Message) -> Fate:
+    def _handle(self, message: Message) -> Fate:
         if not self._letters.matches(message):
             return Fate("filtered", message, "--where is not true for it")
         if message.group in self._stuck:
             return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
-            fate = self._mover.judged(message)
+            fate = self._mover.judge(message)
         except Refusal as refusal:
             fate = Fate("refused", message, str(refusal), waits=True)
         except (OncewardError, ValueError, TypeError) as error:
@@ -202,10 +202,10 @@ class Redrive:
             self._stuck.add(message.group)
         return fate
 
-    def _deleted(self, fates: Sequence[Fate]) -> list[Fate]:
+    def _delete(self, fates: Sequence[Fate]) -> list[Fate]:
         """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""
         errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
-        return [fate if not fate.gone or (error := next(errors)) is None else _undeleted(fate, error) for fate in fates]
+        return [fate if not fate.gone or (error := next(errors)) is None else _failure(fate, error) for fate in fates]
 
     def _check(self, fates: Sequence[Fate]) -> None:
         """Raise an error that is not about one message, because all the others would fail, too."""
@@ -217,7 +217,7 @@ class Redrive:
                 raise fate.error
 
 
-def _undeleted(fate: Fate, error: Exception) -> Fate:
+def _failure(fate: Fate, error: Exception) -> Fate:
     reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
     return fate._replace(outcome="failed", reason=reason, error=error)
 

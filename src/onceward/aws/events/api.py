@@ -142,7 +142,7 @@ class _Request:
         if isinstance(stage, Answer):
             return api_event.response_of(self._shape, stage)
         with stage or nullcontext():
-            return self._watched(stage, self._call(None))
+            return self._watch(stage, self._call(None))
 
     async def answer_async(self) -> object:
         stage: _Stage = self._stage
@@ -154,7 +154,7 @@ class _Request:
         if isinstance(stage, Answer):
             return api_event.response_of(self._shape, stage)
         with stage or nullcontext():
-            return self._watched(stage, await self._await(None))
+            return self._watch(stage, await self._await(None))
 
     def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
         answer = api_event.answer_of(self._shape, response)
@@ -163,7 +163,7 @@ class _Request:
     def _instead(self, answer: Answer | None, response: object) -> object:
         return response if answer is None else api_event.response_of(self._shape, answer)
 
-    def _watched(self, passed: PassedRequest | None, response: object) -> object:
+    def _watch(self, passed: PassedRequest | None, response: object) -> object:
         if passed is not None:
             answer = api_event.answer_of(self._shape, response)
             passed.check_status(502 if answer is None else answer.status)

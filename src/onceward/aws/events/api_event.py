@@ -53,7 +53,7 @@ def read(event: object) -> tuple[Shape, Request, bytes]:
 def answer_of(shape: Shape, response: object) -> Answer | None:
     """Return what the client gets for a function's response; None if the caller cannot read it and answers with an error."""
     if not (isinstance(response, dict) and "statusCode" in response):
-        return _inferred(shape, response) if shape.infers else None
+        return _infer(shape, response) if shape.infers else None
     status, body = response["statusCode"], response.get("body")
     try:
         status = int(status) if isinstance(status, str) else status
@@ -101,7 +101,7 @@ def _first(event: Event) -> tuple[Shape, Request, bytes]:
     query = _pairs(event, "multiValueQueryStringParameters") or _pairs(event, "queryStringParameters")
     request = Request(
         _text(event, "httpMethod"),
-        _unquoted(_text(event, "path")),
+        _unquote(_text(event, "path")),
         urlencode(sorted(query, key=lambda pair: pair[0])),  # the values of one name stay in their order
         [(name.lower(), value) for name, value in headers],
         _identity(event),
@@ -123,7 +123,7 @@ def _second(event: Event) -> tuple[Shape, Request, bytes]:
     domain = at(event, "requestContext", "domainName")
     request = Request(
         _text(event, "requestContext", "http", "method"),
-        _unquoted(path),
+        _unquote(path),
         _text(event, "rawQueryString") if event.get("rawQueryString") else "",
         headers,
         _identity(event),
@@ -132,7 +132,7 @@ def _second(event: Event) -> tuple[Shape, Request, bytes]:
     return URL if isinstance(domain, str) and ".lambda-url." in domain else HTTP, request, _body(event)
 
 
-def _unquoted(path: str) -> str:
+def _unquote(path: str) -> str:
     """Return a decoded path, as in routes. Load balancers and function URLs pass it on as it was sent."""
     return unquote(path, errors="surrogateescape") if "%" in path else path
 
@@ -195,7 +195,7 @@ def _text(event: Event, *path: str) -> str:
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
-def _inferred(shape: Shape, response: object) -> Answer | None:
+def _infer(shape: Shape, response: object) -> Answer | None:
     """Return the answer for a response without a status: a 200 with JSON."""
     try:
         text = response if isinstance(response, str) and not shape.quotes else dumps(response, ensure_ascii=False)

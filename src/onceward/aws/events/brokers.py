@@ -9,9 +9,9 @@ from typing import Final, Unpack
 from onceward.aws.events.handler import Decorator, handling
 from onceward.aws.events.records import (
     at,
-    filled,
+    by_name,
+    fill_in,
     from_base64,
-    grouped,
     require_text,
     source_of,
     text_at,
@@ -69,9 +69,9 @@ def _identifier(delivery: Delivery) -> dict[str, object]:
 
 def _of_kafka(event: object) -> list[Delivery]:
     source = source_of(event, *KAFKA)
-    records = grouped(event, "records", "events of Kafka, which have a dict of records by topic and partition")
+    records = by_name(event, "records", "events of Kafka, which have a dict of records by topic and partition")
     cluster = text_at(event, "eventSourceArn") or _servers(text_at(event, "bootstrapServers"))
-    return [filled(source, record, partial(_kafka_record, cluster=cluster, group=name)) for name, record in records]
+    return [fill_in(source, record, partial(_kafka_record, cluster=cluster, group=name)) for name, record in records]
 
 
 def _servers(servers: str | None) -> str | None:
@@ -146,7 +146,7 @@ def _of_activemq(event: object) -> list[Delivery]:
     messages = at(event, "messages")
     if not isinstance(messages, list):
         raise unfit(event, "events of ActiveMQ, which have a list of messages")
-    return [filled(ACTIVEMQ, message, _jms_message) for message in messages]
+    return [fill_in(ACTIVEMQ, message, _jms_message) for message in messages]
 
 
 def _jms_message(delivery: Delivery) -> None:
@@ -158,8 +158,8 @@ def _jms_message(delivery: Delivery) -> None:
 
 def _of_rabbitmq(event: object) -> list[Delivery]:
     source_of(event, RABBITMQ)
-    messages = grouped(event, "rmqMessagesByQueue", "events of RabbitMQ, which have a dict of rmqMessagesByQueue")
-    return [filled(RABBITMQ, message, partial(_rabbitmq_message, queue=name)) for name, message in messages]
+    messages = by_name(event, "rmqMessagesByQueue", "events of RabbitMQ, which have a dict of rmqMessagesByQueue")
+    return [fill_in(RABBITMQ, message, partial(_rabbitmq_message, queue=name)) for name, message in messages]
 
 
 def _rabbitmq_message(delivery: Delivery, queue: str) -> None:

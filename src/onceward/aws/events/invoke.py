@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack, cast
 import msgspec
 
 from onceward.aws.events.handler import Decorator, LambdaHandler, handling
-from onceward.aws.events.records import at, filled, from_base64, require_text, text_at, unfit
+from onceward.aws.events.records import at, fill_in, from_base64, require_text, text_at, unfit
 from onceward.aws.events.response import BatchFailed, Response, delivery_of, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim import durable
@@ -46,7 +46,7 @@ def on_invoke(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[objec
     """
     decorate = handling(once, "on_invoke", _delivery, _answer, values=True, **options)
 
-    def decorated(function: Callable[..., object]) -> LambdaHandler[object]:
+    def wrap(function: Callable[..., object]) -> LambdaHandler[object]:
         signature = inspect.signature(function)
         inner = decorate(_given_context(function, signature) if "context" in signature.parameters else function)
 
@@ -60,7 +60,7 @@ def on_invoke(once: Once, **options: Unpack[DeliveryOptions]) -> Decorator[objec
 
         return cast("LambdaHandler[object]", handle)
 
-    return decorated
+    return wrap
 
 
 def _given_context(function: Callable[..., object], signature: inspect.Signature) -> Callable[..., object]:
@@ -129,7 +129,7 @@ def on_firehose(once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryO
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return handling(once, "on_firehose", _of_firehose, _transformed, concurrency=concurrency, values=True, **options)
+    return handling(once, "on_firehose", _of_firehose, _transform, concurrency=concurrency, values=True, **options)
 
 
 def _of_firehose(event: object) -> list[Delivery]:
@@ -144,7 +144,7 @@ def _of_firehose(event: object) -> list[Delivery]:
         field = _field(delivery.raw)
         delivery.body = from_base64(require_text(delivery.raw, field), field)
 
-    return [filled(FIREHOSE, record, fill) for record in records]
+    return [fill_in(FIREHOSE, record, fill) for record in records]
 
 
 def _field(record: object) -> str:
@@ -152,7 +152,7 @@ def _field(record: object) -> str:
     return "kafkaRecordValue" if at(record, "kafkaRecordValue") is not None else "data"
 
 
-def _transformed(outcomes: Sequence[BatchOutcome]) -> Response:
+def _transform(outcomes: Sequence[BatchOutcome]) -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
         raise BatchFailed("the event has a record without a recordId to answer with; Firehose must try again", outcomes)
     return {"records": [_result_of(outcome) for outcome in outcomes]}
@@ -167,13 +167,13 @@ def _result_of(outcome: BatchOutcome) -> dict[str, object]:
     if outcome.value is DROPPED:
         return answer | {"result": DROPPED.value}
     try:
-        return answer | {"result": "Ok", field: _encoded(outcome.value)}
+        return answer | {"result": "Ok", field: _encode(outcome.value)}
     except Exception:
         logger().exception("%s: the value that the function returned cannot be delivered", outcome.key)
         return answer
 
 
-def _encoded(value: object) -> str:
+def _encode(value: object) -> str:
     if value is None:
         raise TypeError("the function returned None: return the new data, or onceward.aws.DROPPED")
     if isinstance(value, str):

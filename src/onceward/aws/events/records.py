@@ -45,7 +45,7 @@ def deliveries_of(
     reasons = [_of_another(record, source) or strange(record) for record in records]
     if reasons and None not in reasons:
         raise MalformedEvent(f"{reasons[0]}; nothing has run")
-    deliveries = [filled(source, record, fill) for record in records]
+    deliveries = [fill_in(source, record, fill) for record in records]
     for delivery, reason in zip(deliveries, reasons, strict=True):
         if reason is not None:
             delivery.fault = MalformedRecord(f"{reason}; the handler did not run")
@@ -60,7 +60,7 @@ def source_of(event: object, *sources: str) -> str:
     return source if isinstance(source, str) else sources[0]
 
 
-def grouped(event: object, field: str, takes: str) -> list[tuple[str, object]]:
+def by_name(event: object, field: str, takes: str) -> list[tuple[str, object]]:
     """Return the records of an event that has lists of them by a name, each with that name; raises MalformedEvent."""
     groups = at(event, field)
     if not isinstance(groups, dict) or not all(isinstance(records, list) for records in groups.values()):
@@ -68,7 +68,7 @@ def grouped(event: object, field: str, takes: str) -> list[tuple[str, object]]:
     return [(str(name), record) for name, records in groups.items() for record in records]
 
 
-def filled(source: str, record: object, fill: Fill) -> Delivery:
+def fill_in(source: str, record: object, fill: Fill) -> Delivery:
     """Return a record as a delivery. ``fill`` sets its fields from ``raw``; a MalformedRecord from it becomes the fault."""
     delivery = Delivery(source, record)
     try:

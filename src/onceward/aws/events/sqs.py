@@ -6,7 +6,7 @@ from typing import Final, Literal, Unpack
 
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator
-from onceward.aws.events.records import at, deliveries_of, filled, last_part, notification, require_text, text_at
+from onceward.aws.events.records import at, deliveries_of, fill_in, last_part, notification, require_text, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
@@ -97,7 +97,7 @@ def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> De
 
     ``unwrap`` is as for :func:`on_sqs`; with ``fifo`` the message must have a group.
     """
-    return filled(SOURCE, record, partial(_fill, unwrap=unwrap, fifo=fifo))
+    return fill_in(SOURCE, record, partial(_fill, unwrap=unwrap, fifo=fifo))
 
 
 def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:

@@ -5,7 +5,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue import LARGEST, Queue, keyed
+from onceward.aws.sqs.queue import LARGEST, Queue, build_message
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.observe.observers import Observers
@@ -58,22 +58,22 @@ def send(once: Once, queue: Queue | str, message: object, *, key: object, **opti
         ValueError, TypeError: SQS cannot take it, or an option is not valid, such as ``on_busy="skip"``, whose result cannot
             say whether it was sent. Nothing was claimed.
     """
-    guard, full, target, outgoing = _sending(once, queue, message, key, **options)
-    return cast("str", guard.call(full, None, partial(_traced, target.send, guard.observers, outgoing), (), {}))
+    guard, full, target, outgoing = _prepare(once, queue, message, key, **options)
+    return cast("str", guard.call(full, None, partial(_send_traced, target.send, guard.observers, outgoing), (), {}))
 
 
 async def send_async(
     once: Once, queue: Queue | str, message: object, *, key: object, **options: Unpack[SendOptions]
 ) -> str:
     """As :func:`send`, for a coroutine."""
-    guard, full, target, outgoing = _sending(once, queue, message, key, **options)
+    guard, full, target, outgoing = _prepare(once, queue, message, key, **options)
     return cast(
         "str",
-        await guard.call_async(full, None, partial(_traced, target.send_async, guard.observers, outgoing), (), {}),
+        await guard.call_async(full, None, partial(_send_traced, target.send_async, guard.observers, outgoing), (), {}),
     )
 
 
-def _traced(send: Callable[..., object], observers: Observers, outgoing: Outgoing) -> object:
+def _send_traced(send: Callable[..., object], observers: Observers, outgoing: Outgoing) -> object:
     """Send a message that carries the current trace in its attributes, as far as there is room."""
     for name, text in observers.headers().items():
         larger = outgoing._replace(attributes={name: text, **(outgoing.attributes or {})})
@@ -82,7 +82,7 @@ def _traced(send: Callable[..., object], observers: Observers, outgoing: Outgoin
     return send(*outgoing)
 
 
-def _sending(
+def _prepare(
     once: Once,
     queue: Queue | str,
     message: object,
@@ -103,7 +103,7 @@ def _sending(
     if delay is not None and type(delay) is not int:
         raise ValueError(f"delay={delay!r}: give whole seconds")
     # It raises before anything is claimed.
-    outgoing = keyed(target, body_of(message), once_key, attributes or {}, group, delay)
+    outgoing = build_message(target, body_of(message), once_key, attributes or {}, group, delay)
     return guard, full, target, outgoing
 
 

@@ -231,7 +231,7 @@ _GROUP: Final = re.compile("[!-~]{1,128}")  # as below
 _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
-def keyed(
+def build_message(
     queue: Queue,
     body: str,
     key: str,

@@ -171,7 +171,7 @@ class QueueSteps:
             "MessageAttributeNames": ["All"],
         }
         if visibility is not None:
-            body["VisibilityTimeout"] = _held(visibility)
+            body["VisibilityTimeout"] = _whole(visibility)
         if self._address.fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
             body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
         entries = (yield from self._ask("ReceiveMessage", body, wait=wait)).get("Messages") or []
@@ -187,7 +187,7 @@ class QueueSteps:
 
     def change_many(self, holds: Iterable[tuple[str, float]]) -> Steps[list[QueueError | None]]:
         """Change the visibility of messages."""
-        entries = [{"ReceiptHandle": receipt, "VisibilityTimeout": _held(seconds)} for receipt, seconds in holds]
+        entries = [{"ReceiptHandle": receipt, "VisibilityTimeout": _whole(seconds)} for receipt, seconds in holds]
         return (yield from self._batch("ChangeMessageVisibilityBatch", entries))
 
     def send(self, message: Outgoing) -> Steps[str]:
@@ -286,7 +286,7 @@ class QueueSteps:
         return QueueError(f"queue {self._address.name}: sqs:{action}{what}", code=code, transient=transient)
 
 
-def _held(seconds: float) -> int:
+def _whole(seconds: float) -> int:
     """Return a time to stay invisible in whole seconds, as the service counts."""
     if not 0 <= seconds <= LONGEST_HOLD:
         raise ValueError(f"a message can stay invisible for 0 to {LONGEST_HOLD:.0f} seconds, not for {seconds!r}")

@@ -172,28 +172,28 @@ class Visibility:
             if sent + seconds > held.until:
                 requests.append((held, seconds))
             else:
-                self._lost(held, "was held for 12 hours, which is the longest that SQS allows")
-        errors = self._changed([(held.message.receipt, float(seconds)) for held, seconds in requests])
+                self._lose(held, "was held for 12 hours, which is the longest that SQS allows")
+        errors = self._change([(held.message.receipt, float(seconds)) for held, seconds in requests])
         for (held, seconds), error in zip(requests, errors, strict=True):
             if error is None:
                 held.until, held.due = sent + seconds, sent + self._interval
             elif error.transient:
                 held.due = self._clock() + min(1.0, self._interval / 10)
             else:
-                self._lost(held, f"could not be kept invisible ({error})")
+                self._lose(held, f"could not be kept invisible ({error})")
 
     def _give(self, back: dict[str, float]) -> None:
-        errors = [error for error in self._changed(list(back.items())) if error is not None]
+        errors = [error for error in self._change(list(back.items())) if error is not None]
         if errors:
             logger().info("%s; %d message(s) come back only when their visibility ends", errors[0], len(errors))
 
-    def _changed(self, holds: list[tuple[str, float]]) -> list[QueueError | None]:
+    def _change(self, holds: list[tuple[str, float]]) -> list[QueueError | None]:
         try:
             return self._queue.change_many(holds)
         except Exception as error:  # the thread must continue; held messages are tried again
             return [QueueError(str(error), transient=True)] * len(holds)
 
-    def _lost(self, held: HeldMessage, why: str) -> None:
+    def _lose(self, held: HeldMessage, why: str) -> None:
         with self._wake:
             if self._held.pop(held.message.receipt, None) is None:
                 return  # deleted or given back meanwhile

@@ -15,7 +15,7 @@ from onceward.aws.sqs.message import (
     chunks,
     entry_of,
 )
-from onceward.aws.sqs.queue import Queue, QueueError, check_group, keyed
+from onceward.aws.sqs.queue import Queue, QueueError, build_message, check_group
 from onceward.aws.targets.sending import TIMEOUT, Answers, Batches, BatchTarget, options_of
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
@@ -52,9 +52,9 @@ class SqsTarget(Batches):
         self._queue.close()
 
     def _outgoing(self, message: OutboxMessage) -> Outgoing:
-        return keyed(self._queue, message.body, message.key, message.headers, message.group, message.delay)
+        return build_message(self._queue, message.body, message.key, message.headers, message.group, message.delay)
 
-    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
         """See :class:`Batches`."""
         return chunks([entry_of(self._outgoing(message)) for message in messages])
 

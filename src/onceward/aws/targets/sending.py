@@ -75,7 +75,7 @@ class Batches(ABC):
         """Raise ValueError or TypeError if the target can never take the message."""
 
     @abstractmethod
-    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
         """Return indexes of the messages, one list for each request."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Batches(ABC):
         # A version before this one may have let a message pass that the target can never take.
         results: list[Result] = [refusal_of(self, message) for message in messages]
         places = [place for place, error in enumerate(results) if error is None]
-        todo = [[places[index] for index in batch] for batch in self.divided([messages[place] for place in places])]
+        todo = [[places[index] for index in batch] for batch in self.divide([messages[place] for place in places])]
         while todo:
             batch, remaining = todo.pop(0), end - boottime()
             answers: Answers = MessageNotSent("the requests before it took too long")
@@ -157,7 +157,7 @@ class BatchTarget(Batches):
         """Close idle connections."""
         self._client.close()
 
-    def divided(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
+    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
         """See :class:`Batches`."""
         return batches(map(self.size, messages), self.batch, self.together)
 

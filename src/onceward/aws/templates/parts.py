@@ -40,7 +40,7 @@ class Consumer(NamedTuple):
 
 def with_consumer(document: Document, consumer: Consumer) -> Document:
     """Return the document with the event source mapping of a function that exists, and with what it needs."""
-    document, source = _fed(document, consumer)
+    document, source = _with_queue(document, consumer)
     document["Parameters"] = {
         "FunctionRole": {"Type": "String", "Description": f"The name of the role of the function {consumer.function}"}
     }
@@ -56,7 +56,7 @@ def with_consumer(document: Document, consumer: Consumer) -> Document:
 
 def with_function(document: Document, consumer: Consumer) -> Document:
     """Return the document with the function itself, as SAM declares it, and its queue as an event."""
-    document, source = _fed(document, consumer)
+    document, source = _with_queue(document, consumer)
     document["Resources"]["Function"] = {
         "Type": "AWS::Serverless::Function",
         "Properties": {
@@ -78,7 +78,7 @@ def _mapping(names: str, source: object) -> Document:
     return {names: source, "BatchSize": _BATCH, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
 
 
-def _fed(document: Document, consumer: Consumer) -> tuple[Document, object]:
+def _with_queue(document: Document, consumer: Consumer) -> tuple[Document, object]:
     """Return a copy with the queue, rights on it and alarms, and the queue's ARN."""
     document = copy.deepcopy(document)
     resources, source = document["Resources"], consumer.queue

@@ -53,7 +53,7 @@ def _blocks(names: "_Names", document: Values) -> Iterator[Block]:
         if kind == "aws_iam_policy":
             yield from _policy(local, properties)
             continue
-        values = _table(properties) if kind == "aws_dynamodb_table" else _renamed(names, properties)
+        values = _table(properties) if kind == "aws_dynamodb_table" else _rename(names, properties)
         if one.get("DeletionPolicy") == "Retain":
             values["lifecycle"] = ({"prevent_destroy": True},)
         if "DependsOn" in one:
@@ -106,7 +106,7 @@ def _keys(properties: Values) -> dict[str, str]:
     return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in properties["KeySchema"]}
 
 
-def _renamed(names: "_Names", properties: Values) -> dict[str, Any]:
+def _rename(names: "_Names", properties: Values) -> dict[str, Any]:
     values = {_PROPERTIES.get(name) or _snake(name): value for name, value in properties.items()}
     if "dimensions" in values:
         pairs = ", ".join(f"{one['Name']} = {names.value(one['Value'])}" for one in values.pop("dimensions"))

@@ -83,7 +83,7 @@ def json_of(body: bytes) -> object:
         raise ValueError(f"the payload is {error}") from error
 
 
-def parsed(body: bytes) -> dict[str, object]:
+def parse_object(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body; raises ValueError."""
     try:
         data = json_of(body)
@@ -97,7 +97,7 @@ def parsed(body: bytes) -> dict[str, object]:
 def unverified(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body that is not verified yet; raises SignatureRefused, because anybody can have sent it."""
     try:
-        return parsed(body)
+        return parse_object(body)
     except ValueError as error:
         raise SignatureRefused(str(error)) from error
 

@@ -19,7 +19,7 @@ from onceward.web.webhooks.events import (
     Verified,
     WebhookEvent,
     json_of,
-    parsed,
+    parse_object,
     text_of,
     text_or_none,
     unverified,
@@ -38,7 +38,7 @@ _WITHIN: Final = 5.0  # seconds to fetch one
 _LARGEST: Final = 65_536  # bytes of one
 
 
-def fetched(url: str) -> bytes:
+def download(url: str) -> bytes:
     """Return what is at an address of the sender, such as its certificate."""
     with urllib.request.urlopen(url, timeout=_WITHIN, context=ssl.create_default_context()) as answer:  # noqa: S310 - https, checked
         data: bytes = answer.read(_LARGEST)
@@ -116,7 +116,7 @@ class Sns:
         ValueError, TypeError: no topic is given, or a topic is not an ARN.
     """
 
-    def __init__(self, *topics: str, confirm: bool = False, fetch: Callable[[str], bytes] = fetched) -> None:
+    def __init__(self, *topics: str, confirm: bool = False, fetch: Callable[[str], bytes] = download) -> None:
         self._confirms, self._fetch = confirm, fetch
         for one in topics:
             check_type("Sns(topics)", one, str, 'each ARN as a text: Sns("arn:aws:sns:eu-west-1:111111111111:orders")')
@@ -140,7 +140,7 @@ class Sns:
             raise SignatureRefused(f"it is of the topic {topic!r}, which is not among those of this receiver")
         names = _NOTIFICATION if data.get("Type") == "Notification" else _CONFIRMATION
         lines = [
-            f"{name}\n{_signed(data, name)}\n" for name in names if name != "Subject" or data.get(name) is not None
+            f"{name}\n{_single_line(data, name)}\n" for name in names if name != "Subject" or data.get(name) is not None
         ]
         digest = {"1": SHA1, "2": SHA256}.get(str(data.get("SignatureVersion")))
         if digest is None:
@@ -149,10 +149,10 @@ class Sns:
             str(data.get("SigningCertURL")), str(data.get("Signature")), digest(), "".join(lines).encode()
         )
         if self._confirms and data.get("Type") == "SubscriptionConfirmation":
-            return self._confirmed(text_of(data, "SubscribeURL"))
+            return self._confirm(text_of(data, "SubscribeURL"))
         return WebhookEvent(text_of(data, "MessageId"), text_or_none(data.get("Type")), data, topic)
 
-    def _confirmed(self, url: str) -> Answer:
+    def _confirm(self, url: str) -> Answer:
         if not _SUBSCRIBE(url):
             raise ValueError("its SubscribeURL is not at an address of SNS")
         try:
@@ -173,7 +173,7 @@ class PayPal:
         ValueError, TypeError: no id is given.
     """
 
-    def __init__(self, *webhook_id: str, fetch: Callable[[str], bytes] = fetched) -> None:
+    def __init__(self, *webhook_id: str, fetch: Callable[[str], bytes] = download) -> None:
         for one in webhook_id:
             check_type("PayPal(webhook_id)", one, str, "the webhook's id, as PayPal shows it")
         if not webhook_id or not all(webhook_id):
@@ -193,7 +193,7 @@ class PayPal:
         signature, url = headers.get("paypal-transmission-sig", ""), headers.get("paypal-cert-url", "")
         crc = binascii.crc32(body)
         self._certificates.check(url, signature, SHA256(), *(f"{name}|{at}|{one}|{crc}".encode() for one in self._ids))
-        data = parsed(body)
+        data = parse_object(body)
         return WebhookEvent(text_of(data, "id"), text_or_none(data.get("event_type")), data)
 
 
@@ -265,7 +265,7 @@ class Discord:
         signature, at = (headers.get(f"x-signature-{name}", "") for name in ("ed25519", "timestamp"))
         check_time(at, self._tolerance)
         _check(lambda text: self._key.verify(bytes.fromhex(signature), text), at.encode() + body)
-        data = parsed(body)
+        data = parse_object(body)
         is_interaction, kind = "id" in data, data.get("type")
         if is_interaction and kind == 1:
             return Answer(200, [("Content-Type", "application/json")], b'{"type": 1}')
@@ -289,7 +289,7 @@ def _check(verify: Callable[[bytes], object], *signed: bytes) -> None:
         raise SignatureRefused("its signature is missing or wrong")
 
 
-def _signed(data: Mapping[str, object], name: str) -> str:
+def _single_line(data: Mapping[str, object], name: str) -> str:
     """Return a signed text. What is signed are lines, so a line break in another field could make one message look like another."""
     text = data.get(name)
     if not isinstance(text, str) or ("\n" in text and name != "Message"):

@@ -136,7 +136,7 @@ class WebhookReceiver:
             Exception: what the handler raised.
         """
         self.check_plain()
-        events = self._verified(WebhookRequest(method, query or {}, _lower(headers), body))
+        events = self._verify(WebhookRequest(method, query or {}, _lower(headers), body))
         if isinstance(events, Answer):
             return events
         ended = _Delivery()
@@ -156,7 +156,7 @@ class WebhookReceiver:
             answer = awaitable(self.answer, asyncio.to_thread)
             return cast("Answer", await answer(headers, body, method=method, query=query))
         request = WebhookRequest(method, query or {}, _lower(headers), body)
-        events = await asyncio.to_thread(self._verified, request)  # a large body, or a certificate that is fetched
+        events = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
         if isinstance(events, Answer):
             return events
         ended = _Delivery()
@@ -168,7 +168,7 @@ class WebhookReceiver:
                     ended.take(self._answer_to(event, error))
         return ended.answer()
 
-    def _verified(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
+    def _verify(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
             return answer
         if request.method != "POST":

@@ -35,11 +35,11 @@ class StandardWebhooks(HmacSender):
 
     def key_of(self, secret: str) -> bytes:
         """Return the key of a secret."""
-        return _decoded(secret.removeprefix(PREFIX), f"{PREFIX} and base64", base64.b64decode, validate=True)
+        return _decode(secret.removeprefix(PREFIX), f"{PREFIX} and base64", base64.b64decode, validate=True)
 
-    def sent(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
+    def signatures_of(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
         """Return the signatures. It skips signatures other than v1, which use a key pair or a later version."""
-        (all_of_them,), at = super().sent(headers)
+        (all_of_them,), at = super().signatures_of(headers)
         return [one[3:] for one in all_of_them.split() if one.startswith("v1,")], at
 
 
@@ -261,7 +261,7 @@ class Adyen:
     _SIGNED: Final = ("pspReference", "originalReference", "merchantAccountCode", "merchantReference")
 
     def __init__(self, *secret: str) -> None:
-        self._keys = [_decoded(one, "hexadecimal", binascii.a2b_hex) for one in check_secrets(secret)]
+        self._keys = [_decode(one, "hexadecimal", binascii.a2b_hex) for one in check_secrets(secret)]
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
@@ -293,7 +293,7 @@ def _inner(data: Mapping[str, object], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _decoded(secret: str, form: str, decode: Callable[..., bytes], **options: bool) -> bytes:
+def _decode(secret: str, form: str, decode: Callable[..., bytes], **options: bool) -> bytes:
     try:
         key = decode(secret, **options)
     except (binascii.Error, ValueError) as error:

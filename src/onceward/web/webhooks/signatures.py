@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from onceward.core.arguments import check_type
-from onceward.web.webhooks.events import SignatureRefused, Verified, WebhookEvent, parsed, text_of, text_or_none
+from onceward.web.webhooks.events import SignatureRefused, Verified, WebhookEvent, parse_object, text_of, text_or_none
 
 TOLERANCE: Final = 300.0  # seconds: what Standard Webhooks, Stripe and Slack advise
 PREFIX: Final = "whsec_"
@@ -60,19 +60,19 @@ class HmacSender:
             if not names
             else {f"*{n[len(names) :]}": text for n, text in headers.items() if n.startswith(names)}
         )
-        sent, at = self.sent(own)
+        sent, at = self.signatures_of(own)
         if at is not None:
             check_time(at, self.tolerance)
         before = self.signs.removesuffix("{body}").format(id=own.get(self.id or "", ""), at=at, url=self.url)
         macs = [hmac.digest(key, before.encode() + body, hashlib.sha256) for key in self.keys]
         check(sent, [self.form.format(hex=mac.hex(), base64=base64.b64encode(mac).decode()) for mac in macs])
-        return self.event_of(own, parsed(body))
+        return self.event_of(own, parse_object(body))
 
     def key_of(self, secret: str) -> bytes:
         """Return the key of the HMAC. Raises ValueError if the secret has none."""
         return secret.encode()
 
-    def sent(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
+    def signatures_of(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
         """Return the signatures of a delivery, and the time in seconds that they sign, if any."""
         value = headers.get(self.signature, "")
         if self.parts is None:
