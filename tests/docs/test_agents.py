@@ -24,19 +24,14 @@ class Bank:
 
 def test_guarding_the_tools_of_an_mcp_server():
     bank = Bank()
-    page = run(
-        "docs/how-to/agents.md",
-        {"__name__": "shop", "bank": bank},
-        {"sqlite:///tools.db": "memory:"},
-        "The tools of an MCP server",
-    )
+    names, memory = {"__name__": "shop", "bank": bank}, {"sqlite:///tools.db": "memory:"}
+    page = run("docs/how-to/agents.md", names, memory, "The tools of an MCP server")
     run("docs/how-to/agents.md", page, title="Call a tool again after a lost reply")
 
     async def main():
         async with Client(page["server"]) as client:
-            charges = [
-                await client.call_tool("charge", {"order": "o", "amount": 5, "idempotency_key": "a"}) for _ in range(2)
-            ]
+            order = {"order": "o", "amount": 5, "idempotency_key": "a"}
+            charges = [await client.call_tool("charge", order) for _ in range(2)]
             refunds = [await client.call_tool("refund", {"order": "o", "amount": 5}) for _ in range(2)]
             hints = {tool.name: tool.annotations.idempotent_hint for tool in (await client.list_tools()).tools}
             page["Client"] = lambda _: Client(page["server"])

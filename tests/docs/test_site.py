@@ -6,12 +6,11 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 import onceward
-from onceward import OncewardError, Policy, Record
+from onceward import Policy, Record
 from onceward.cli.app import command_line
 from onceward.http import problem
 from places import DOCS, ROOT, SOURCES
@@ -121,8 +120,6 @@ def test_every_error_is_in_the_reference_with_cause_and_fix():
     for name in public:
         section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
         assert re.search(r"^\*\*Cause:\*\* \S(?:.|\n)*^\*\*Fix:\*\* \S", section, re.MULTILINE), name
-    kinds = (OncewardError, UserWarning, ValueError, AssertionError)
-    assert all(issubclass(one, kinds) for one in known.values())
     names = {one.__qualname__ for one in known.values()}
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -136,14 +133,3 @@ def test_every_option_answer_and_field_is_in_the_reference():
     kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', Path(problem.__file__).read_text(encoding="utf-8")))
     assert [kind for kind in kinds if f"| `{kind}` |" not in answers] == []
     assert [name for name in Record._fields if f"| `{name}` |" not in tables] == []
-
-
-def test_an_error_without_a_fix_stops_the_build():
-    class Unexplained(OncewardError):
-        """It fails.
-
-        Cause: Somebody forgot the fix.
-        """
-
-    with pytest.raises(ValueError, match="Unexplained: its docstring needs"):
-        errors.said(Unexplained)

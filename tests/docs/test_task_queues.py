@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import dramatiq
 import pytest
@@ -25,14 +25,11 @@ def test_the_page_on_task_queues(monkeypatch, tmp_path):
     names = run("docs/reference/task-queues.md", vars(module), title="Ten lines that work")
     run("docs/reference/task-queues.md", names, title="Dramatiq, Procrastinate, Taskiq")
 
-    tasks = ModuleType("shop.tasks")
-    monkeypatch.setitem(sys.modules, "shop.tasks", tasks)
-
     def report(day):
         return day
 
     report.__module__ = "shop.tasks"
-    tasks.report = dramatiq.actor(report)
+    monkeypatch.setitem(sys.modules, "shop.tasks", SimpleNamespace(report=dramatiq.actor(report)))
     run("docs/reference/outbox.md", {"once": names["once"]}, title="Queue a job once")
 
     assert drain(30) == 0
@@ -54,12 +51,8 @@ def test_the_page_on_other_task_queues(redis, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     module = ModuleType("shop")
     monkeypatch.setitem(sys.modules, "shop", module)
-    names = run(
-        "docs/reference/task-queues.md",
-        {"__name__": "shop"},
-        {"redis://127.0.0.1:6379": redis.url},
-        "RQ, Huey, SAQ",
-    )
+    replaced = {"redis://127.0.0.1:6379": redis.url}
+    names = run("docs/reference/task-queues.md", {"__name__": "shop"}, replaced, "RQ, Huey, SAQ")
     vars(module).update(names)
     once, ledger = names["once"], names["once"].ledger
     once.acquire(43, name="shop.charge", lease=600)

@@ -5,21 +5,19 @@ import os
 import pty
 import re
 import shlex
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from multiprocessing.connection import wait
 
 import pytest
 
-import onceward
 from commands.command_line import Cli
 from onceward import LeaseLost
 from onceward.core.drivers import drive
 from onceward.keys.ledger_keys import ledger_key
 from onceward.testing.bench import claim_of
 from tables import each
+from waiting import until
 
 
 @pytest.fixture
@@ -45,47 +43,28 @@ def held(cli):
 # --- help and usage ---------------------------------------------------------------------------------------------------
 
 
-def test_the_version_is_told(cli):
-    assert cli.run("--version").stdout.decode() == f"onceward {onceward.__version__}\n"
-
-
 @each(
     ("arguments", "told"),
     [
         (["--key", "line.id"], "no command"),
         (["cat", "--key", "line.id"], "there is no file cat: is it the command?"),
         (["--key", "line.id", "--", "no-such-program"], "no-such-program: no such command"),
-        (["--key", "line.id", "--", "./in.ndjson"], "not an executable file"),
         (["--key", "line.id", "--", "./plain"], "a script without a #! line"),
-        (["--key", "line.id", "--", "./lost"], "/no/such/interpreter"),
-        (["--key", "line.id[", "--", "cat"], "not a JMESPath expression"),
-        (["--key", "line.items[].id", "--", "cat"], "projection"),
-        (
-            ["--key", "id", "--", "cat"],
-            "key='id' does not start with line, which is the parsed line; write key='line.id'",
-        ),
+        (["--key", "id", "--", "cat"], "which is the parsed line; write key='line.id'"),
         (["--key", "line.id", "--", "echo", "{id}"], "write {line.id}"),
-        (["--key", "id", "--call", "json:loads"], "key='id' names no parameter of loads(s); write key='s.id'"),
-        (["--key", "line.id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
         (["--key", "line.id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
         (["--key", "line.id", "--", "{line.id}"], "must be the same for every line"),
-        (["--key", "line.id", "--call", "m:f", "--", "cat"], "not both"),
-        (["--key", "line.id", "--call", "m"], "module:function"),
         (["--key", "line.id", "--call", "no_such_module:f"], "cannot be imported"),
         (["--key", "line.id", "--call", "json:no_such"], "has no function no_such"),
         (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
-        ([".", "--key", "line.id", "--", "cat"], "a directory"),
         (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "that is an input file"),
-        (["in.ndjson", "--key", "line.id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
         (["--", "cat"], "--key"),
     ],
 )
 def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
     cli.write("in.ndjson", {"id": 1})
     (cli.folder / "plain").write_text("echo hi\n")
-    (cli.folder / "lost").write_text("#!/no/such/interpreter\n")
-    for name in ("plain", "lost"):
-        (cli.folder / name).chmod(0o755)
+    (cli.folder / "plain").chmod(0o755)
     result = cli.run("pipe", *arguments, input=b'{"id": 1}\n')
     assert result.returncode == 2
     assert told in result.stderr
@@ -103,11 +82,8 @@ def test_ls_shows_each_record_with_what_became_of_it(held):
 
 
 def test_ls_filters_by_prefix_status_age_and_limit(held):
-    def records(*options):
-        return [json.loads(line) for line in held.run("ls", "--json", *options).stdout.splitlines()]
-
     def keys(*options):
-        return [record["key"] for record in records(*options)]
+        return [json.loads(line)["key"] for line in held.run("ls", "--json", *options).stdout.splitlines()]
 
     assert keys() == ["n:a", "n:lapsed", "n:live", "n:p", "n:r"]
     assert keys("--prefix", "n:l") == ["n:lapsed", "n:live"]
@@ -116,17 +92,10 @@ def test_ls_filters_by_prefix_status_age_and_limit(held):
     assert keys("--status", "parked", "--newer-than", "1h") == ["n:p"]
     assert keys("--status", "parked", "--older-than", "10m") == []
     assert keys("--limit", "2") == ["n:a", "n:lapsed"]
-    (record,) = records("--prefix", "n:a")
-    assert list(record) == list(onceward.Record._fields)
-    assert record["result"] == '{"receipt":7}'
-
-
-def test_ls_refuses_a_status_that_there_is_not(held):
-    assert held.run("ls", "--status", "done").returncode == 2
-    for duration in ("1w", "99999d"):
-        told = held.run("ls", "--older-than", duration, "--store", "sqlite:///none.db")
-        assert (told.returncode, told.stdout) == (2, b""), told
-        assert "--older-than" in told.stderr or "older_than" in told.stderr
+    assert keys("--sort", "claimed", "--limit", "2") == ["n:lapsed", "n:live"]
+    for wrong in (("--status", "done"), ("--older-than", "1w"), ("--sort", "size")):
+        refused = held.run("ls", *wrong)
+        assert (refused.returncode, refused.stdout) == (2, b"")
 
 
 def test_ls_ends_quietly_when_its_reader_does(cli):
@@ -147,28 +116,21 @@ def test_a_key_or_a_ledger_that_there_is_not_is_an_error_of_one_line(held):
         for command in ("show", "clear", "unpark", "park"):
             result = held.run(command, "n:nobody", *store)
             assert (result.returncode, result.stderr.count("\n"), said in result.stderr) == (1, 1, True)
+    held.env["ONCEWARD_STORE"] = "sqlite:///none.db"
     for command in ("ls", "stats", "purge"):
-        assert "there is no ledger at" in held.run(command, *store).stderr
+        assert "there is no ledger at" in held.run(command).stderr
+        assert held.run(command, "--store", "sqlite:///onceward.db").returncode == 0
     assert not (held.folder / "none.db").exists()
-
-
-def test_the_store_is_taken_from_the_environment_unless_option_names_one(held):
-    held.env["ONCEWARD_STORE"] = "sqlite:///other.db"
-    assert "other.db" in held.run("stats").stderr
-    assert held.run("stats", "--store", "sqlite:///onceward.db").returncode == 0
 
 
 def test_clear_and_park_of_a_live_or_completed_key_need_yes_where_nobody_can_be_asked(held):
     for command, key in (("clear", "n:live"), ("park", "n:live"), ("clear", "n:a")):
         refused = held.run(command, key)
-        assert refused.returncode == 1
-        assert "--yes" in refused.stderr
-    assert json.loads(held.run("show", "n:live", "--json").stdout)["status"] == "IN_PROGRESS"
+        assert (refused.returncode, "--yes" in refused.stderr) == (1, True)
     held.run("park", "n:live", "--yes", "--reason", os.fsdecode(b"gone mad\xff"))
     record = json.loads(held.run("show", "n:live", "--json").stdout)
     assert (record["status"], record["error"]) == ("PARKED", "gone mad\\udcff")
-    assert "cleared" in held.run("clear", "n:a", "--yes").stdout.decode()
-    assert held.run("show", "n:a").returncode == 1
+    assert b"cleared" in held.run("clear", "n:a", "--yes").stdout
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", True), (b"y\n", False)])
@@ -193,21 +155,15 @@ def test_show_tells_of_steps_and_retry_forgets_one_and_those_after_it(cli):
     claim = once.acquire("s")
     for name in ("charge", ("mail", 1)):
         claim.step(name, dict, sent=7)
-    claim.step("report", lambda: "x" * 20_000)
     claim.complete()
     once.close()
     told = cli.run("show", "n:s").stdout.decode()
-    (kept,) = re.findall(r"report: made .* ms: its result is in the record (n:step-.*)", told)
-    assert "xxxx" in cli.run("show", kept).stdout.decode()
     assert re.search(r"steps +charge: made .*, attempt 1, .* ms: \{\"sent\":7\}\n +\(mail,1\): made", told)
-    wrong = cli.run("retry", "n:s", "--from", "post")
-    assert wrong.returncode == 1
-    assert "no step 'post'. Recorded are: 'charge', '(mail,1)', 'report'" in wrong.stderr
+    assert "no step 'post'. Recorded are: 'charge', '(mail,1)'" in cli.run("retry", "n:s", "--from", "post").stderr
     assert cli.run("retry", "n:s", "--from", "(mail,1)").returncode == 0
     left = json.loads(cli.run("show", "n:s", "--json").stdout)
     assert left["status"] == "RELEASED"
     assert [step["name"] for step in json.loads(left["steps"])] == ["charge"]
-    assert cli.run("show", kept).returncode == 1, "it went with its step"
 
 
 def test_park_stops_and_unpark_lets_go(held):
@@ -215,16 +171,13 @@ def test_park_stops_and_unpark_lets_go(held):
     assert "cannot be parked" in held.run("park", "n:a").stderr
     assert json.loads(held.run("unpark", "n:r", "--json").stdout)["status"] == "RELEASED"
     assert "is not parked" in held.run("unpark", "n:r").stderr
-    refused = held.run("unpark", "n:a", "--to", "orders")
-    assert (refused.returncode, "n:a: it is COMPLETED and is not parked" in refused.stderr) == (1, True)
 
 
 def test_purge_deletes_what_has_expired(cli):
-    once = cli.once()
-    once.acquire("old", lease=0.05, retention=0.05).complete()
-    time.sleep(0.1)
+    once = cli.once(lease=3, retention=3)
+    once.run("old", int)
     once.close()
-    assert json.loads(cli.run("purge", "--json").stdout) == {"purged": 1}
+    until(lambda: json.loads(cli.run("purge", "--json").stdout) == {"purged": 1})
     assert cli.run("purge").stdout == b"0 expired record(s) deleted\n"
 
 
@@ -232,7 +185,6 @@ def test_stats_count_by_status(held):
     counts = json.loads(held.run("stats", "--json").stdout)
     shown = {name: counts[name] for name in ("total", "COMPLETED", "PARKED", "RELEASED", "lapsed")}
     assert shown == {"total": 5, "COMPLETED": 1, "PARKED": 1, "RELEASED": 1, "lapsed": 1}
-    assert "COMPLETED" in held.run("stats").stdout.decode()
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -241,19 +193,16 @@ def test_stats_count_by_status(held):
 def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):
     once = held.once()
     once.acquire("a", name="shop.old_name").complete()
-    time.sleep(1.1)
     for key in ("a", "b"):
         once.acquire(key, name="shop.new_name").complete()
     once.close()
     head, *rows = [line.split() for line in held.run("ls", "--namespaces").stdout.decode().splitlines()]
     assert head == ["RECORDS", "LAST", "WRITE", "NAMESPACE"]
     assert {row[-1]: row[0] for row in rows} == {"n": "5", "shop.new_name": "2", "shop.old_name": "1"}
-    spaces = [
-        json.loads(line) for line in held.run("ls", "--namespaces", "--prefix", "shop.", "--json").stdout.splitlines()
-    ]
-    assert [one["namespace"] for one in spaces] == ["shop.new_name", "shop.old_name"]
-    assert 1 < spaces[0]["last_write"] - spaces[1]["last_write"] < 30
-    assert held.run("ls", "--namespaces", "--limit", "3").returncode == 2
+    told = held.run("ls", "--namespaces", "--prefix", "shop.", "--json").stdout
+    newer, older = [json.loads(line) for line in told.splitlines()]
+    assert (newer["namespace"], older["namespace"]) == ("shop.new_name", "shop.old_name")
+    assert newer["last_write"] > older["last_write"]
 
 
 def recorded(cli, *keys):
@@ -269,7 +218,6 @@ def recorded(cli, *keys):
     [
         ("8e03978e-40d5", "shop.api:8e03978e-40d5:alice"),
         ("order:42", 'shop.api:"order:42":*'),
-        ("7", "n:7"),
         ("tuple", "n:(tuple,2)"),
         ("x" * 300, f"{ledger_key('n', 'x' * 300)}:*"),
     ],
@@ -285,7 +233,6 @@ def test_show_lists_the_keys_when_several_records_have_the_clients_key(cli):
     assert (result.returncode, result.stdout) == (1, b"")
     commands = ["  onceward show 'api:k1:\"bob $(id)\"'", "  onceward show api:k1:alice"]
     assert result.stderr.splitlines()[1:] == commands
-    assert b"COMPLETED" in cli.run("show", "api:k1:alice").stdout
     (cli.folder / "onceward.db").rename(cli.folder / "an other.db")
     told = cli.run("show", "k1", "--store", "sqlite:///an other.db").stderr.splitlines()[1:]
     assert told == [f"{command} --store 'sqlite:///an other.db'" for command in commands]
@@ -314,46 +261,6 @@ def test_show_tells_all_of_a_record_and_a_command_for_what_can_be_done_next(held
 
 # --- arguments that fit nothing ---------------------------------------------------------------------------------------
 
-BYTES = os.fsdecode(b"r\xff")
-
-
-@each(
-    ("arguments", "status", "told"),
-    [
-        (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
-        (["pipe", "--key", "line.id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
-        (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),
-        (["ls", "--after", BYTES], 2, "--after r\\udcff: give it in UTF-8"),
-        (["show", BYTES], 1, "no such key"),
-        (["park", "n:r", "--reason", BYTES], 0, ""),
-    ],
-)
-def test_an_argument_that_fits_nothing_is_one_clear_line(held, arguments, status, told):
-    result = held.run(*arguments, input=b'{"id": 1}\n')
-    assert (result.returncode, told in " ".join(result.stderr.split())) == (status, True), result.stderr
-
-
-@pytest.mark.parametrize(
-    ("stack", "memory", "status", "told"), [(28, 3, 0, "ran 20"), (31, 1, 1, "raise ulimit -u")], ids=["few", "none"]
-)
-def test_pipe_makes_do_with_the_threads_that_there_are(cli, stack, memory, status, told):
-    limit = f"import resource, threading; threading.stack_size(1 << {stack}); resource.setrlimit(resource.RLIMIT_AS, ({memory} << 30, -1))"
-    cli.write("in.ndjson", *({"id": n} for n in range(20)))
-    run = [
-        sys.executable,
-        "-c",
-        f"{limit}; from onceward.cli import main; main()",
-        "pipe",
-        "in.ndjson",
-        "--key",
-        "line.id",
-    ]
-    done = subprocess.run(
-        [*run, "--jobs", "500", "--", "sleep", "1"], cwd=cli.folder, env=cli.env, capture_output=True, text=True
-    )
-    assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (status, True, False), done.stderr
-
-
 # --- settling by hand -------------------------------------------------------------------------------------------------
 
 
@@ -374,10 +281,8 @@ def test_settle_completes_a_key_with_a_result(held, key):
     [
         ("n:live", ["--result", "1"], 1, "holds this key"),
         ("n:a", ["--result", "1"], 1, "it is COMPLETED and cannot be settled"),
-        ("n:x", ["--result", "1"], 1, "no such"),
         ("n:p", ["--result", "{"], 2, ""),
         ("n:p", ["--result", "NaN"], 2, ""),
-        ("n:p", ["--result", "1", "--retention", "0"], 2, ""),
     ],
 )
 def test_settle_refuses_a_key_that_is_over_and_what_is_no_result_or_no_time(held, key, options, status, told):

@@ -10,11 +10,9 @@ import pytest
 from commands.command_line import Cli
 from onceward import Once
 from onceward.aws.templates import FORMS
-from onceward.stores.sqlite.store import SqliteStore
-from onceward.testing.clock import ManualClock
-from servers.needs import free_port, numbers
+from servers.needs import numbers
 from servers.proxy import Fault, Refuse
-from stores.templates import KEY, QUEUE, TOPIC
+from stores.templates import QUEUE, TOPIC
 from tables import each
 from waiting import until
 
@@ -45,7 +43,7 @@ def held(cli, url):
 
 @pytest.fixture
 def many(cli, url):
-    """A ledger with 40 keys of one name and 20 of another, read in pages of 7."""
+    """A ledger with 40 keys of one name and 20 of another."""
     cli.env["ONCEWARD_STORE"] = url
     for name, count in (("m", 40), ("other", 20)):
         once = Once(url, name=name)
@@ -90,6 +88,9 @@ def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dyn
     assert [part["made"] for part in told["parts"]][::2] == [False, True]
 
 
+TERRAFORM = ("--store", "dynamodb://orders", "--print", "terraform")
+
+
 @each("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
@@ -105,36 +106,16 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
     [
         (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, sam"),
         (["--print", "terraform"], "SQLite's ledger is printed as sql"),
-        (
-            ["--store", "memory:", "--print", "sql"],
-            "cannot print how it is made by another tool. Use a store that can: ",
-        ),
-        (["--pitr"], "--pitr, --kms-key and --function are for --print"),
+        (["--store", "memory:", "--print", "sql"], "cannot print how it is made by another tool"),
         (["--ttl"], "--ttl means nothing for this ledger"),
-        (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),
-        (["--store", "dynamodb://orders", "--kms-key", KEY], "--function are for --print"),
-        (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
-        (
-            ["--store", "dynamodb://orders", "--queue", "arn:aws:sqs:x", "--print", "terraform"],
-            "give its ARN, and --function",
-        ),
-        (["--store", "dynamodb://orders?blobs=s3://b/${x}", "--print", "terraform"], "a template cannot name it"),
         (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
-        *(
-            (
-                ["--store", "dynamodb://orders", "--print", "terraform", "--function", name],
-                "give the function's name alone",
-            )
-            for name in ("", "a b", "charge:live", "x" * 65)
-        ),
-        *(
-            (["--store", "dynamodb://orders", "--print", "terraform", "--kms-key", key], "give the ARN of a key")
-            for key in ("", "alias/orders", f"{KEY}\n")
-        ),
-        *(
-            (["--store", "dynamodb://orders", "--print", "terraform", "--function", "f", *option], "give its ARN")
-            for option in (["--queue", TOPIC], ["--alarms", QUEUE], ["--alarms", "arn:"])
-        ),
+        (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),
+        ([*TERRAFORM, "--ttl"], "--ttl is for a table that exists"),
+        ([*TERRAFORM, "--queue", "arn:aws:sqs:x"], "give its ARN, and --function"),
+        ([*TERRAFORM, "--function", "charge:live"], "give the function's name alone"),
+        ([*TERRAFORM, "--kms-key", "alias/orders"], "give the ARN of a key"),
+        ([*TERRAFORM, "--function", "f", "--queue", TOPIC], "give its ARN"),
+        ([*TERRAFORM, "--function", "f", "--alarms", QUEUE], "give its ARN"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):
@@ -165,7 +146,7 @@ def read_in_parts(cli, *options):
     return parts
 
 
-@pytest.mark.parametrize(("size", "prefix", "count"), [(7, "", 60), (60, "", 60), (15, "m:", 40)])
+@each(("size", "prefix", "count"), [(7, "", 60), (60, "", 60), (15, "m:", 40)])
 def test_a_list_that_is_gone_on_with_has_every_record_once(many, size, prefix, count):
     parts = read_in_parts(many, "--limit", size, "--prefix", prefix)
     keys = [key for part in parts for key in part]
@@ -176,7 +157,6 @@ def test_a_list_that_is_gone_on_with_has_every_record_once(many, size, prefix, c
 
 def test_a_list_cut_short_says_how_to_go_on_in_words_that_can_be_pasted(many):
     result = many.run("ls", "--limit", 5)
-    assert len(result.stdout.splitlines()) == 6
     (token,) = re.findall(r"go on with the same options and --after=(\S+)\n", result.stderr)
     assert re.fullmatch(r"[\w%:/@,+=.~-]+", token)
     rest = many.run("ls", f"--after={token}")
@@ -201,18 +181,6 @@ def interrupted(cli, proxy, when, *arguments):
     proxy.clear()
     assert process.returncode == 130
     return out, err.decode()
-
-
-def test_counts_of_parts_add_up(many):
-    token, totals = None, []
-    while token is not None or not totals:
-        after = [] if token is None else [f"--after={token}"]
-        part = many.run("stats", "--json", "--limit", 25, *after)
-        counts = json.loads(part.stdout)
-        totals.append(counts["total"])
-        token = counts.get("next")
-        assert ("these are the counts of a part: go on with" in part.stderr) is (token is not None)
-    assert (sum(totals), max(totals)) == (60, 25)
 
 
 def test_an_interrupted_count_tells_what_was_counted_and_how_to_go_on(many, proxy):
@@ -247,55 +215,12 @@ def test_a_purge_deletes_no_more_than_it_is_told(cli, url, proxy):
 # --- the same from Python, on every kind of ledger ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "status"), [(1, "PARKED"), (10, None), (100, None)])
-def test_a_ledger_is_read_and_purged_in_parts_of_any_size(tmp_path, limit, status, monkeypatch):
-    monkeypatch.setattr("onceward.stores.ledger_reader.PAGE", 8)
-    clock = ManualClock()
-    once = Once(SqliteStore(tmp_path / "ledger.db", clock=clock), clock=clock, name="n", lease=3, retention=3)
-    for number in range(30):
-        claim = once.acquire(number)
-        claim.park("why") if number % 10 == 0 else claim.complete()
-    keys, after, part = [], None, None
-    while after is not None or part is None:
-        pages = list(once.ledger.pages("n:", status, after=after, limit=limit))
-        part = [record.key for page in pages for record in page.records]
-        after = pages[-1].next
-        assert len(part) == limit if after is not None else len(part) <= limit
-        keys += part
-    assert sorted(keys) == sorted(f"n:{number}" for number in range(30) if status is None or number % 10 == 0)
-    clock.advance(10)
-    once.store._commits = 1  # between two purges that SQLite's writes make by themselves
-    assert [once.ledger.purge(limit=limit) for limit in (12, 12, 12, 0)] == [12, 12, 3, 0]
-    once.close()
-
-
-def test_a_few_records_among_many_are_found_in_long_pages(url, proxy):
-    once = Once(url, name="n")
-    for number in range(300):
-        once.acquire(number).complete()
-    once.acquire("wanted").park("why")
-    proxy.clear()
-    found = [r.key for page in once.ledger.pages("", "PARKED", limit=1) for r in page.records]
-    once.close()
-    assert found == ["n:wanted"]
-    assert len(proxy.actions) < 20
-
-
 # --- when something is wrong ----------------------------------------------------------------------------------------
 
 
 @each("command", [["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"]])
 def test_a_table_that_there_is_not_is_told_with_the_command_that_makes_it(cli, fresh, command):
     one_line(cli.run(*command, "--store", fresh), "onceward init")
-
-
-def test_an_endpoint_where_nobody_is_is_named(cli):
-    place = f"127.0.0.1:{free_port()}"
-    for command in ("ls", "init"):
-        result = cli.run(command, "--store", f"dynamodb://orders?endpoint=http://{place}")
-        one_line(result, place, "check the endpoint and the region")
-    result = cli.run("ls", "--store", "dynamodb://orders?endpoint=localhost")
-    assert (result.returncode, "http://host:port" in result.stderr) == (2, True)
 
 
 @each(
@@ -309,8 +234,6 @@ def test_an_endpoint_where_nobody_is_is_named(cli):
     ],
 )
 def test_a_right_that_is_missing_is_named(held, proxy, command, action):
-    listed = held.run("ls").stdout.decode()
-    assert not re.search(r"^\w+ +\d+ +in ", listed, re.MULTILINE), "claimed in the future"
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == action else None
     one_line(held.run(*command), f"allow dynamodb:{action} on the table in the IAM policy")
     proxy.clear()

@@ -18,9 +18,6 @@ pytestmark = pytest.mark.nightly
 
 PAGE = section("docs/how-to/deploy.md", "The zip of a Lambda function")
 FUNCTION, BYTECODE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-# As the page says of a layer: another target, the same folders left out, and another zip.
-LAYER = "".join(line for line in FUNCTION.splitlines(keepends=True) if "app.py" not in line)
-LAYER = LAYER.replace("function.zip package/.", "layer.zip layer/.").replace("package", "layer/python")
 HANDLER = """
 from onceward import Once
 from onceward.aws import on_sqs
@@ -84,17 +81,14 @@ def test_a_pipeline_runs_from_its_zip(tmp_path, wheel):
 
 
 @pytest.mark.slow
-def test_a_function_runs_from_its_zip_and_beside_a_layer(tmp_path, wheel):
+def test_a_function_runs_from_its_zip(tmp_path, wheel):
     (tmp_path / "app.py").write_text(HANDLER)
     run(FUNCTION.replace("$ python -m zipfile", f"{BYTECODE}$ python -m zipfile"), tmp_path, wheel)
-    run(LAYER, tmp_path, wheel)
-    for name in ("function", "layer"):
-        with zipfile.ZipFile(tmp_path / f"{name}.zip") as archive:
-            archive.extractall(tmp_path / name)
-            assert not [one for one in archive.namelist() if "onceward/cli/" in one]
-    for folders in ([tmp_path / "function"], [tmp_path, tmp_path / "layer" / "python"]):
-        command = [sys.executable, "-I", "-S", "-c", CALL, *map(str, folders)]
-        answer, file = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        assert answer == {"charged": 7}
-        assert file == str(folders[-1] / "onceward" / "__init__.py")
-    assert list((tmp_path / "function" / "onceward" / "__pycache__").glob("once.*.pyc"))
+    task = tmp_path / "task"
+    with zipfile.ZipFile(tmp_path / "function.zip") as archive:
+        archive.extractall(task)
+        assert not [one for one in archive.namelist() if "onceward/cli/" in one]
+    command = [sys.executable, "-I", "-S", "-c", CALL, str(task)]
+    answer, file = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert (answer, file) == ({"charged": 7}, str(task / "onceward" / "__init__.py"))
+    assert list((task / "onceward" / "__pycache__").glob("once.*.pyc"))

@@ -43,21 +43,8 @@ def test_the_line_is_the_commands_standard_input_as_it_stands(cli):
     given = b'{ "id":  1.50, "n": "\\u00e9" }\r\n{"id":2}\n{"id":"2"}'
     (cli.folder / "odd.ndjson").write_bytes(given)
     assert pipe(cli, "cat", file="odd.ndjson").stdout == given + b"\n"
-    for name, files in (("none", []), ("dash", ["-"])):
-        options = ("--key", "[line.id, line.n]", "--name", name)
-        assert cli.run("pipe", *files, *options, "--", "cat", input=b'{"id":7,"n":1}\n').stdout == b'{"id":7,"n":1}\n'
-
-
-def test_several_files_are_one_stream(cli):
-    cli.write("more.ndjson", {"id": 2}, {"id": 3})
-    found, _ = objects(cli.run("pipe", "in.ndjson", "more.ndjson", "--key", "line.id", "--json", "--", "true"))
-    assert [(o["file"], o["line"], o["outcome"]) for o in found] == [
-        ("in.ndjson", 1, "ran"),
-        ("in.ndjson", 2, "ran"),
-        ("in.ndjson", 3, "replayed"),
-        ("more.ndjson", 1, "replayed"),
-        ("more.ndjson", 2, "ran"),
-    ]
+    options = ("--key", "[line.id, line.n]", "--name", "n")
+    assert cli.run("pipe", *options, "--", "cat", input=b'{"id":7,"n":1}\n').stdout == b'{"id":7,"n":1}\n'
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -67,18 +54,13 @@ def test_several_files_are_one_stream(cli):
     ("template", "value", "argument"),
     [
         ("a{line.v}b{line.v}c", "-", "a-b-c"),
-        ("{line.v}", 1.5, "1.5"),
-        ("{line.v}", True, "true"),
-        ("{line.v}", {"a": [1, None]}, '{"a":[1,null]}'),
-        ("{line.v.a[0]}", {"a": ["x"]}, "x"),
-        ("{line.v || 'none'}", "", "none"),
+        ("{line.v}", {"a": [1.5, None]}, '{"a":[1.5,null]}'),
         ("{join('}', line.v)}", ["x", "y"], "x}y"),
-        ("{to_string({a: line.v})}", 1, '{"a":1}'),
         ('{{"v": "{line.v}"}}', "x", '{"v": "x"}'),
         ("{line.v}", "", ""),
         *(
             ("{line.v}", text, text)  # a shell would interpret it
-            for text in ("$(touch hacked)", "`touch hacked`", "; touch hacked", "a  b\n*", "'\"\\", "| cat", "é\t")
+            for text in ("$(touch hacked)", "; touch hacked", "a  b\n*", "'\"\\")
         ),
     ],
 )
@@ -87,17 +69,6 @@ def test_an_argument_is_filled_in_from_the_line(cli, template, value, argument):
     options = ["--name", f"n{abs(hash(template))}"]
     assert pipe(cli, "printf", "%s", template, options=options, file="one.ndjson").stdout.decode() == argument
     assert not (cli.folder / "hacked").exists()
-
-
-def test_the_command_finds_its_claim_in_its_environment(cli):
-    said = 'echo "$ONCEWARD_KEY $ONCEWARD_ATTEMPT $ONCEWARD_DERIVED_KEY"; test "$ONCEWARD_ATTEMPT" = 2'
-    show = cli.script("show", said)
-    pipe(cli, show)
-    first, second, again = pipe(cli, show).stdout.decode().splitlines()
-    assert first.startswith("pipe:1 2 ")
-    assert second.startswith("pipe:2 2 ")
-    assert first == again
-    assert first.split()[2] != second.split()[2]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -147,8 +118,6 @@ def test_an_output_too_large_to_be_recorded_is_printed_whole_once(cli):
     assert (result.stdout, result.returncode) == (b"x" * 6_000_000, 0)
     for said in ("ran 2, replayed 1", "2 output(s) were too large to be recorded", "1 duplicate(s) printed nothing"):
         assert said in result.stderr
-    assert "Warning" not in result.stderr
-    assert "3000000 bytes" in cli.once().ledger.show("pipe:1")[0].error
 
 
 def test_outputs_of_jobs_that_run_side_by_side_never_interleave(cli):
@@ -191,9 +160,7 @@ def test_json_has_one_object_per_line_and_a_summary(cli):
 # --- --call -----------------------------------------------------------------------------------------------------------
 
 HANDLERS = """
-import asyncio, dataclasses, datetime, sys
-from onceward import Claim
-
+import dataclasses, datetime, sys
 @dataclasses.dataclass
 class Receipt:
     id: int
@@ -204,15 +171,8 @@ def receipt(line: dict) -> Receipt:
     print("at work")
     return Receipt(line["id"], datetime.date(2026, 11, 21))
 
-def text(line): return f"did {line['id']}"
-def nothing(line): return None
 def fails(line): raise ValueError("no such card")
 def leaves(line): sys.exit(3)
-def large(line) -> str: return "x" * 300_000
-def claimed(line, claim: Claim): return claim.record.key
-async def waits(line):
-    await asyncio.sleep(0.01)
-    return line["id"]
 """
 
 
@@ -232,28 +192,11 @@ def test_function_runs_once_per_key_and_its_typed_result_replays_as_json(cli):
     assert "at work" in call(cli, "receipt", "--name", "again").stderr
 
 
-@pytest.mark.parametrize(
-    ("function", "out"),
-    [
-        ("text", b"did 1\ndid 2\ndid 1\n"),
-        ("nothing", b""),
-        ("waits", b"1\n2\n1\n"),
-        ("claimed", b"pipe:1\npipe:2\npipe:1\n"),
-        ("large", (b"x" * 300_000 + b"\n") * 2),
-    ],
-)
-def test_results_are_printed(cli, function, out):
-    assert call(cli, function).stdout == out
-    assert call(cli, function).stdout == (out if function != "large" else b"")
-
-
 def test_an_exception_is_a_failed_line_with_the_place_it_came_from(cli):
     result = call(cli, "fails")
     assert result.returncode == 1
-    assert "in.ndjson:1: pipe:1: failed: ValueError: no such card (handlers.py:17)" in result.stderr
-    assert "pipe:2: failed: SystemExit: 3" in call(cli, "leaves", "--wait", "0", "--name", "pipe2").stderr.replace(
-        "pipe2", "pipe"
-    )
+    assert "in.ndjson:1: pipe:1: failed: ValueError: no such card (handlers.py:13)" in result.stderr
+    assert "n:2: failed: SystemExit: 3" in call(cli, "leaves", "--wait", "0", "--name", "n").stderr
 
 
 # --- another command under the same name ------------------------------------------------------------------------------
@@ -265,18 +208,12 @@ def test_another_command_under_the_same_name_is_refused_until_that_name_is_clear
     assert (result.returncode, result.stdout) == (2, b"")
     said = ("before: echo 'first one'", "now:    echo second", "--name", "onceward clear onceward.pipe:pipe")
     assert [one for one in said if one not in result.stderr] == []
-    assert "before: echo 'first one'" in call(cli, "text").stderr
     assert "ran 2" in pipe(cli, "echo", "second", options=["--name", "other"]).stderr
     assert cli.run("clear", "onceward.pipe:pipe", "--yes").returncode == 0
     assert "replayed 3" in pipe(cli, "echo", "second").stderr
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------
-
-
-def test_plain_lines_tell_of_the_progress_where_there_is_no_terminal(cli):
-    told = pipe(cli, "sleep", "1.2").stderr
-    assert "onceward: 100% read, ran 1\n" in told or "onceward: 100% read, ran 2\n" in told
 
 
 # --- data is never code -----------------------------------------------------------------------------------------------
@@ -286,12 +223,9 @@ def test_plain_lines_tell_of_the_progress_where_there_is_no_terminal(cli):
     "command",
     [
         ["sh", "-c", "echo {line.n}"],
-        ["/bin/sh", "-ec", "echo {line.n}"],
-        ["bash", "-o", "pipefail", "-c", "echo '{line.n}'"],
+        ["bash", "-o", "pipefail", "-ec", "echo '{line.n}'"],
         ["env", "A=1", "timeout", "9", "bash", "-lc", "echo {line.n}"],
-        ["su", "nobody", "-c", "echo {line.n}"],
         ["python3", "-X", "dev", "-c", "print('{line.n}')"],
-        ["python3", "-Xpycache_prefix=x", "-c", "print('{line.n}')"],
         ["perl", "-e", "print 1;", "-e", "print '{line.n}'"],
         ["node", "--eval={line.n}"],
         ["ssh", "host", "echo", "{line.n}"],
@@ -309,7 +243,6 @@ def test_a_line_is_not_filled_into_code(cli, command):
     "command",
     [
         ["sh", "-c", 'printf "%s" "$1"', "sh", "{line.n}"],
-        ["sh", "-c", 'printf "%s" "$2"', "sh", "-c", "{line.n}"],
         ["sh", "./say", "-c", "{line.n}"],
         ["env", "N={line.n}", "sh", "-c", 'printf "%s" "$N"'],
         ["python3", "-c", "import sys; print(sys.argv[1], end='')", "{line.n}"],

@@ -1,8 +1,8 @@
 """``onceward pipe`` on bad input, on a great deal of input, and on a ledger that fails."""
 
 import gzip
-import json
-import os
+import resource
+import sqlite3
 import subprocess
 import sys
 
@@ -23,10 +23,7 @@ BAD = [
     (b"nonsense\n", "not JSON"),
     (b'{"id": "\xff"}\n', "not UTF-8"),
     (b'{"n": 1}\n', "no key: 'line.id' finds nothing"),
-    (b'{"id": null}\n', "no key"),
-    (b'{"id": ""}\n', "empty str"),
     (b'{"id": [1, null]}\n', "missing"),
-    (b"[1, 2]\n", "no key"),
     (b'{"id": NaN}\n', "NaN at byte 7"),
     (b'{"id": 1, "id": 2}\n', "'id' is there twice at byte 10"),
     (b"id,cents\n", "It looks like CSV"),
@@ -48,13 +45,8 @@ def test_malformed_lines_are_reported_and_copied_and_the_others_go_on(cli):
         assert reason in said
     assert f"ran 2, replayed 0, failed 0, parked 0, busy 0, malformed {len(BAD)}" in result.stderr
     assert (cli.folder / "rejects").read_bytes() == lines
-    failed = cli.run(
-        "pipe", "--key", "line.id", "--rejects", "rejects", "--name", "n", "--", "false", input=b'oops\n{"id":1}'
-    )
-    assert failed.returncode == 1
-    assert (cli.folder / "rejects").read_bytes() == lines + b"oops\n"
-    empty = cli.run("pipe", "--key", "line.id", "--rejects", "none", "--name", "m", "--", "true")
-    assert (empty.returncode, (cli.folder / "none").exists()) == (0, False)
+    assert cli.run(*run, "echo", "{line.n}").returncode == 3
+    assert (cli.folder / "rejects").read_bytes() == lines * 2
 
 
 @each(
@@ -66,25 +58,6 @@ def test_a_file_that_is_no_text_in_utf_8_is_named_and_not_read(cli, content, kin
     assert result.returncode == 1
     assert "in.ndjson is " in result.stderr
     assert kind in result.stderr
-
-
-@each("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
-    cli.write("in.ndjson", {"id": 1})
-    run = f'exec "$0" -m onceward pipe in.ndjson --key line.id -- touch ran {closed}'
-    done = subprocess.run(["sh", "-c", run, sys.executable], cwd=cli.folder, env=cli.env, capture_output=True)
-    assert done.returncode == 0
-    assert (cli.folder / "ran").exists()
-
-
-def test_names_and_arguments_need_not_be_utf_8(cli):
-    name = os.fsdecode(b"in\xff")
-    cli.write(name, {"id": 1})
-    result = cli.run("pipe", name, "--key", "line.id", "--json", "--", "printf", "%s", os.fsdecode(b"\xfe"))
-    assert result.returncode == 0
-    first = json.loads(result.stdout.splitlines()[0])
-    assert (first["file"], first["output"]) == ("in\ufffd", {"hex": "fe"})
-    assert "Warning" not in result.stderr
 
 
 # --- constant memory --------------------------------------------------------------------------------------------------
@@ -106,13 +79,11 @@ def peak(cli, *arguments):
 
 def test_a_line_that_is_too_long_is_malformed_and_memory_is_that_of_a_small_file(cli):
     (cli.folder / "small").write_text('{"id":0}\n')
-    line = b'{"id":%d,"x":"%s"}\n'
     with (cli.folder / "large").open("wb") as file:
         file.write(b'{"id":1}\n{"id":2,"x":"')
         for _ in range(100):
             file.write(b"y" * 1_000_000)
         file.write(b'"}\n{"id":3}\n')
-        file.writelines(line % (1, b"z" * 100_000) for _ in range(300))
     small, _ = peak(cli, "pipe", "small", "--key", "line.id", "--", "cat")
     large, done = peak(cli, "pipe", "large", "--key", "line.id", "--rejects", "rejects", "--new-only", "--", "cat")
     assert done.returncode == 3
@@ -142,8 +113,6 @@ def test_a_store_that_cannot_be_used_stops_the_run_before_it_begins(cli, store, 
 
 
 def test_a_store_that_is_locked_for_long_stops_the_run_and_nothing_runs(cli):
-    import sqlite3
-
     cli.run("pipe", "--key", "line.id", "--", "touch", "{line.id}", input=b'{"id":"one"}\n')
     holder = sqlite3.connect(cli.folder / "onceward.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -156,8 +125,6 @@ def test_a_store_that_is_locked_for_long_stops_the_run_and_nothing_runs(cli):
 
 
 def test_a_full_disk_stops_the_run(cli):
-    import resource
-
     def no_space_left():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 

@@ -1,4 +1,4 @@
-"""What the README says is true."""
+"""What the README says is true, and the examples run."""
 
 import re
 import shutil
@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from onceward.cli.app import command_line
 from places import DOCS, EXAMPLES, ROOT
 from printed import run as printed
 from printed.pages import blocks
@@ -40,6 +42,16 @@ def test_the_figures_are_those_that_were_measured():
         assert re.search(rf"(?<![\d.]){re.escape(figure.replace(',', ''))}(?![\d.])", measured), figure
     for command in re.findall(r"`python (benchmarks/\w+\.py)", proof):
         assert (ROOT / command).exists()
+
+
+@pytest.mark.sampled(file=1)
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "pipelines").glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("AUDIT", str(tmp_path / "audit"))
+    for command in ("vet", "test"):
+        done = CliRunner().invoke(command_line(), [command, str(file)])
+        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("name", ["README.md", "kinesis/README.md", "sqs_loop/README.md"])

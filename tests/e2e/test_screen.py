@@ -1,6 +1,7 @@
 """Hostile text on its way to a terminal: what the command line writes is text, and nothing else."""
 
 import ast
+import contextlib
 import json
 import logging
 import os
@@ -49,17 +50,16 @@ def is_harmless(told):
     return all(c.isprintable() or c in "\n\t" for c in text)
 
 
-def on_a_terminal(cli, *arguments, **options):
+def on_a_terminal(cli, *arguments):
     """Run a command with all its streams on a terminal, and return what the terminal was sent."""
+    cli.env["TERM"] = "xterm"
     controller, terminal = pty.openpty()
-    process = cli.start(*arguments, stdout=terminal, stderr=terminal, **options)
+    process = cli.start(*arguments, stdout=terminal, stderr=terminal)
     os.close(terminal)
     told = b""
-    try:
+    with contextlib.suppress(OSError):  # the other side is closed
         while piece := os.read(controller, 65536):
             told += piece
-    except OSError:
-        pass  # the other side is closed
     os.close(controller)
     process.wait(60)
     return told
@@ -78,14 +78,11 @@ def test_what_is_printable_stays_and_all_else_is_escaped():
     assert json.loads(terminal.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
 
 
-PLAIN = ["n:a", "n:(a,1)", "n:it's", 'n:"1"', "n:$(id)`id`"]
+PLAIN = ["n:(a,1)", "n:it's", "n:$(id)`id`"]
 UNPRINTABLE = [f"n:'\\{HOSTILE}1", "n:\udcff1"]  # they take $'...', which dash does not know
 
 
-@each(
-    ("shell", "key"),
-    [(shell, key) for shell in ("bash", "dash", "sh") for key in PLAIN] + [("bash", key) for key in UNPRINTABLE],
-)
+@each(("shell", "key"), [*(("sh", key) for key in PLAIN), *(("bash", key) for key in UNPRINTABLE)])
 def test_a_shell_takes_a_quoted_key_for_what_it_is(shell, key):
     told = subprocess.run([shell, "-c", f"printf %s {terminal.quoted(key)}"], capture_output=True).stdout
     assert told == os.fsencode(key) if "\udcff" in key else told.decode() == key
@@ -113,17 +110,11 @@ def test_nobody_writes_past_the_filter():
         ["ls"],
         ["ls", "--json"],
         ["show", f"n:{HOSTILE}"],
-        ["show", f"o:{HOSTILE}", "--json"],
         ["show", f"no:{HOSTILE}"],
-        ["unpark", f"n:{HOSTILE}"],
         ["clear", f"n:{HOSTILE}"],
         ["park", f"m:{HOSTILE}", "--reason", HOSTILE],
-        ["ls", "--status", HOSTILE],
         ["ls", f"--{HOSTILE}"],
         ["doctor", "--queue", HOSTILE],
-        ["redrive", HOSTILE, "--to", "q"],
-        ["init", "--print", HOSTILE],
-        ["pipe", HOSTILE, "--key", "line.id", "--", "cat"],
     ],
 )
 def test_hostile_text_is_only_text(hostile, arguments):
@@ -131,14 +122,6 @@ def test_hostile_text_is_only_text(hostile, arguments):
     told = result.stdout.decode() + result.stderr
     assert is_harmless(told)
     assert not any(line.startswith("onceward: all is well") for line in told.split("\n"))
-
-
-def test_a_key_of_ls_can_be_pasted(hostile):
-    rows = hostile.run("ls", "--prefix", "n:").stdout.decode().splitlines()
-    pasted = rows[1].split("  $'")[1].rpartition("'")[0]
-    shell = f"exec '{os.sys.executable}' -m onceward show --json $'{pasted}'"
-    told = subprocess.run(["bash", "-c", shell], cwd=hostile.folder, env=hostile.env, capture_output=True)
-    assert json.loads(told.stdout)["key"] == f"n:{HOSTILE}"
 
 
 def test_pipe_shows_what_commands_and_functions_say_as_text(cli):
@@ -153,11 +136,8 @@ def test_pipe_shows_what_commands_and_functions_say_as_text(cli):
     assert is_harmless(plain.stderr)
     assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
     assert is_harmless(cli.run(*functions).stderr)
-    for kind, arguments in (("xterm", commands), ("xterm", (*run, "--json", *commands[4:])), ("dumb", functions)):
-        cli.env["TERM"] = kind
-        told = on_a_terminal(cli, *arguments)
-        for escape in ("\x1b]", "\x1b[2J", "\x9b", "\u202e"):
-            assert escape.encode() not in told
+    told = on_a_terminal(cli, *commands)
+    assert [escape for escape in ("\x1b]", "\x1b[2J", "\x9b", "\u202e") if escape.encode() in told] == []
 
 
 def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):

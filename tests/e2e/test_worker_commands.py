@@ -1,11 +1,9 @@
 """``onceward work`` on NATS, Redis Streams, RabbitMQ and Kafka: to the end of a queue, exit statuses, signals, and a killed worker."""
 
 import json
-import subprocess
 from types import SimpleNamespace
 
 import pytest
-from nats.js.api import StorageType
 
 from commands.command_line import Cli
 from onceward import Once
@@ -23,8 +21,6 @@ def charge(order: dict) -> int:
         time.sleep(600)
     with open("charged", "a") as file:
         file.write(f"{order['id']}\\n")
-    if order["id"] == 14:
-        raise ValueError("no such account")
     return order["id"]
 """
 ARGUMENTS = ("--call", "shop:charge", "--key", "order.id", "--name", "shop", "--store", "sqlite:///l.db")
@@ -59,11 +55,6 @@ SHOPS = {
     "rabbitmq": lambda need: RabbitShop(need("rabbitmq")),
     "kafka": kafka_shop,
 }
-LOSING = {
-    "nats": lambda need: NatsShop(need("nats"), storage=StorageType.MEMORY),
-    "redis": lambda need: RedisShop(need("redis")),
-    "rabbitmq": lambda need: RabbitShop(need("rabbitmq"), x_max_length=5),
-}
 
 
 def work(shop, *options):
@@ -77,12 +68,8 @@ def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, kind, request):
     shop.publish({"id": 1}, {"id": 2}, {"id": 1}, b"torn")
     told = cli.run(*work(shop, "--until-empty", "--json"), timeout=PATIENCE)
     lines = [json.loads(line) for line in told.stdout.splitlines()]
-    assert sorted(line["outcome"] for line in lines if "outcome" in line) == [
-        "done",
-        "done",
-        "malformed",
-        "replayed",
-    ], told
+    outcomes = sorted(line["outcome"] for line in lines if "outcome" in line)
+    assert outcomes == ["done", "done", "malformed", "replayed"], told
     assert [line["summary"]["done"] for line in lines if "summary" in line] == [2]
     assert told.returncode == 3
     assert sorted(cli.log("charged")) == ["1", "2"]
@@ -90,23 +77,9 @@ def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, kind, request):
         assert shop.letter().headers["onceward-status"] == "malformed"
 
 
-@pytest.mark.parametrize("kind", LOSING)
-def test_a_queue_that_loses_messages_ends_the_command(cli, kind, request):
-    told = cli.run(*work(LOSING[kind](request.getfixturevalue)), timeout=PATIENCE)
+def test_a_queue_that_loses_messages_ends_the_command(cli, redis):
+    told = cli.run(*work(RedisShop(redis)), timeout=PATIENCE)
     assert (told.returncode, "loses" in told.stderr) == (4, True)
-
-
-@pytest.mark.nightly
-def test_the_exit_status_tells_what_is_left(cli, request):
-    shop = kafka_shop(request.getfixturevalue)
-    shop.publish({"id": 14})
-    failing = cli.start(*work(shop, "--until-empty"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert failing.wait(PATIENCE) == 1
-    told = cli.run(*work(shop, "--set", "settings.enable_auto_commit=1"), timeout=PATIENCE)
-    assert (told.returncode, "enable_auto_commit" in told.stderr) == (2, True)
-    shop.orders = "nowhere"
-    told = cli.run(*work(shop), timeout=PATIENCE)
-    assert (told.returncode, "topic nowhere does not exist" in told.stderr) == (4, True)
 
 
 def test_a_signal_ends_it_and_commits_what_is_done(cli, kafka, topic, request):
@@ -142,26 +115,3 @@ def test_what_a_killed_worker_held_takes_effect_once(cli, kind, request):
         once.close()
     assert second.returncode == 0, err
     assert sorted(cli.log("charged")) == ["1", "13"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "scheme", "place"), [("kafka", "kafka", "KAFKA_SERVERS"), ("rabbitmq", "amqp", "AMQP_URL")]
-)
-def test_redrive_lets_a_parked_message_run_after_the_fix(cli, kind, scheme, place, request):
-    shop = SHOPS[kind](request.getfixturevalue)
-    cli.env[place] = shop.url
-
-    def redriven(*options):
-        return cli.run("redrive", f"{scheme}:{shop.orders}", *ARGUMENTS[-2:], *options, timeout=PATIENCE)
-
-    def ran(*options):
-        return cli.run(*work(shop, "--until-empty", *options), timeout=PATIENCE)
-
-    shop.publish({"id": 14})
-    until(lambda: ran("--max-attempts", "1") and b"would be moved" in redriven("--dry-run").stdout)
-    (cli.folder / "shop.py").write_text(CODE.replace("== 14", "== 15"))
-    done = redriven("--json")
-    assert json.loads(done.stdout.splitlines()[-1])["summary"]["moved"] == 1, done
-    assert ran().returncode == 0
-    assert cli.log("charged") == ["14", "14"]

@@ -43,19 +43,6 @@ def test_a_parked_record_is_handled_after_the_redrive(once, kafka, topic):
     assert once.ledger.show("shop:1")[0].status == COMPLETED
 
 
-def test_a_malformed_record_is_handled_by_a_handler_that_takes_it(once, kafka, topic):
-    kafka.send(topic, b"torn")
-    assert worked(once, kafka, topic, failing, key=None) == ["malformed"]
-    assert moved(once, kafka, topic) == [("moved", None)]
-    seen = []
-
-    def fixed(order: str):
-        seen.append(order)
-
-    assert worked(once, kafka, topic, fixed, key=None) == ["done"]
-    assert seen == ["torn"]
-
-
 def test_another_input_stays_behind_the_letters_that_were_looked_at(once, kafka, topic):
     kafka.send(topic, order(1, sum=5), order(1, sum=7))
 

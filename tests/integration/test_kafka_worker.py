@@ -11,6 +11,7 @@ from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED
 from onceward.kafka import KafkaWorker
 from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, retries, working
+from tables import each
 from waiting import until
 
 
@@ -163,21 +164,23 @@ def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()
 
 
-def test_settings_that_break_the_promises_are_refused(once):
-    with pytest.raises(ValueError, match="enable_auto_commit out"):
-        KafkaWorker(once, "orders", print, settings={"enable_auto_commit": True})
-    with pytest.raises(ValueError, match="no session_timeout"):
-        KafkaWorker(once, "orders", print, settings={"session_timeout": 5})
-    with pytest.raises(ValueError, match="three different topics"):
-        KafkaWorker(once, "orders", print, retry="orders")
-
-
 def test_a_client_that_fails_for_good_ends_the_worker(once, kafka, topic, monkeypatch):
-    from aiokafka import AIOKafkaConsumer
-
     async def broken(*_, **__):
         raise AssertionError("a defect of the client")
 
-    monkeypatch.setattr(AIOKafkaConsumer, "getmany", broken)
+    monkeypatch.setattr("aiokafka.AIOKafkaConsumer.getmany", broken)
     with pytest.raises(BrokerError, match="a defect of the client"):
         KafkaWorker(once, topic, print, servers=kafka.servers).run()
+
+
+@each(
+    ("options", "why"),
+    [
+        ({"settings": {"enable_auto_commit": True}}, "enable_auto_commit out"),
+        ({"settings": {"session_timeout": 5}}, "no session_timeout"),
+        ({"retry": "orders"}, "three different topics"),
+    ],
+)
+def test_settings_that_break_the_promises_are_refused(once, options, why):
+    with pytest.raises(ValueError, match=why):
+        KafkaWorker(once, "orders", print, **options)

@@ -51,48 +51,54 @@ def test_two_groups_have_a_dead_letter_each_of_one_message(shop, once):
     assert shop.letters() == 2
 
 
-def test_a_stream_that_is_made_again_has_dead_letters_of_its_own(shop, once):
-    for order in (7, 8):
-        shop.publish({"id": order})
-        shop.worker(once, refuse, max_attempts=1).run(until_empty=True)
-        shop.do(lambda jetstream: jetstream.delete_stream(shop.stream))
-        shop.make()
-    assert shop.letters() == 2
-
-
 def test_a_duplicate_of_a_dead_letter_that_is_gone_is_stored(shop, once):
     """The first try stores a letter, and its answer is lost. An operator deletes the letter before the second try."""
     shop.publish({"id": 7})
     worker = shop.worker(once, refuse, max_attempts=1)
-    dead_letter, tries = worker._broker.dead_letter, []
+    broker, dead_letter, tries = worker._broker, worker._broker.dead_letter, []
 
     async def lose_the_first_answer(message, headers):
         await dead_letter(message, headers)
         if not tries:
             tries.append(message)
-            await worker._broker._jetstream.purge_stream(worker._broker._letters)
+            await broker._jetstream.purge_stream(broker._letters)
             raise BrokerError("no answer")
 
-    worker._broker.dead_letter = lose_the_first_answer
+    broker.dead_letter = lose_the_first_answer
     with working(worker):
         until(lambda: tries and shop.pending() == 0)
     assert shop.letters() == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
+MEMORY = {"storage": StorageType.MEMORY}
+WORK_QUEUE = {"retention": RetentionPolicy.WORK_QUEUE}
+
+
+@each(
+    ("what", "settings", "says"),
     [
-        ({"retention": RetentionPolicy.INTEREST}, "no consumer waits"),
-        ({"max_age": 3600}, "max_age"),
-        ({"max_msgs": 5}, "oldest"),
-        ({"max_msgs_per_subject": 1, "discard": DiscardPolicy.NEW}, "oldest"),
-        ({"storage": StorageType.MEMORY}, "in memory"),
-        ({"no_ack": True}, "no_ack"),
+        ("messages", MEMORY, "in memory"),
+        ("messages", {**WORK_QUEUE, "max_age": 60}, "max_age"),
+        ("messages", {**WORK_QUEUE, "max_msgs": 5}, "oldest messages"),
+        ("letters", MEMORY, "in memory"),
+        ("letters", {"retention": RetentionPolicy.INTEREST}, "no consumer waits"),
+        ("letters", {"max_age": 3600}, "max_age"),
+        ("letters", {"max_msgs_per_subject": 1, "discard": DiscardPolicy.NEW}, "oldest"),
+        ("letters", {"no_ack": True}, "no_ack"),
+        ("consumer", {"ack_policy": AckPolicy.NONE}, "acknowledge"),
+        ("consumer", {"max_deliver": 5}, "max_deliver"),
+        ("consumer", {"inactive_threshold": 60.0}, "inactive_threshold"),
+        ("consumer", {"headers_only": True}, "headers_only"),
     ],
 )
-def test_a_stream_that_loses_dead_letters_is_refused_at_start(shop, once, settings, what):
-    shop.do(lambda jetstream: jetstream.add_stream(name=f"L{shop.stream}", subjects=[shop.dead], **settings))
-    with pytest.raises(ValueError, match=f"loses the dead letters .*{what}.* give dead="):
+def test_settings_that_lose_messages_or_letters_are_refused_at_start(nats, once, what, settings, says):
+    shop = NatsShop(nats, **(settings if what == "messages" else {}))
+    if what == "letters":
+        shop.do(lambda jetstream: jetstream.add_stream(name=f"L{shop.stream}", subjects=[shop.dead], **settings))
+    if what == "consumer":
+        shop.consumer(**settings)
+    loses = "loses the dead letters" if what == "letters" else "loses messages"
+    with pytest.raises(ValueError, match=f"{loses}.*{says}"):
         shop.worker(once, refuse).run()
 
 
@@ -125,68 +131,13 @@ def test_a_subject_with_wildcards_is_read_and_needs_a_dead_subject(nats, once):
         until(lambda: seen == [3])
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"storage": StorageType.MEMORY}, "in memory"),
-        ({"retention": RetentionPolicy.WORK_QUEUE, "max_age": 60}, "max_age"),
-        ({"retention": RetentionPolicy.WORK_QUEUE, "max_msgs": 5}, "oldest messages"),
-    ],
-)
-def test_a_stream_that_loses_messages_is_refused_at_start(nats, once, settings, what):
-    bad = NatsShop(nats, **settings)
-    with pytest.raises(ValueError, match=f"loses messages.*{what}"):
-        NatsWorker(once, bad.orders, print, url=bad.url).run()
-
-
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"ack_policy": AckPolicy.NONE}, "acknowledge"),
-        ({"max_deliver": 5}, "max_deliver"),
-        ({"inactive_threshold": 60.0}, "inactive_threshold"),
-        ({"headers_only": True}, "headers_only"),
-    ],
-)
-def test_a_consumer_that_loses_messages_is_refused_at_start(shop, once, settings, what):
-    shop.consumer(**settings)
-    with pytest.raises(ValueError, match=f"loses messages.*{what}"):
-        NatsWorker(once, shop.orders, print, url=shop.url).run()
-
-
-def test_a_consumer_of_another_subject_is_refused_at_start(nats, once):
-    other = NatsShop(nats, subjects=["other.>"])
-    other.orders = "other.one"
-    other.consumer()
-    with pytest.raises(ValueError, match=r"it reads other\.one"):
-        NatsWorker(once, "other.two", print, url=other.url).run()
-
-
-def test_a_stream_with_a_limit_is_only_warned_of(nats, once, caplog):
-    limited = NatsShop(nats, max_age=3600)
-    NatsWorker(once, limited.orders, print, url=limited.url).run(until_empty=True)
+def test_a_stream_that_keeps_messages_for_another_time_than_the_ledger_its_keys_is_told(nats, once, shop, caplog):
+    shop.worker(once, refuse, retention=None).run(until_empty=True)
+    assert caplog.text == ""
+    shop.worker(once, refuse, retention=86400).run(until_empty=True)
+    assert "the ledger forgets their keys after 1 days" in caplog.text
+    NatsShop(nats, max_age=3600).worker(once, refuse).run(until_empty=True)
     assert "not handled within 3600 s is lost" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("stream", "retention", "is_told"), [({}, 86400, True), ({}, None, False), ({"max_age": 3600}, 86400, False)]
-)
-def test_a_stream_that_keeps_messages_longer_than_the_ledger_keeps_keys_is_told(
-    nats, once, caplog, stream, retention, is_told
-):
-    shop = NatsShop(nats, **stream)
-    shop.worker(once, refuse, retention=retention).run(until_empty=True)
-    assert ("the ledger forgets their keys after 1 days" in caplog.text) is is_told
-
-
-@pytest.mark.nightly
-def test_a_missing_stream_and_a_server_that_is_away_are_told(nats, once):
-    with pytest.raises(BrokerError, match="no stream takes nowhere"):
-        NatsWorker(once, "nowhere", print, url=nats.url).run()
-    with pytest.raises(BrokerError) as told:
-        NatsWorker(once, "orders", print, url="nats://us:secret@127.0.0.1:1").run()
-    assert "Connect call failed" in str(told.value)
-    assert "secret" not in str(told.value)
 
 
 def test_a_consumer_deleted_under_a_worker_ends_it(shop, once):
@@ -203,14 +154,7 @@ def test_a_consumer_deleted_under_a_worker_ends_it(shop, once):
 
 @each(
     ("pattern", "subject", "taken"),
-    [
-        ("a.b", "a.b", True),
-        ("a.*", "a.b", True),
-        ("a.*", "a.b.c", False),
-        ("a.>", "a.b.c", True),
-        ("a.>", "a", False),
-        ("a", "a.b", False),
-    ],
+    [("a.b", "a.b", True), ("a.*", "a.b", True), ("a.*", "a.b.c", False), ("a.>", "a.b.c", True), ("a.>", "a", False)],
 )
 def test_subjects_match_as_the_server_matches_them(pattern, subject, taken):
     assert takes(pattern, subject) is taken

@@ -2,13 +2,11 @@
 
 import pytest
 
-from onceward import Busy, Completed, LeaseLost, Once, OncewardError
+from onceward import Completed, LeaseLost, Once, OncewardError
 from onceward.core import protocol
 from onceward.core.drivers import drive
 from onceward.stores.contract import KeepsMessage
 from waiting import until
-
-pytestmark = pytest.mark.sampled(every_url=2)
 
 
 @pytest.fixture
@@ -34,27 +32,6 @@ def test_a_lapsed_key_is_settled_and_its_zombie_is_refused(once):
     ]
     with pytest.raises(OncewardError, match="it is COMPLETED"):
         once.ledger.settle("shop:k", "twice")
-
-
-@pytest.mark.parametrize("how", ["park", "release"])
-def test_a_key_that_waits_for_a_person_is_settled(once, how):
-    getattr(once.acquire("k"), how)("why")
-    seen, _ = once.ledger.show("shop:k")
-    record = once.ledger.settle("shop:k", {"receipt": "é" * 10}, retention=float("inf"), seen=seen)
-    assert (record.expires_at, record.fence, record.attempts) == (None, seen.fence, 1)
-    with pytest.raises(Completed) as done:
-        once.acquire("k")
-    assert done.value.result == {"receipt": "é" * 10}
-    with pytest.raises(OncewardError, match="it has changed since you looked"):
-        once.ledger.settle("shop:k", 1, seen=seen)
-
-
-def test_a_key_that_a_worker_holds_is_not_settled(once):
-    claim = once.acquire("k", lease=600)
-    with pytest.raises(Busy):
-        once.ledger.settle("shop:k", "by hand")
-    claim.complete("its own")
-    assert once.ledger.show("shop:k")[0].result == '"its own"'
 
 
 def test_a_kept_message_is_lost_only_when_asked(once):

@@ -1,6 +1,7 @@
 """Doctor compares a ledger's table with what this version needs, and names each difference."""
 
 import sqlite3
+from contextlib import closing
 
 import psycopg
 import pymysql
@@ -14,17 +15,14 @@ from onceward.stores.mysql import place_of
 
 def altering(url, *statements):
     if url.startswith("sqlite"):
-        with sqlite3.connect(url.partition(":///")[2]) as connection:
-            for statement in statements:
-                connection.execute(statement)
+        connection = sqlite3.connect(url.partition(":///")[2], isolation_level=None)
     elif url.startswith("postgresql"):
-        with psycopg.connect(url, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement)
+        connection = psycopg.connect(url, autocommit=True)
     else:
-        with pymysql.connect(**place_of(*url_parts(url)), autocommit=True).cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
+        connection = pymysql.connect(**place_of(*url_parts(url)), autocommit=True)
+    with closing(connection), closing(connection.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def told(once):
@@ -51,7 +49,7 @@ def test_each_difference_is_named(url):
     found, wanted = kinds[url.partition(":")[0]]
     altering(url, f"ALTER TABLE onceward ADD COLUMN worker {found}")
     assert told(once) == [
-        *([f"the column worker is {found}, and not {wanted}"]),
+        f"the column worker is {found}, and not {wanted}",
         "the ledger's table has no column trace",
         "the ledger's table has no index onceward_due",
     ]

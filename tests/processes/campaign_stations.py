@@ -47,12 +47,6 @@ class Station:
     def __init__(self, server, *command, **options):
         self.server, self.command, self.options = server, [sys.executable, *command], options
 
-    def publish(self, numbers):
-        raise NotImplementedError
-
-    def left(self):
-        raise NotImplementedError
-
     def restart(self):
         self.server.restart()
 

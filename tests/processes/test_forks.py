@@ -9,7 +9,6 @@ import time
 import pytest
 
 from onceward import ForkedClaim, Once, current
-from onceward.claim import heartbeat
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 
@@ -116,16 +115,15 @@ def test_forked_child_that_returns_from_handler_leaves_parents_key_alone(once, f
     assert (record(once).status, record(once).result) == (COMPLETED, str(os.getpid()))
 
 
-@pytest.mark.parametrize("form", ["run", "claim", "batch", "checkpoint", "transaction"])
-def test_exception_on_its_way_in_child_is_not_masked_and_releases_nothing(once, form, tmp_path):
+@pytest.mark.parametrize("form", ["run", "claim", "batch", "checkpoint"])
+def test_exception_on_its_way_in_child_is_not_masked_and_releases_nothing(once, form):
     forks, seen = Forks(), []
 
     def handle(item="k"):
         if forks.fork():
             raise ZeroDivisionError
         time.sleep(0.3)
-        if form != "transaction":
-            seen.append(record(once).status)
+        seen.append(record(once).status)
 
     def call():
         if form == "run":
@@ -137,12 +135,11 @@ def test_exception_on_its_way_in_child_is_not_masked_and_releases_nothing(once, 
                 sink.add("k")
                 handle()
         else:
-            connection = sqlite3.connect(tmp_path / "ledger.db")
-            with once.claim("k") if form == "claim" else once.transaction("k", connection):
+            with once.claim("k"):
                 handle()
 
     assert forks.outcome(call) == ("None", "ZeroDivisionError")
-    assert seen == [IN_PROGRESS] * (form != "transaction")
+    assert seen == [IN_PROGRESS]
     assert record(once).status == COMPLETED
 
 
@@ -160,48 +157,18 @@ def test_nothing_can_be_done_with_a_claim_in_a_forked_child(once, act, tmp_path)
     assert record(once).status == COMPLETED
 
 
-def test_a_transaction_that_a_child_leaves_is_the_parents_alone(once, tmp_path):
-    connection = sqlite3.connect(tmp_path / "ledger.db")
-    connection.execute("CREATE TABLE effects (pid)")
-    forks = Forks()
-
-    def block():
-        with once.transaction("k", connection):
-            connection.execute("INSERT INTO effects VALUES (?)", [os.getpid()])
-            forks.slow()
-
-    assert forks.outcome(block) == ("None", "ForkedClaim")
-    assert connection.execute("SELECT pid FROM effects").fetchall() == [(os.getpid(),)]
-    assert record(once).status == COMPLETED
-
-
-def test_heartbeats_in_a_child_forget_what_the_parent_has_claimed(once):
-    with once.using(lease=3).claim("k") as claim:
-        before = claim.record
-
-        def child():
-            known = len(heartbeat.HEARTBEAT._claims)  # which a fork makes anew
-            with once.claim("other"):
-                time.sleep(1.5)
-            return known, claim.record == before
-
-        assert in_child(child) == "(0, True)"
-    assert record(once).status == COMPLETED
-
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_batch_in_a_forked_child_records_nothing_and_begins_nothing(once, concurrency):
+def test_a_batch_in_a_forked_child_records_nothing_and_begins_nothing(once):
     forks, began, caller = Forks(), [], threading.get_ident()
 
     def handle(order):
-        while concurrency > 1 and threading.get_ident() != caller and caller not in began:
+        while threading.get_ident() != caller and caller not in began:
             time.sleep(0.001)  # the caller's thread forks, beside others
         began.append(threading.get_ident())
         if threading.get_ident() == caller and forks.child is None:
             forks.slow()
 
     def call():
-        batch = once.batch(handle, key="order", name="n", concurrency=concurrency)
+        batch = once.batch(handle, key="order", name="n", concurrency=3)
         return [outcome.status for outcome in batch.run(["1", "2", "3"])]
 
     assert forks.outcome(call) == (repr(["done"] * 3), "ForkedClaim")

@@ -61,18 +61,6 @@ def test_after_kill_9_a_run_does_only_what_is_left(cli):
     assert len(lines(cli, "mailed")) <= 30 + 3 * 3
 
 
-def test_a_signal_ends_a_run_after_what_is_under_way(cli):
-    process = cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL)
-    until(lambda: lines(cli, "paid"))
-    process.terminate()
-    process.communicate()
-    done = len(lines(cli, "out.ndjson"))
-    assert done == len(lines(cli, "paid"))
-    assert done < 30
-    assert cli.run("run", "orders.yaml", timeout=300).returncode == 0
-    assert len(lines(cli, "paid")) == len(lines(cli, "out.ndjson")) == 30
-
-
 def test_a_run_that_was_paused_past_its_lease_writes_nothing_twice(cli):
     cli.write("in.ndjson", *({"id": n} for n in range(6)))
     cli.write("orders.yaml", FILE.replace("LEASE", "2s"))

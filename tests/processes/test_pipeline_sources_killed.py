@@ -1,4 +1,4 @@
-"""A pipeline's process is killed in the middle of its messages. For each source, nothing is lost, and what is done is not done again."""
+"""A pipeline's process is killed in the middle of its messages. Nothing is lost, and what is done is not done again."""
 
 import contextlib
 import json
@@ -8,13 +8,11 @@ import uuid
 from collections import Counter
 
 import httpx
-import pytest
 
 from onceward import Once
 from places import WORKERS
-from queues.shops import NatsShop, RabbitShop, RedisShop
+from queues.shops import NatsShop
 from servers.orphans import watched
-from servers.redis import Redis
 from waiting import until
 
 PATIENCE = 240
@@ -81,49 +79,11 @@ class Place:
         return Counter()
 
 
-def from_nats(request, name):
-    shop = NatsShop(request.getfixturevalue("nats"))
-    shop.consumer(durable_name=name, ack_wait=5.0)  # what a killed process held comes again soon
-    return {"nats": {"subject": shop.orders, "url": shop.url}}, shop.publish
-
-
-def from_redis(request, name):
-    server = Redis(appendonly="yes")
-    request.addfinalizer(server.stop)
-    shop = RedisShop(server)
-    return {"redis_streams": {"stream": shop.orders, "url": server.url, "idle": 3}}, shop.publish
-
-
-def from_rabbitmq(request, name):
-    shop = RabbitShop(request.getfixturevalue("rabbitmq"))
-    return {"rabbitmq": {"queue": shop.orders, "url": shop.url, "wait": 1}}, shop.publish
-
-
-def from_kafka(request, name):
-    kafka, topic = request.getfixturevalue("kafka"), request.getfixturevalue("topic")
-    settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
-    source = {"kafka": {"topic": topic, "servers": kafka.servers, "settings": settings}}
-    return source, lambda *orders: kafka.send(topic, *[json.dumps(order).encode() for order in orders])
-
-
-def from_sqs(request, name):
-    ministack, patch = request.getfixturevalue("ministack"), request.getfixturevalue("monkeypatch")
-    request.getfixturevalue("aws")
-    patch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
-    queue = ministack.queue(name)
-    source = {"sqs": {"queue": queue, "visibility": 5, "wait": 1}}
-    return source, lambda *orders: [ministack.send(queue, order) for order in orders]
-
-
-@pytest.mark.sampled("from_nats")
-@pytest.mark.parametrize(
-    "kind", [from_sqs, from_kafka, from_rabbitmq, from_nats, from_redis], ids=lambda it: it.__name__
-)
-def test_a_queues_messages_survive_kills_of_the_pipeline(request, kind, tmp_path):
-    name = f"shop-{uuid.uuid4().hex[:8]}"
-    source, send = kind(request, name)
-    shop = Place(tmp_path, source, name)
-    send(*[{"id": f"o-{number}"} for number in range(MESSAGES)])
+def test_a_queues_messages_survive_kills_of_the_pipeline(nats, tmp_path):
+    name, queue = f"shop-{uuid.uuid4().hex[:8]}", NatsShop(nats)
+    queue.consumer(durable_name=name, ack_wait=5.0)  # what a killed process held comes again soon
+    shop = Place(tmp_path, {"nats": {"subject": queue.orders, "url": queue.url}}, name)
+    queue.publish(*[{"id": f"o-{number}"} for number in range(MESSAGES)])
     for done in (MESSAGES // 4, MESSAGES // 2):
         process = shop.start()
         until(lambda done=done: len(shop.made) >= done)

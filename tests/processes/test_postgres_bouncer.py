@@ -7,7 +7,6 @@ import psycopg
 import pytest
 
 from onceward.pipelines import load
-from onceward.pipelines.databases import Database, Statement
 from onceward.pipelines.pipeline import PipelineRun
 from servers.postgres import PgBouncer
 
@@ -17,22 +16,6 @@ def bouncer(postgres15):
     made = PgBouncer(postgres15)
     yield made
     made.stop()
-
-
-def test_a_statement_of_a_pipeline_runs_in_whatever_session_the_pooler_gives(bouncer):
-    database = Database(bouncer.url)
-    asked = Statement("SELECT pg_backend_pid() AS session", database.dialect)
-    sessions = set()
-    with database.connection() as connection, psycopg.connect(bouncer.url) as other:
-        while len(sessions) < 2:
-            for _ in range(
-                7
-            ):  # psycopg prepares a statement in the server's session when it runs it for the sixth time
-                sessions.add(database.execute(connection, asked, {})["rows"][0]["session"])
-            other.execute("SELECT 1")  # takes the session that was used last
-            sessions.add(database.execute(connection, asked, {})["rows"][0]["session"])
-            other.rollback()
-    database.close()
 
 
 def test_statements_of_a_pipeline_need_no_more_sessions_than_the_pooler_has(bouncer, tmp_path):

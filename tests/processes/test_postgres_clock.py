@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from faults.processes import PATIENCE
 from onceward import Busy, Completed, LeaseLost, Once
 from servers.postgres import Postgres
 from servers.wrong_clocks import wrong_clock
@@ -89,32 +88,3 @@ def test_an_hour_forward_ends_leases_that_are_not_renewed(stepped, once):
     with pytest.raises(LeaseLost):
         held.complete("late")
     heir.complete("heir's")
-
-
-def test_an_hour_forward_leaves_a_claim_whose_renewal_comes_first(stepped):
-    with Once(stepped.url, lease=LEASE, heartbeat=0.2).claim("held") as held:
-        end, rival = time.monotonic() + PATIENCE, Once(stepped.url)
-        before = lease_of(rival)
-        stepped.step(HOUR)
-        while lease_of(rival) < before + HOUR / 2:
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        with pytest.raises(Busy):
-            rival.acquire("held")
-        assert not held.lost
-        held.complete(None)
-
-
-def lease_of(once):
-    ((record, _),) = once.ledger.records()
-    return record.lease_until
-
-
-def test_an_hour_forward_forgets_what_it_retained_for_less(stepped):
-    Once(stepped.url, retention=60.0).acquire("short").complete(None)
-    Once(stepped.url, retention=2 * HOUR).acquire("long").complete(None)
-    stepped.step(HOUR)
-    once = Once(stepped.url)
-    assert once.acquire("short").attempt == 1
-    with pytest.raises(Completed):
-        once.acquire("long")

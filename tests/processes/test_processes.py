@@ -1,8 +1,6 @@
 """Real processes on a ledger of every store: killed, paused, racing, forked, with wrong clocks, and with a killed server."""
 
-import calendar
 import collections
-import json
 import random
 import signal
 import time
@@ -10,7 +8,7 @@ import time
 import pytest
 
 from faults.processes import PATIENCE, lines, workers
-from onceward import Busy, Claim, Once
+from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from stores.ledgers import SERVED, DynamoLedger
 
@@ -83,22 +81,6 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
     assert ledger.spent() == {"spent": 1}
 
 
-def test_what_commits_with_its_effect_drops_the_arguments(ledger):
-    once, during = Once(ledger.url), []
-
-    @once(key="n", name="kept", keep_input=True)
-    def handle(n: int, claim: Claim):
-        during.append(once.ledger.show("kept:7")[0].input)
-        ledger.spend(claim, "effect", n)
-        return n
-
-    assert handle(7) == 7
-    assert json.loads(during[0])["arguments"] == {"n": 7}
-    record, _ = once.ledger.show("kept:7")
-    assert (record.status, record.input, ledger.spent()) == ("COMPLETED", None, {"effect": 1})
-    once.close()
-
-
 # --- racing -------------------------------------------------------------------------------------------------------
 
 
@@ -168,22 +150,6 @@ def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, st
 
 # --- wrong clocks -------------------------------------------------------------------------------------------------
 
-CHANGES = {  # the moments at which clocks are changed in Berlin, in UTC
-    "spring": calendar.timegm((2026, 3, 29, 1, 0, 0)),
-    "autumn": calendar.timegm((2026, 10, 25, 1, 0, 0)),
-}
-
-
-def begun_before_a_change(begin, name, at):
-    """Start a worker whose clocks are changed soon; return it and when that is. On a busy machine it may come too late."""
-    for seconds in (5.0, 10.0, 20.0, 40.0):
-        changed = time.monotonic() + seconds
-        worker = begin(name, at - seconds - time.time(), "Europe/Berlin")
-        if worker.stdout.readline() == {"spring": "no summer\n", "autumn": "summer\n"}[name]:
-            return worker, changed
-        worker.kill()
-    raise AssertionError("it always came too late")
-
 
 @pytest.fixture
 def refused(ledger, request):
@@ -198,31 +164,22 @@ def refused(ledger, request):
 
 @pytest.mark.sampled("dynamodb")
 def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused, start, faketime):
-    """An hour fast, an hour slow, through both changes of the clocks, and in odd zones: all at the same time."""
     once = Once(ledger.url, lease=120.0, retention=120.0)
     once.acquire("live")
     once.acquire("done").complete("result")
     off = {"fast": 3600.0, "slow": -3600.0, "east": 0.0, "west": 0.0}
     zones = {"fast": "UTC", "slow": "UTC", "east": "Asia/Kathmandu", "west": "America/St_Johns"}
-    off |= {name: at - time.time() for name, at in CHANGES.items()}
-
-    def begin(name, seconds, zone):
-        return start("skewed", ledger.url, name, prefix=faketime(f"{seconds:+.0f}"), env={"TZ": zone})
-
-    running = {name: begin(name, off[name], zone) for name, zone in zones.items()}
+    running = {
+        name: start("skewed", ledger.url, name, prefix=faketime(f"{off[name]:+.0f}"), env={"TZ": zone})
+        for name, zone in zones.items()
+    }
     for worker in running.values():
         assert worker.stdout.readline().endswith("summer\n")
-    changed = 0.0
-    for name, at in CHANGES.items():
-        running[name], when = begun_before_a_change(begin, name, at)
-        changed = max(changed, when)
-    for worker in running.values():
         worker.stdin.write("\n")
         worker.stdin.flush()
     for worker in running.values():
         assert worker.stdout.readline() == "long\n"
-    # Their leases of six seconds are over, were they not renewed, and the clocks are changed.
-    time.sleep(max(6.5, changed + 0.5 - time.monotonic()))
+    time.sleep(6.5)  # their leases of six seconds are over, were they not renewed
     for name in running:
         with pytest.raises(Busy):
             once.acquire(("long", name))
@@ -231,13 +188,10 @@ def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused
         said = dict(line.split(maxsplit=1) for line in output.splitlines())
         assert float(said.pop("time")) - time.time() == pytest.approx(off[name], abs=120.0)
         assert float(said.pop("waited")) >= 0.9
-        assert said.pop("changed") == str(name in CHANGES)
-        assert said == {"live": "busy", "done": "replayed result", "own": "held", "lost": "False"}
+        assert said.items() >= {"live": "busy", "done": "replayed result", "own": "held", "lost": "False"}.items()
         assert worker.wait(PATIENCE) == 0
     stamps = [record.created_at for record, _ in once.ledger.records()]
     assert len(stamps) == 2 + 2 * len(running)
     assert all(abs(stamp - time.time()) < 60 for stamp in stamps), "a record was stamped by a worker's own clock"
     if refused:
-        assert refused() == 4, (
-            "those that are an hour off, or months, had one request refused each, and signed it again"
-        )
+        assert refused() == 2, "those that are an hour off had one request refused each, and signed it again"

@@ -2,28 +2,31 @@
 
 import collections
 import contextlib
-import random
 import time
 
 import pytest
+from failovers import COUNT, LEASE, PACE, end, noted, records, wait_for
 from redis.crc import key_slot
 
-from faults.processes import PATIENCE, lines, workers
+from faults.processes import PATIENCE, workers
 from onceward import Once
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED
 from onceward.stores.redis.names import RedisNames
 from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, until
 from servers.wires import Gate
-
-LEASE = 60.0  # longer than any failover here
-COUNT = 120
-PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 
 
 @pytest.fixture
 def start():
     with workers("failover.py") as begin:
         yield begin
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
 
 
 @pytest.fixture
@@ -40,34 +43,10 @@ def serve():
 
 
 @pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    return path
-
-
-@pytest.fixture
 def gate():
     made = Gate(0)
     yield made
     made.close()
-
-
-def noted(log, what):
-    """Return [(key, value, fence)] of the log's whole lines."""
-    text = log.read_text().rpartition("\n")[0]
-    return [tuple(rest) for kind, *rest in map(str.split, text.splitlines()) if kind == what]
-
-
-def wait_for(log, what, number):
-    end = time.monotonic() + PATIENCE
-    while len(noted(log, what)) < number:
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def records(url):
-    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
 
 
 def check_fences(log):
@@ -83,32 +62,12 @@ def effects_before(killed, log):
     return {key for key, _, fence in noted(log, "effect") if int(fence) < killed}
 
 
-def end(processes):
-    for process in processes:
-        assert lines(process) == ["done"]
-
-
 def check_told(log, left):
     """What callers were told is what is recorded, and was made."""
     made = {(key, value) for key, value, _ in noted(log, "effect")}
     for key, value, _ in noted(log, "told"):
         assert (left[key].status, left[key].result) == (COMPLETED, f'"{value}"')
         assert (key, value) in made
-
-
-@pytest.mark.nightly
-def test_replies_that_are_lost_double_nothing(start, serve, log, gate):
-    server = serve(Redis)
-    gate.turn(server.port)
-    chance = random.Random(5)
-    gate.loses = lambda: chance.random() < 0.03
-    end([start(f"redis://127.0.0.1:{gate.port}/0?timeout=2", log, COUNT, LEASE) for _ in range(4)])
-    left = records(server.url)
-    assert set(collections.Counter(key for key, _, _ in noted(log, "effect")).values()) == {1}
-    check_told(log, left)
-    # A claim whose replies were lost for too long ran no handler, and holds its key for a lease.
-    ran = {key for key, _, _ in noted(log, "effect")}
-    assert {record.status for key, record in left.items() if key not in ran} <= {IN_PROGRESS}
 
 
 def check_doubled(log, kept, completed, promised, left):

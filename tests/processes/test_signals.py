@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 from places import SOURCES
 
 LOOP = """
-import asyncio, collections, faulthandler, os, random, signal, sys, threading, time
+import collections, faulthandler, os, random, signal, sys, threading, time
 from onceward import Once, StoreError
 url, how, does, seconds = *sys.argv[1:4], float(sys.argv[4])
 faulthandler.dump_traceback_later(100, exit=True)  # whoever waits for his own lock
@@ -21,9 +20,6 @@ dice = random.Random(5)
 def handle(key):
     ran[key] += 1
     return key
-
-async def handle_async(key):
-    return handle(key)
 
 def call(number):
     for key in (f"signal {number}", f"signal {number - 1}"):
@@ -86,18 +82,6 @@ def many(number):
     results = once.batch(handle, key=lambda key: key, name="many").run(keys)
     assert sorted(ran[key] for key in keys) == [1] * 8, results
 
-async def some(number):
-    assert await once.run_async(number, handle_async, number) == number
-
-async def several(number):
-    await asyncio.gather(*(tried_async(number + n) for n in range(4)))
-
-async def tried_async(number):
-    try:
-        await some(number)
-    except Exception as error:
-        said.add(repr(error))
-
 def tried(act, number):
     try:
         act(number)
@@ -116,9 +100,7 @@ end, number = time.monotonic() + seconds, 0
 again()
 while going():
     number += 4
-    if how == "async":
-        asyncio.run(several(number))
-    elif how == "threads":
+    if how == "threads":
         threads(number)
     else:
         tried({"single": one, "batch": many}[how], number)
@@ -131,85 +113,11 @@ print(twice, sorted(said), not left, signals > 20, number > 8)
 """
 
 
-def ran(code, folder, *arguments, timeout=150):
-    """Run the code with a ledger in that folder to its end."""
-    command = [
-        sys.executable,
-        "-c",
-        textwrap.dedent(code),
-        f"sqlite:///{folder}/ledger.db?synchronous=NORMAL",
-        *arguments,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
-
-
-@pytest.mark.sampled("call-batch", "call-async", "fork-threads", "close-threads")
-@pytest.mark.parametrize("how", ["single", "batch", "threads", "async"])
+@pytest.mark.sampled("call-batch", "fork-threads", "close-threads")
+@pytest.mark.parametrize("how", ["single", "batch", "threads"])
 @pytest.mark.parametrize("does", ["call", "fork", "close"])
 def test_a_signal_handler_that_calls_forks_or_closes_never_hangs_and_runs_nothing_twice(tmp_path, does, how):
-    done = ran(LOOP, tmp_path, how, does, "1.5")
+    command = [sys.executable, "-c", LOOP, f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", how, does, "1.5"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert done.stdout == "[] [] True True True\n", done.stderr
-
-
-def test_a_time_limit_that_strikes_a_fork_leaves_no_lock_held(tmp_path):
-    code = """
-    import os, signal, sys, threading, time
-    from onceward import Once, StoreError
-    once = Once(sys.argv[1])
-    once.run("warm", int)
-    held = threading.Event()
-    def hold():  # as a commit does that waits for the disk
-        with once.store._writing:
-            held.set()
-            time.sleep(1.2)
-    class Limit(Exception):
-        pass
-    def limit(*_):
-        raise Limit
-    signal.signal(signal.SIGALRM, limit)
-    threading.Thread(target=hold).start()
-    held.wait()
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(40)
-        try:
-            once.run("child", int)
-        except StoreError as error:
-            os._exit("forked" not in str(error))
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    threading.Thread(target=once.run, args=("parent", int)).start()
-    """
-    done = ran(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Limit" in done.stderr, "Python says that it ignores it"
-
-
-def test_a_fork_amid_a_statement_leaves_the_ledger_to_the_parent(tmp_path):
-    code = """
-    import os, sys
-    from onceward import Once, StoreError
-    once, children = Once(sys.argv[1]), []
-    once.run("warm up", str, 1)
-
-    def fork(text):  # as a signal handler, or a finalizer, that Python runs in the middle of a statement
-        if not children:
-            children.append(os.fork())
-        return text.decode()
-
-    connection, said = once.ledger.store._file.writer(), []
-    connection.text_factory = fork
-    for number in range(3):
-        try:
-            said.append(once.run("warm up", str, 1))
-        except StoreError as error:
-            said.append(str(error))
-    if children == [0]:
-        os._exit(["in the middle of a request" in text for text in said] != [False, True, True])
-    print(said, os.waitpid(children[0], 0)[1])
-    """
-    done = ran(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("['1', '1', '1'] 0\n", "")

@@ -8,18 +8,16 @@ import contextlib
 import time
 
 import pytest
+from failovers import COUNT, LEASE, end, noted, records, wait_for
 
-from faults.processes import PATIENCE, lines, workers
+from faults.processes import workers
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from servers.pairs import PAIRS
 from servers.wrong_clocks import wrong_clock
 
 OFF = 5.0  # seconds that the standby's clock is off
-LEASE = 60.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
 ABANDONED = 8.0
-COUNT = 120
-PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 pytestmark = pytest.mark.usefixtures("faketime")
 
 
@@ -27,6 +25,13 @@ pytestmark = pytest.mark.usefixtures("faketime")
 def start():
     with workers("failover.py") as begin:
         yield begin
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
 
 
 @pytest.fixture(params=list(PAIRS.values()), ids=list(PAIRS))
@@ -66,29 +71,6 @@ def gate(pair, primary):
     made.close()
 
 
-@pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    return path
-
-
-def noted(log, what):
-    """Return [(key, value)] of the log's lines."""
-    return [(key, value) for kind, key, value in map(str.split, log.read_text().splitlines()) if kind == what]
-
-
-def wait_for(log, what, number):
-    end = time.monotonic() + PATIENCE
-    while len(noted(log, what)) < number:
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def records(url):
-    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
-
-
 def committed(server):
     """Return how often each effect of a transaction was made, and check that it was made if and only if its key is completed."""
     made = dict(server.sql("SELECT name, count(*) FROM effects GROUP BY name", database="test"))
@@ -99,11 +81,6 @@ def committed(server):
 
 def running(start, url, log, *pace):
     return [start(url, log, COUNT, LEASE, *pace) for _ in range(4)]
-
-
-def end(processes):
-    for process in processes:
-        assert lines(process) == ["done"]
 
 
 @pytest.mark.nightly

@@ -135,14 +135,3 @@ def test_what_needs_posix_says_so(start):
     refused = start(COMMAND, "demo")
     assert refused.returncode == 1
     assert "the demo pauses workers by SIGSTOP, which this system does not have" in refused.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_another_python_without_msgspec_is_told_at_the_import(start):
-    result = start(
-        "import sys\nimport importlib.util as util\nsys.implementation.name = 'pypy'\n"
-        "util.find_spec = lambda name: None\nimport onceward\n"
-    )
-    assert result.returncode == 1
-    assert "onceward needs CPython: msgspec, which encodes its results, is not there for pypy" in result.stderr

@@ -1,6 +1,5 @@
 """Tasks of real Celery workers over RabbitMQ: what its queues do with a delivery that did not run."""
 
-import contextlib
 import socket
 import threading
 import time
@@ -9,6 +8,7 @@ import uuid
 import pytest
 
 from queues.celery_workers import Shop
+from servers.wires import Gate
 
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
@@ -99,80 +99,40 @@ def test_a_retry_that_the_broker_refuses_puts_the_message_back(opened, broker, o
     assert shop.journal()[f"late {order} 1"] == 1
 
 
-class DeafProxy:
-    """A proxy before RabbitMQ. The first time that ``mark`` is sent, it and all after it on its connection are lost, until :meth:`cut`."""
+class DeafGate(Gate):
+    """Loses what a client sends from ``mark`` on, the first time that it does, until all are cut off."""
 
     def __init__(self, port, mark):
-        self._port, self._mark = port, mark
-        self._ends, self._deaf = [], []
-        self.is_deaf = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"amqp://guest:guest@127.0.0.1:{self._listener.getsockname()[1]}/"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._mark, self.is_deaf = mark, threading.Event()
+        super().__init__(port)
 
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
-                self._ends += [client, server]
-                threading.Thread(target=self._pump, args=(client, server, self._mark), daemon=True).start()
-                threading.Thread(target=self._pump, args=(server, client, None), daemon=True).start()
-
-    def _pump(self, source, target, mark):
-        lost = False
-        with contextlib.suppress(OSError):
-            while chunk := source.recv(65536):
-                if mark is not None and mark in chunk and not self.is_deaf.is_set():
-                    lost = True
-                    self._deaf += [source, target]
-                    self.is_deaf.set()
-                if not lost:
-                    target.sendall(chunk)
-        self._shut(source, target)
-
-    def _shut(self, *ends):
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def cut(self):
-        self._shut(*self._deaf)
-
-    def close(self):
-        self._shut(self._listener, *self._ends)
-        for end in (self._listener, *self._ends):
-            end.close()
+    def _converse(self, client, server):
+        back, lost = self._begin(self._pump, server, client, self.loses), False
+        while chunk := client.recv(65536):
+            if self._mark in chunk and not self.is_deaf.is_set():
+                lost = True
+                self.is_deaf.set()
+            if not lost:
+                server.sendall(chunk)
+        server.shutdown(socket.SHUT_RDWR)
+        back.join()
 
 
 def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(broker, tmp_path):
     name = f"celery-{uuid.uuid4().hex}"
-    proxy = DeafProxy(broker.port, b"onceward-receives")
-    client = Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue={"name": name, "arguments": CLASSIC})
-    worker = Shop(proxy.url, tmp_path, backend=f"file://{tmp_path}", queue={"name": name, "arguments": CLASSIC})
+    gate, queue = DeafGate(broker.port, b"onceward-receives"), {"name": name, "arguments": CLASSIC}
+    client = Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue)
+    worker = Shop(f"amqp://guest:guest@127.0.0.1:{gate.port}/", tmp_path, backend=f"file://{tmp_path}", queue=queue)
     try:
         worker.start("-c", 1)
         held = client.once.acquire("a", name="shop.slow", lease=600)
         client.open()
         result = client.send("slow", "a")
-        worker.until(proxy.is_deaf.is_set)
+        worker.until(gate.is_deaf.is_set)
         held.release()
-        proxy.cut()
+        gate.turn(broker.port)
         assert worker.get(result) == 0
     finally:
         worker.stop()
         client.stop()
-        proxy.close()
-
-
-@pytest.mark.nightly
-def test_a_task_comes_again_to_its_own_quorum_queue(opened):
-    other = f"celery-{uuid.uuid4().hex}"
-    shop, _ = opened(QUORUM, other=other)
-    shop.open()
-    held = shop.once.acquire("a", name="shop.slow", lease=600)
-    shop.start("-c", 1, "-Q", other)  # nobody consumes the default queue
-    result = shop.send("slow", "a", queue=other)
-    shop.until(lambda: shop.log.count("comes again") >= 3)
-    held.release()
-    assert shop.get(result) == 0
+        gate.close()

@@ -72,22 +72,6 @@ def test_what_is_no_task_is_refused():
         assert isinstance(refused, MessageRefused)
 
 
-@pytest.mark.nightly
-def test_a_slow_broker_does_not_get_tasks_whose_send_lease_may_be_over(monkeypatch):
-    now, sent = [100.0], []
-
-    def slow(self, producer, message):
-        now[0] += 4
-        sent.append(message.key)
-
-    monkeypatch.setattr("onceward.celery.target.boottime", lambda: now[0])
-    monkeypatch.setattr(CeleryTarget, "_sent", slow)
-    app = Celery("shop", broker="memory://", set_as_current=False)
-    told = CeleryTarget(app, "celery:shop.charge").send([OutboxMessage(key, "[]") for key in "klm"])
-    assert sent == ["k"]
-    assert [type(one) for one in told] == [type(None), MessageNotSent, MessageNotSent]
-
-
 @pytest.mark.parametrize("scheme", ["redis", "amqp"])
 def test_without_the_broker_a_task_is_sent_later(scheme):
     with socket.socket() as closed:

@@ -182,31 +182,3 @@ def test_delayed_messages_that_a_worker_holds_are_not_forgotten_while_redis_is_a
     finally:
         broker.client.connection_pool.disconnect()
         server.stop()
-
-
-def test_messages_whose_fetch_was_not_answered_are_taken_up_again(redis, work):
-    broker, runs = RedisBroker(url=redis.url, namespace=uuid.uuid4().hex), []
-    fetch, lost = broker.do_fetch, []
-
-    def unanswered(queue, count):
-        found = fetch(queue, count)
-        if found and not lost:
-            lost.extend(found)
-            raise RedisIsAwayError("reset by peer")
-        return found
-
-    broker.do_fetch = unanswered
-
-    def charge(order):
-        runs.append(order)
-
-    guarded = actor(broker, charge, "orders")
-    for order in range(2):
-        guarded.send(order)
-    worker = work(broker)
-
-    until(lambda: sorted(runs) == [0, 1])
-    assert lost
-    until(lambda: broker.do_qsize("orders") == 0)
-    worker.stop(timeout=10_000)
-    broker.client.connection_pool.disconnect()

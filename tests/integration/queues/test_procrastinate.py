@@ -7,14 +7,10 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 from procrastinate import App, PsycopgConnector, RetryStrategy
-from procrastinate.exceptions import JobAborted
-from procrastinate.testing import InMemoryConnector
 
 from onceward import Claim, Once
 from onceward.procrastinate import exactly
 from onceward.procrastinate.exactly import ProcrastinateJobs
-
-pytestmark = pytest.mark.sampled(is_async=1)
 
 PATIENCE = 180  # seconds
 RETRY = RetryStrategy(max_attempts=3)
@@ -80,6 +76,20 @@ def work(app, database):
     return jobs(database)
 
 
+RUNS = []
+
+
+@pytest.fixture
+def runs():
+    """The orders for which :func:`charge` ran."""
+    RUNS.clear()
+    return RUNS
+
+
+def charge(order):
+    RUNS.append(order)
+
+
 def defer(app, task, *calls):
     async def deferred():
         async with app.open_async():
@@ -89,35 +99,11 @@ def defer(app, task, *calls):
     asyncio.run(deferred())
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, is_async):
+def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, runs):
     once.acquire(42, name="charge", lease=3)
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-
-    async def charge_async(order):
-        runs.append(order)
-
-    guarded = task(app, once, charge_async if is_async else charge, key="order")
-    defer(app, guarded, {"order": 42})
-
+    defer(app, task(app, once, charge, key="order"), {"order": 42})
     assert work(app, database) == [("succeeded", 1)]
     assert runs == [42]
-
-
-def test_a_parked_job_fails_and_is_not_retried(app, database, once):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        raise ValueError("no such card")
-
-    defer(app, task(app, once, charge, retry=RetryStrategy(max_attempts=50), max_attempts=2), {"order": 42})
-
-    assert work(app, database) == [("failed", 3)]
-    assert runs == [42, 42]
 
 
 def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database, once):
@@ -137,17 +123,6 @@ def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database
     asyncio.run(run())
     assert jobs(database) == [("todo", 1)]
     assert runs == [42]
-
-
-def test_a_job_that_aborts_itself_gives_its_key_back(app, database, once):
-    def charge(order):
-        raise JobAborted
-
-    guarded = task(app, once, charge, key="order", on_error="park")
-    defer(app, guarded, {"order": 42})
-
-    assert work(app, database) == [("aborted", 1)]
-    assert [record.status for record, _ in once.ledger.records()] == ["RELEASED"]
 
 
 def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(app, database, once):
@@ -216,40 +191,7 @@ def test_effect_record_and_next_job_commit_together(app, database, postgres15):
     ledger.close()
 
 
-def test_a_job_whose_number_comes_again_in_a_restored_database_is_not_taken_for_an_old_one(app, database, once):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-
-    guarded = task(app, once, charge)
-    defer(app, guarded, {"order": 42})
-    work(app, database)
-    with psycopg.connect(database) as connection:
-        connection.execute("TRUNCATE procrastinate_jobs RESTART IDENTITY CASCADE")
-    defer(app, guarded, {"order": 43}, {"order": 44})
-    work(app, database)
-    assert runs == [42, 44]
-    assert [status for status, _ in jobs(database)] == ["failed", "succeeded"]
-
-
-def test_a_fingerprint_of_the_context_is_refused(once):
-    app = App(connector=InMemoryConnector())
-
-    @app.task(pass_context=True)
-    def charge(context, order):
-        pass
-
-    with pytest.raises(ValueError, match="context"):
-        exactly(once, key="order", fingerprint=True)(charge)
-
-
-def test_two_jobs_of_one_enqueue_take_effect_once(app, database, once):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-
+def test_two_jobs_of_one_enqueue_take_effect_once(app, database, once, runs):
     guarded = task(app, once, charge)
     queue = ProcrastinateJobs(guarded)
     for key in ("a", "a", "b"):

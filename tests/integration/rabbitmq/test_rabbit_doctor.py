@@ -24,19 +24,15 @@ def levels(address):
 def test_a_quorum_queue_is_well_and_policies_are_skipped(rabbitmq):
     queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
     assert levels(f"amqp:{queue}") == {("ok", "queue"), ("skipped", "policies"), ("ok", "max_attempts")}
+    rabbitmq.queue(f"{queue}.onceward-dead")
+    assert ("ok", "dead letters") in levels(f"amqp:{queue}")
+    rabbitmq.publish(f"{queue}.onceward-dead", {})
+    assert ("warning", "dead letters") in levels(f"amqp:{queue}")
 
 
 def test_a_queue_that_drops_messages_is_an_error_and_a_classic_one_a_warning(rabbitmq):
     queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", kind="classic", x_max_length=5)
     assert {("error", "queue"), ("warning", "queue")} <= levels(f"amqp:{queue}")
-
-
-def test_dead_letters_are_told(rabbitmq):
-    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
-    rabbitmq.queue(f"{queue}.onceward-dead")
-    assert ("ok", "dead letters") in levels(f"amqp:{queue}")
-    rabbitmq.publish(f"{queue}.onceward-dead", {})
-    assert ("warning", "dead letters") in levels(f"amqp:{queue}")
 
 
 def test_a_missing_queue_and_a_broker_that_is_away_are_told(monkeypatch):

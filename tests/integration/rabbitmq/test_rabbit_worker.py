@@ -54,20 +54,10 @@ def test_a_queue_that_loses_dead_letters_is_refused_at_start(rabbitmq, once, que
         RabbitWorker(once, queue, print, url=rabbitmq.url).run()
 
 
-def test_a_queue_that_keeps_dead_letters_is_taken_as_it_is(rabbitmq, once, queue, caplog):
-    rabbitmq.queue(f"{queue}.onceward-dead", kind="classic")
-    RabbitWorker(once, queue, print, url=rabbitmq.url, wait=0.1).run(until_empty=True)
-    assert f"{queue}.onceward-dead: it is a classic queue" in caplog.text
-
-
-@pytest.mark.parametrize("settings", [{"durable": False}, {"durable": True, "auto_delete": True}])
+@each("settings", [{"durable": False}, {"durable": True, "auto_delete": True}])
 def test_a_queue_that_does_not_last_is_refused_at_start(rabbitmq, once, settings):
     name = f"short-{uuid.uuid4().hex[:8]}"
-
-    async def declare(channel):
-        await channel.declare_queue(name, **settings)
-
-    rabbitmq.do(declare)
+    rabbitmq.do(lambda channel: channel.declare_queue(name, **settings))
     with pytest.raises(ValueError, match="loses messages"):
         RabbitWorker(once, name, print, url=rabbitmq.url).run()
 

@@ -9,16 +9,7 @@ import time
 from pathlib import Path
 
 from onceward import Claim, Once
-from onceward.aws import (
-    Delivery,
-    on_dynamodb_stream,
-    on_eventbridge,
-    on_invoke,
-    on_kinesis,
-    on_sns,
-    on_sqs,
-    on_sqs_fifo,
-)
+from onceward.aws import Delivery, on_kinesis, on_sqs, on_sqs_fifo
 
 once = Once(os.environ["LEDGER"], name="orders")
 
@@ -56,10 +47,6 @@ async def work_async(order: dict, delivery: Delivery, claim: Claim) -> str:
     return await asyncio.to_thread(work, order, delivery, claim)
 
 
-def changed(change: dict, delivery: Delivery, claim: Claim) -> str:
-    return work(change["NewImage"], delivery, claim)
-
-
 def told(handler):
     def handle(event, context):
         for record in event["Records"]:
@@ -73,9 +60,4 @@ sqs = told(on_sqs(once, key="order.id")(work))
 sqs_threads = told(on_sqs(once, key="order.id", concurrency=4)(work))
 sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
 fifo_group = told(on_sqs_fifo(once, key="order.id", stop="group")(work))
-fifo_batch = told(on_sqs_fifo(once, key="order.id", stop="batch")(work))
 kinesis = told(on_kinesis(once, key="order.id")(work))
-dynamodb = on_dynamodb_stream(once, key="change.NewImage.id", partial=False)(changed)
-sns = on_sns(once, key="order.id")(work)
-eventbridge = on_eventbridge(once, key="order.id")(work)
-invoked = on_invoke(once, key="order.id")(work)

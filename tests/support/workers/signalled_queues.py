@@ -1,20 +1,16 @@
-"""Tasks of Dramatiq and Procrastinate whose workers are told to stop; the first run of one takes long."""
+"""A task of Dramatiq whose worker is told to stop; its first run takes long."""
 
-import asyncio
 import os
 import time
 from pathlib import Path
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
-from procrastinate import App, PsycopgConnector
 
 from onceward import Once
-from onceward.dramatiq import exactly as exactly_dramatiq
-from onceward.procrastinate import exactly as exactly_procrastinate
+from onceward.dramatiq import exactly
 
 PLACE = Path(os.environ["SIGNALLED_PLACE"])
-REDIS, POSTGRES = os.environ.get("SIGNALLED_REDIS", ""), os.environ.get("SIGNALLED_POSTGRES", "")
 LONG = 600  # tenths of a second
 once = Once(f"sqlite:///{PLACE / 'ledger.db'}", lease=3)
 
@@ -40,18 +36,7 @@ def run(order: int) -> None:
     end()
 
 
-async def run_async(order: int) -> None:
-    if begin():
-        await asyncio.sleep(LONG / 10)
-    end()
-
-
-if REDIS:
-    dramatiq_broker = RedisBroker(url=REDIS, namespace=f"signalled-{PLACE.name}")
-    dramatiq.set_broker(dramatiq_broker)
-    actor = dramatiq.actor(run, notify_shutdown=True, max_retries=0, min_backoff=100, broker=dramatiq_broker)
-    guarded_actor = exactly_dramatiq(once, key="order", name="signalled")(actor)
-
-if POSTGRES:
-    app = App(connector=PsycopgConnector(conninfo=POSTGRES))
-    guarded_job = exactly_procrastinate(once, key="order", name="signalled")(app.task(run_async, name="run"))
+broker = RedisBroker(url=os.environ["SIGNALLED_REDIS"], namespace=f"signalled-{PLACE.name}")
+dramatiq.set_broker(broker)
+actor = dramatiq.actor(run, notify_shutdown=True, max_retries=0, min_backoff=100, broker=broker)
+guarded_actor = exactly(once, key="order", name="signalled")(actor)

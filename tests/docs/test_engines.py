@@ -1,4 +1,4 @@
-"""The pages on agent frameworks and workflow engines run with those themselves: Python in environments of its own."""
+"""The pages on agent frameworks, workflow engines and data engines run with those themselves: Python in environments of its own."""
 
 import subprocess
 
@@ -9,9 +9,11 @@ from servers.environments import environment, from_maven, run_page
 from servers.needs import free_port, listens, needs
 from servers.orphans import watched
 
+pytestmark = pytest.mark.nightly
+
 FRAMEWORKS = DOCS / "how-to" / "agents.md"
 ENGINES = DOCS / "how-to" / "engines.md"
-NEEDS = [
+AGENTS = [
     "langchain==1.5.2",
     "langgraph==1.2.24",
     "langgraph-checkpoint-sqlite==3.1.2",
@@ -21,10 +23,11 @@ NEEDS = [
     "strands-agents==1.62.0",
 ]
 
+DATA = ["pyspark==4.3.0", "distributed==2026.8.0", "dask==2026.8.0", "ray==2.60.0", "psycopg[binary,pool]==3.3.9"]
 
-@pytest.mark.nightly
+
 def test_tools_of_agent_frameworks_take_effect_once(tmp_path):
-    printed = run_page(environment("frameworks", NEEDS), "agent_frameworks.py", FRAMEWORKS, tmp_path)
+    printed = run_page(environment("frameworks", AGENTS), "agent_frameworks.py", FRAMEWORKS, tmp_path)
     assert printed.count(" ok ") == 10, printed
 
 
@@ -42,14 +45,28 @@ def temporal():
     server.wait()
 
 
-@pytest.mark.nightly
 def test_activities_of_workflow_engines_take_effect_once(tmp_path, temporal):
     python = environment("engines", ["dbos==3.4.0", "temporalio==1.35.0", "prefect==3.9.1"])
     assert "all once" in run_page(python, "workflow_engines.py", ENGINES, tmp_path, str(temporal))
 
 
-@pytest.mark.nightly
 def test_a_task_of_airflow_whose_process_is_killed_takes_effect_once(tmp_path):
     python = environment("airflow", ["apache-airflow==3.3.2", "apache-airflow-task-sdk==1.3.2"])
     run_page(python, "airflow_tasks.py", ENGINES, tmp_path, status=-9)
     assert "each once" in run_page(python, "airflow_tasks.py", ENGINES, tmp_path)
+
+
+def charge_each(folder, url, part, status=0):
+    python = environment("data-engines", DATA)
+    return run_page(python, "data_engines.py", ENGINES, folder, url, part, status=status)
+
+
+@pytest.mark.parametrize("part", ["dask", "ray"])
+def test_tasks_whose_workers_are_killed_take_effect_once(tmp_path, schema, part):
+    assert "each once" in charge_each(tmp_path, schema, part)
+
+
+def test_a_stream_of_spark_whose_executors_and_driver_are_killed_takes_effect_once(tmp_path, schema):
+    needs("java", "apt-get install default-jre-headless")
+    charge_each(tmp_path, schema, "spark dies", status=9)
+    assert "each once" in charge_each(tmp_path, schema, "spark")
