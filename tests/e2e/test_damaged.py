@@ -81,7 +81,7 @@ def test_an_expired_one_does_not_end_a_purge(url, table, dynoxide):
         damage = {"fence": {"S": "x"}} if item["key"]["S"] == "n:k1" else {}
         dynoxide.ask("PutItem", TableName=table, Item={**item, "expires_at": {"N": "1"}, **damage})
     (purged,) = list(once.ledger.purging())
-    assert (purged.gone, [one.key for one in purged.damaged]) == (2, ["n:k1"])
+    assert (purged.deleted, [one.key for one in purged.damaged]) == (2, ["n:k1"])
     assert [item["key"]["S"] for item in dynoxide.items(table)] == ["n:k1"]
 
 
