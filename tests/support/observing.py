@@ -5,14 +5,14 @@ from onceward.batch.report import Report
 from onceward.observe import Event
 
 
-def told_of(once, told, name="told"):
+def told_of(once, told):
     """Return a Once on the same ledger that adds the kind and the route of each event about a key to ``told``."""
 
     def observe(event):
         if isinstance(event, Event):
             told.append((event.kind, event.route))
 
-    return Once(once.store, name=name, observe=[observe])
+    return Once(once.store, name="told", observe=[observe])
 
 
 def note_outcomes(tell):

@@ -26,9 +26,9 @@ def record(status=IN_PROGRESS, **changes) -> Record:
 class Stage:
     """A memory store behind faults, on a clock moved by hand."""
 
-    def __init__(self, store=MemoryStore) -> None:
+    def __init__(self) -> None:
         self.clock = ManualClock()
-        self.memory = store(self.clock)
+        self.memory = MemoryStore(self.clock)
         self.store = Faults(self.memory, lambda ask: None)
         self.runs = []
 
@@ -87,8 +87,8 @@ class Stage:
         limit = self.clock() + seconds
         return self.drive(steps.end(self.store, record, outcome, policy, clock=self.clock, until=lambda: limit))
 
-    def beat(self, record, policy=PLAIN):
-        (outcome,) = self.drive(steps.heartbeat(self.store, [(record, policy.lease)], [policy], self.clock))
+    def beat(self, record):
+        (outcome,) = self.drive(steps.heartbeat(self.store, [(record, LEASE)], [PLAIN], self.clock))
         return outcome
 
 

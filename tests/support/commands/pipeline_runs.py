@@ -39,10 +39,10 @@ def run(file):
     return outcomes
 
 
-def storm(file, kills=6):
+def storm(file):
     """Run it in processes that are killed at any moment, and a last time to its end."""
     with workers("pipeline_worker.py") as start:
-        for number in range(kills):
+        for number in range(6):
             process = start(file, "lines")
             assert process.stdout.readline() == "ready\n"
             time.sleep(random.uniform(0.05, 0.1 + number / 10))

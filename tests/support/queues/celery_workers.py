@@ -1,11 +1,11 @@
 """Celery workers as processes of their own, and a client that sends them tasks; the tasks are in workers/celery_shop.py."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -16,6 +16,7 @@ from kombu import Exchange, Queue
 from onceward import NotFound, Once
 from places import SOURCES, SUPPORT, WORKERS
 from servers.orphans import watched
+from waiting import until
 
 PATIENCE = 120.0  # seconds that anything may take on a slow machine
 
@@ -78,10 +79,8 @@ class Shop:
 
     def stop(self) -> None:
         for process in self._started:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait(60)
         self._started.clear()
         self.once.close()
@@ -112,8 +111,6 @@ class Shop:
         return record and record.status
 
     def until(self, holds) -> None:
-        end = time.monotonic() + PATIENCE
-        while not holds():
-            if time.monotonic() > end or any(process.poll() for process in self._started):
-                raise AssertionError(f"it never came: {self.journal()}; {self.log[-6000:]}")
-            time.sleep(0.05)
+        told = lambda: f"{self.journal()}; {self.log[-6000:]}"
+        until(lambda: holds() or any(process.poll() for process in self._started), PATIENCE, told)
+        assert holds(), told()

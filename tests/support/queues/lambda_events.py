@@ -28,10 +28,9 @@ class Context:
 QUEUE = "arn:aws:sqs:us-east-2:123456789012:my-queue"
 
 
-def sqs_record(message_id, payload, *, group=None, arn=QUEUE):
+def sqs_record(message_id, payload, *, group=None):
     attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": "1545082649183", "SenderId": "AIDAIENQZJOLO23YVJ4VO"}
     if group is not None:
-        arn = f"{arn}.fifo"
         attributes |= {"MessageGroupId": group}
     return {
         "messageId": message_id,
@@ -40,7 +39,7 @@ def sqs_record(message_id, payload, *, group=None, arn=QUEUE):
         "attributes": attributes,
         "messageAttributes": {},
         "eventSource": "aws:sqs",
-        "eventSourceARN": arn,
+        "eventSourceARN": QUEUE if group is None else f"{QUEUE}.fifo",
     }
 
 
@@ -188,13 +187,13 @@ def self_managed_kafka(partitions):
 # --- notices ----------------------------------------------------------------------------------------------------------
 
 
-def sns(payload, message_id="95df01b4-ee98-5cb9-9903-4c221d41eb5e"):
+def sns(payload):
     return {
         "Records": [
             {
                 "EventSource": "aws:sns",
                 "Sns": {
-                    "MessageId": message_id,
+                    "MessageId": "95df01b4-ee98-5cb9-9903-4c221d41eb5e",
                     "Message": body_of(payload),
                     "Type": "Notification",
                     "TopicArn": "arn:aws:sns:us-east-2:123456789012:sns-lambda",
@@ -204,10 +203,10 @@ def sns(payload, message_id="95df01b4-ee98-5cb9-9903-4c221d41eb5e"):
     }
 
 
-def eventbridge(detail, event_id="6a7e8feb-b491-4cf7-a9f1-bf3703467718"):
+def eventbridge(detail):
     return {
         "version": "0",
-        "id": event_id,
+        "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718",
         "detail-type": "Order placed",
         "source": "shop",
         "time": "2017-12-22T18:43:48Z",

@@ -59,8 +59,8 @@ def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
     return target
 
 
-def brought(command: list[object], work: Path, seconds: float = 600) -> None:
-    done = subprocess.run(list(map(str, command)), cwd=work, capture_output=True, text=True, timeout=seconds)
+def brought(command: list[object], work: Path) -> None:
+    done = subprocess.run(list(map(str, command)), cwd=work, capture_output=True, text=True, timeout=600)
     if done.returncode:
         missing(f"could not fetch: {command}: {done.stdout[-300:]}{done.stderr[-300:]}")
 

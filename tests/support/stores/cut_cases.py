@@ -16,6 +16,7 @@ import pytest
 
 from onceward import Once, current
 from onceward.claim.lease import CURRENT
+from stores.transaction_cases import run
 
 
 def records(once):
@@ -42,100 +43,89 @@ def interrupted(after):
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_body_that_is_cancelled_leaves_no_effect_and_no_claim(once, waiting, effects):
-    async def main():
-        entered = asyncio.Event()
-        async with waiting.connection() as connection:
+@run
+async def test_a_body_that_is_cancelled_leaves_no_effect_and_no_claim(once, waiting, effects):
+    entered = asyncio.Event()
+    async with waiting.connection() as connection:
 
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    entered.set()
-                    await asyncio.sleep(60)
-
-            task = asyncio.create_task(call())
-            await entered.wait()
-            await cancelled(task)
-            assert waiting.is_idle(connection)
-            async with once.transaction("k", connection):  # it is as good as new
+        async def call():
+            async with once.transaction("k", connection):
                 await waiting.act(connection)
+                entered.set()
+                await asyncio.sleep(60)
 
-    asyncio.run(main())
+        task = asyncio.create_task(call())
+        await entered.wait()
+        await cancelled(task)
+        assert waiting.is_idle(connection)
+        async with once.transaction("k", connection):  # it is as good as new
+            await waiting.act(connection)
     assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 @pytest.mark.parametrize("point", range(6))
-def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, waiting, effects, point):
-    async def main():
-        async with waiting.connection() as connection:
-            async with once.transaction("warm", connection):
-                pass
+@run
+async def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, waiting, effects, point):
+    async with waiting.connection() as connection:
+        async with once.transaction("warm", connection):
+            pass
 
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
+        async def call():
+            async with once.transaction("k", connection):
+                await waiting.act(connection)
 
-            task = asyncio.create_task(call())
-            await asyncio.sleep(0.002 * point)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            assert waiting.is_idle(connection)
-
-    asyncio.run(main())
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0.002 * point)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert waiting.is_idle(connection)
     done = [state for state, _ in records(once)].count("COMPLETED") - 1
     assert effects() == ["effect"] * done
 
 
-def test_a_scope_that_cancels_every_await_commits_both(once, waiting, effects):
-    async def main():
-        async with waiting.connection() as connection:
-            with anyio.CancelScope() as scope:
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    scope.cancel()
-
-    asyncio.run(main())
+@run
+async def test_a_scope_that_cancels_every_await_commits_both(once, waiting, effects):
+    async with waiting.connection() as connection:
+        with anyio.CancelScope() as scope:
+            async with once.transaction("k", connection):
+                await waiting.act(connection)
+                scope.cancel()
     assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
 
 
-def test_a_coroutine_that_is_closed_in_the_body_rolls_back(once, waiting, effects):
-    async def main():
-        async with waiting.connection() as connection:
+@run
+async def test_a_coroutine_that_is_closed_in_the_body_rolls_back(once, waiting, effects):
+    async with waiting.connection() as connection:
 
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    await asyncio.get_running_loop().create_future()
+        async def call():
+            async with once.transaction("k", connection):
+                await waiting.act(connection)
+                await asyncio.get_running_loop().create_future()
 
-            running = call()
-            step = None
-            while step is None or (await asyncio.wait([step], timeout=1) and step.done()):
-                step = running.send(None)
-                await asyncio.sleep(0)
-            running.close()  # as a loop does that is closing: it is never resumed
-            with contextlib.suppress(Exception):
-                await waiting.sql(connection, "ROLLBACK")
-
-    asyncio.run(main())
+        running, step = call(), None
+        while step is None or (await asyncio.wait([step], timeout=1) and step.done()):
+            step = running.send(None)
+            await asyncio.sleep(0)
+        running.close()  # as a loop does that is closing: it is never resumed
+        with contextlib.suppress(Exception):
+            await waiting.sql(connection, "ROLLBACK")
     assert (effects(), records(once)) == ([], [])
 
 
-def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, effects, proxy, through):
-    async def main():
-        async with waiting.connection(through) as connection:
+@run
+async def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, effects, proxy, through):
+    async with waiting.connection(through) as connection:
 
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    proxy.plan = "freeze"
+        async def call():
+            async with once.transaction("k", connection):
+                await waiting.act(connection)
+                proxy.plan = "freeze"
 
-            task = asyncio.create_task(call())
-            while not proxy.commits:
-                await asyncio.sleep(0.01)
-            await cancelled(task)
-
-    asyncio.run(main())
+        task = asyncio.create_task(call())
+        while not proxy.commits:
+            await asyncio.sleep(0.01)
+        await cancelled(task)
     proxy.close()
     assert effects() == []
 
@@ -213,34 +203,29 @@ def test_an_interrupt_of_a_blocking_body_rolls_back(once, blocking, effects):
     assert (effects(), records(once)) == ([], [])
 
 
-def test_a_transaction_that_was_left_behind_is_rolled_back(once, blocking, effects):
-    async def body():
-        async with blocking.connection() as connection:
-            left = once.transaction("k", connection)
-            left.__enter__()
-            await blocking.act(connection)
-            del left
-            gc.collect()
-            CURRENT.set(None)  # its block was never left
-            assert blocking.is_idle(connection)
-
-    asyncio.run(body())
+@run
+async def test_a_transaction_that_was_left_behind_is_rolled_back(once, blocking, effects):
+    async with blocking.connection() as connection:
+        left = once.transaction("k", connection)
+        left.__enter__()
+        await blocking.act(connection)
+        del left
+        gc.collect()
+        CURRENT.set(None)  # its block was never left
+        assert blocking.is_idle(connection)
     assert (effects(), records(once)) == ([], [])
 
 
-def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, blocking, effects):
+@run
+async def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, blocking, effects):
     once = Once(schema, lease=4, heartbeat=0.2)
-
-    async def body():
-        async with blocking.connection() as connection:
-            with once.claim("other") as other, once.claim("k") as claim, claim.transaction(connection):
-                own = claim.record.beat
-                time.sleep(2)
-                assert claim.record.beat == own  # the transaction's
-                assert not other.lost
-                assert other.record.beat >= 3  # one that waits for the transaction takes a second
-
-    asyncio.run(body())
+    async with blocking.connection() as connection:
+        with once.claim("other") as other, once.claim("k") as claim, claim.transaction(connection):
+            own = claim.record.beat
+            time.sleep(2)
+            assert claim.record.beat == own  # the transaction's
+            assert not other.lost
+            assert other.record.beat >= 3  # one that waits for the transaction takes a second
     assert records(once) == [("COMPLETED", 1)] * 2
     once.close()
 

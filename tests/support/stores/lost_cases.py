@@ -10,6 +10,7 @@ import pytest
 from onceward import Busy, Completed, Once, OncewardError, StoreError, current
 from onceward.outbox import drain
 from queues.boxes import Box
+from stores.transaction_cases import run
 
 
 @pytest.mark.parametrize("plan", ["drop", "delay", "swallow"])
@@ -37,16 +38,13 @@ def test_what_a_commit_did_is_learned_when_its_reply_is_lost(once, hand, effects
         assert done.value.result == "told"
 
 
-def test_a_record_whose_commit_lost_its_reply_outlives_its_messages(once, hand, effects, proxy, through):
+@run
+async def test_a_record_whose_commit_lost_its_reply_outlives_its_messages(once, hand, effects, proxy, through):
     box = Box()
-
-    async def place():
-        async with hand.connection(through) as connection, hand.within(once.transaction("k", connection)):
-            await hand.act(connection)
-            current().send(box.address, 1)
-            proxy.plan = "drop"
-
-    asyncio.run(place())
+    async with hand.connection(through) as connection, hand.within(once.transaction("k", connection)):
+        await hand.act(connection)
+        current().send(box.address, 1)
+        proxy.plan = "drop"
     assert drain(10) == 0
     assert (box.bodies, effects()) == (["1"], ["effect"])
     ((record, now),) = once.ledger.records()
@@ -55,18 +53,17 @@ def test_a_record_whose_commit_lost_its_reply_outlives_its_messages(once, hand, 
     assert abs(record.lease_until - now) < 60
 
 
-def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_busy(schema, hand, effects, proxy, through):
+@run
+async def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_busy(
+    schema, hand, effects, proxy, through
+):
     once = Once(schema, lease=3)
-
-    async def body():
-        async with hand.connection(through) as connection:
-            with pytest.raises(StoreError, match="the reply to its COMMIT was lost") as told:
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    proxy.plan = "hold"
-            assert told.value.transient
-
-    asyncio.run(body())
+    async with hand.connection(through) as connection:
+        with pytest.raises(StoreError, match="the reply to its COMMIT was lost") as told:
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                proxy.plan = "hold"
+        assert told.value.transient
     with pytest.raises(Busy), once.claim("k"):
         pytest.fail("it ran")
     proxy.release()
@@ -77,21 +74,19 @@ def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_busy(sch
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "notices"])
-def test_a_lost_connection_does_not_park_the_key(once, hand, effects, server, then):
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises(Exception) as told:
-                async with hand.within(once.transaction("k", connection)):
+@run
+async def test_a_lost_connection_does_not_park_the_key(once, hand, effects, server, then):
+    async with hand.connection() as connection:
+        with pytest.raises(Exception) as told:
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.killed(connection, server)
+                if then == "raises":
+                    raise ZeroDivisionError
+                if then == "notices":
                     await hand.act(connection)
-                    await hand.killed(connection, server)
-                    if then == "raises":
-                        raise ZeroDivisionError
-                    if then == "notices":
-                        await hand.act(connection)
-            if then != "raises":  # who notices gets the driver's own error
-                assert isinstance(told.value, StoreError) == (then == "returns")
-
-    asyncio.run(body())
+        if then != "raises":  # who notices gets the driver's own error
+            assert isinstance(told.value, StoreError) == (then == "returns")
     assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from onceward import LeaseLost, StepMade, StoreError, current
+from stores.transaction_cases import run
 
 
 class Failure(Exception):
@@ -59,7 +60,8 @@ def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, effects
     assert (made.value.result, effects()) == ("x" * 20_000, ["effect"])
 
 
-def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, hand, effects):
+@run
+async def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, hand, effects):
     async def handle():
         async with hand.connection() as connection:
             with pytest.raises(Failure):
@@ -69,22 +71,19 @@ def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, 
             async with hand.within(current().step_transaction("stock", connection)):
                 await hand.act(connection)
 
-    asyncio.run(once.run_async("k", handle))
+    await once.run_async("k", handle)
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
-def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, effects):
+@run
+async def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, effects):
     zombie = once.acquire("k")
     once.ledger.clear("claim:k", live=True)
     once.acquire("k")
-
-    async def late():
-        async with hand.connection() as connection:
+    async with hand.connection() as connection:
+        with pytest.raises(LeaseLost):
             async with hand.within(zombie.step_transaction("stock", connection)):
                 await hand.act(connection)
-
-    with pytest.raises(LeaseLost):
-        asyncio.run(late())
     assert (effects(), only(once).steps) == ([], None)
 
 

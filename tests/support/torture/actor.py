@@ -111,19 +111,17 @@ class Actor:
             key=key,
             error=type(error).__name__,
             text=str(error),
-            exception=isinstance(error, Exception),
             notes=[*getattr(error, "__notes__", ()), *_causes(error)],
             value=getattr(error, "result", None),
             retry_after=getattr(error, "retry_after", None),
         )
 
-    def enter(self, key: str, claim: Claim | None) -> str:
+    def enter(self, key: str, claim: Claim) -> str:
         """Journal that a handler of ``key`` begins; return the name of this run."""
         self.points.phase = None
         self.runs += 1
         run = f"{self.number}-{os.getpid()}-{self.runs}"
-        fence = None if claim is None else claim.fence
-        self.journal("enter", run=run, key=key, call=self.call, fence=fence)
+        self.journal("enter", run=run, key=key, call=self.call, fence=claim.fence)
         return run
 
     def effect(self, run: str, key: str) -> None:
@@ -136,7 +134,7 @@ class Actor:
         return f"{key}/{run}"
 
     def raised(self, run: str, key: str, error: BaseException) -> None:
-        self.journal("raised", run=run, key=key, error=type(error).__name__, exception=isinstance(error, Exception))
+        self.journal("raised", run=run, key=key, error=repr(error))
         self.points.phase = "settle"
 
     def step(self, name: str) -> None:

@@ -62,8 +62,10 @@ def elsewhere(call):
         return pool.submit(call).result()
 
 
-def fill(url, count, names=("shop.charge", "shop.mail", "shop.ship")):
+def fill(url, count):
     """Write many records with batch requests. One in a thousand is parked, another one released."""
+
+    names = ("shop.charge", "shop.mail", "shop.ship")
 
     def write(once, number):
         key = f"{names[number % len(names)]}:order-{number:06}"

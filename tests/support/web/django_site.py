@@ -51,11 +51,9 @@ def post(url="/orders/7", data=b"{}", key='"k"', **how):
     )
 
 
-async def post_async(url="/later/7", data=b"{}", key='"k"', **how):
-    headers = {"Idempotency-Key": key}
-    return await AsyncClient(raise_request_exception=False).post(
-        url, data, "application/json", headers=headers | how.pop("headers", {}), **how
-    )
+async def post_async(url="/later/7"):
+    client = AsyncClient(raise_request_exception=False)
+    return await client.post(url, b"{}", "application/json", headers={"Idempotency-Key": '"k"'})
 
 
 def problem(response):
