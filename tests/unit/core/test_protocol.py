@@ -346,7 +346,7 @@ def test_the_fence_grows_over_releases_takeovers_expiry_and_purge(stage):
     assert claim("after expiry")
     stage.end(stage.record, protocol.completed("1"), policy)
     stage.clock.advance(200.0)
-    assert drive(stage.memory.purge(10), stage.memory).gone == 1
+    assert drive(stage.memory.purge(10), stage.memory).deleted == 1
     claim("after the purge")
     assert fences == sorted(set(fences))
     assert stage.record.attempts == 1
