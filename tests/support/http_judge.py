@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import httpx
@@ -14,29 +13,12 @@ _SHOWN = 60  # characters of an answer
 
 
 class HttpPoint(NamedTuple):
-    """A point of a report: "holds", "fails", or "unknown" if nothing told that; and what the server answered."""
-
-    name: str
-    verdict: str
-    evidence: str
+    verdict: str  # "holds" or "fails"
+    evidence: str  # what the server answered
 
 
-class HttpReport:
-    """What a server does: ``points``, in order, or one by its name, as in ``report["replay"]``. Its text is a line for each."""
-
-    def __init__(self, points: Sequence[HttpPoint]) -> None:
-        self.points = points
-        self.failed = [point for point in points if point.verdict == "fails"]
-
-    def __getitem__(self, name: str) -> HttpPoint:
-        return next(point for point in self.points if point.name == name)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{point.verdict:8}{point.name:12}{point.evidence}" for point in self.points)
-
-
-def check(app: Any, **given: Any) -> HttpReport:
-    """Send the requests of a careless client to an application; see :class:`_Session` for the rest."""
+def check(app, **given):
+    """Send the requests of a careless client to an application, and return its points by their names."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return asyncio.run(_Session(httpx.AsyncClient(transport=transport, base_url="http://server"), **given).judge())
 
@@ -46,12 +28,11 @@ class _Answer(NamedTuple):
     body: bytes
 
     @property
-    def is_success(self) -> bool:
+    def is_success(self):
         return 200 <= self.status < 300
 
-    def __str__(self) -> str:
-        text = self.body.decode(errors="replace")
-        return f"{self.status} {text[:_SHOWN]}{'...' if len(text) > _SHOWN else ''}".rstrip()
+    def __str__(self):
+        return f"{self.status} {self.body.decode(errors='replace')[:_SHOWN]}".rstrip()
 
 
 @dataclass
@@ -59,80 +40,62 @@ class _Session:
     client: httpx.AsyncClient
     body: object  # of a request that succeeds, as JSON
     other: object  # of another one that succeeds
-    header: str = "Idempotency-Key"  # or ``body.NAME`` for a key in the JSON body
-    quoted: bool = True  # whether keys are sent in quotes, as the draft says
-    headers: Mapping[str, str] = field(default_factory=dict)  # of each request
-    stranger: Mapping[str, str] | None = None  # the headers of another caller
-    refused: object = None  # a body that is answered with 4xx
-    failing: object = None  # a body that is answered with 5xx
-    effects: Callable[[], int] | None = None  # how many requests were begun; without it each effect's answer is its own
-    longest: int | None = 255  # characters of a key
-    expect: Mapping[str, str] = field(default_factory=dict)  # "replayed" or "again" for "refusal" and for "failure"
-    points: list[HttpPoint] = field(default_factory=list)
+    refused: object  # a body that is answered with 4xx
+    failing: object  # a body that is answered with 5xx
+    header: str  # or ``body.NAME`` for a key in the JSON body
+    quoted: bool  # whether keys are sent in quotes, as the draft says
+    headers: dict  # of each request
+    stranger: dict  # the headers of another caller
+    effects: object  # tells how many requests were begun
+    longest: int  # characters of a key
+    points: dict = field(default_factory=dict)
 
-    async def judge(self) -> HttpReport:
+    async def judge(self):
         key, one = str(uuid4()), str(uuid4())
         async with self.client:
             first = await self.ask("first", lambda found: found.is_success, 1, key, self.body)
             await self.ask("replay", lambda found: found == first, 0, key, self.body)
-            await self.ask("missing", lambda found: found.status == 400, 0, None, self.body)
             await self.ask("reused", lambda found: found.status in {409, 422}, 0, key, self.other)
             answers, times = await self.counted(*(self.send(one, self.body) for _ in range(_TOGETHER)))
             fit = len({found for found in answers if found.is_success}) == 1
             fit = fit and all(found.is_success or found.status == 409 for found in answers)
-            self.note("concurrent", fit and times in {1, None}, [*dict.fromkeys(answers)], times)
-            if self.stranger is None:
-                self.points.append(HttpPoint("scope", "unknown", "give stranger=, the headers of another caller"))
-            else:
-                own = lambda found: found.is_success and found != first
-                found = await self.ask("scope", own, 1, key, self.body, self.stranger)
-                if found.status in {401, 403}:
-                    self.points[-1] = self.points[-1]._replace(verdict="unknown")
-            if self.longest is not None:
-                await self.ask("longest", lambda found: found.is_success, 1, _long(self.longest), self.body)
-                refused = lambda found: found.status // 100 == 4
-                await self.ask("too long", refused, 0, _long(self.longest + 1), self.body)
-            await self.repeat("refusal", "refused", 4)
-            await self.repeat("failure", "failing", 5)
-        return HttpReport(self.points)
+            self.note("concurrent", fit and times == 1, dict.fromkeys(answers), times)
+            own = lambda found: found.is_success and found != first
+            await self.ask("scope", own, 1, key, self.body, self.stranger)
+            await self.ask("longest", lambda found: found.is_success, 1, "k" * self.longest, self.body)
+            is_refused = lambda found: found.status // 100 == 4
+            await self.ask("too long", is_refused, 0, "k" * (self.longest + 1), self.body)
+            await self.repeat("refusal", self.refused, 4)
+            await self.repeat("failure", self.failing, 5)
+        return self.points
 
-    def note(self, name: str, holds: bool, answers: Sequence[_Answer], times: int | None, said: str = "") -> None:
-        ran = "" if times is None else f"; the endpoint ran {times} times"
-        self.points.append(HttpPoint(name, "holds" if holds else "fails", said + ", ".join(map(str, answers)) + ran))
+    def note(self, name, holds, answers, times, said=""):
+        evidence = f"{said}{', '.join(map(str, answers))}; the endpoint ran {times} times"
+        self.points[name] = HttpPoint("holds" if holds else "fails", evidence)
 
-    async def ask(self, name: str, holds: Callable[[_Answer], bool], ran: int, key: str | None, *given: Any) -> _Answer:
-        found, times = await self.counted(self.send(key, *given))
-        self.note(name, holds(found[0]) and times in {ran, None}, found, times)
-        return found[0]
+    async def ask(self, name, holds, ran, key, *given):
+        (found,), times = await self.counted(self.send(key, *given))
+        self.note(name, holds(found) and times == ran, [found], times)
+        return found
 
-    async def repeat(self, name: str, option: str, kind: int) -> None:
+    async def repeat(self, name, given, kind):
         """Send a request twice that the endpoint does not carry out, and tell what becomes of the second one."""
-        given = getattr(self, option)
-        if given is None:
-            self.points.append(HttpPoint(name, "unknown", f"give {option}=, a body that is answered with {kind}xx"))
-            return
         key = str(uuid4())
         first = await self.send(key, given)
-        found, times = await self.counted(self.send(key, given))
-        choice = "replayed" if (found[0] == first if times is None else times == 0) else "again"
-        fit = first.status // 100 == kind and self.expect.get(name) in {choice, None}
-        self.note(name, fit, [first, *found], times, f"{choice}: ")
+        (again,), times = await self.counted(self.send(key, given))
+        self.note(name, first.status // 100 == kind, [first, again], times, "again: " if times else "replayed: ")
 
-    async def send(self, key: str | None, given: Any, headers: Mapping[str, str] | None = None) -> _Answer:
-        sent = {"Content-Type": "application/json", **(self.headers if headers is None else headers)}
-        if key is not None and self.header.startswith("body."):
+    async def send(self, key, given, headers=None):
+        sent = {"Content-Type": "application/json", **(headers or self.headers)}
+        if self.header.startswith("body."):
             given = {**given, self.header.removeprefix("body."): key}
-        elif key is not None:
+        else:
             sent[self.header] = f'"{key}"' if self.quoted else key
         found = await self.client.post("/", content=json.dumps(given), headers=sent)
         return _Answer(found.status_code, found.content)
 
-    async def counted(self, *sending: Coroutine[Any, Any, _Answer]) -> tuple[list[_Answer], int | None]:
-        """Send requests together. Return the answers, and how often the endpoint ran if that can be known."""
-        before = self.effects() if self.effects else 0
+    async def counted(self, *sending):
+        """Send requests together. Return the answers, and how often the endpoint ran."""
+        before = self.effects()
         answers = await asyncio.gather(*sending)
-        return answers, self.effects() - before if self.effects else None
-
-
-def _long(length: int) -> str:
-    return (uuid4().hex * (length // 32 + 1))[:length]
+        return answers, self.effects() - before
