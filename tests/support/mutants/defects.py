@@ -354,7 +354,7 @@ DEFECTS = (
     Defect(
         "PostgreSQL's insert writes over a record",
         "stores/postgres/statements.py",
-        'f"ON CONFLICT (key) DO [-NOTHING-]{+UPDATE SET owner = excluded.owner+} RETURNING {written}, {COLUMNS})"\n            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")\n        )\n        self.insert_many',
+        'f"ON CONFLICT (key) DO [-NOTHING-]{+UPDATE SET owner = excluded.owner+} RETURNING {time}, {COLUMNS})"\n            + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")\n        )\n        self.insert_many',
         "conformance/test_conformance_postgres.py integration/postgres/test_postgres_locks.py",
         1,
     ),
@@ -368,7 +368,7 @@ DEFECTS = (
     Defect(
         "PostgreSQL shortens a lease",
         "stores/postgres/statements.py",
-        "ends = f\"[-greatest({now} + {given['lease']} * interval '1 second', to_timestamp({given['until']}))-]{+({now} + {given['lease']} * interval '1 second')+}\"",
+        "ends = f\"[-greatest({now} + {values['lease']} * interval '1 second', to_timestamp({values['until']}))-]{+({now} + {values['lease']} * interval '1 second')+}\"",
         "conformance/test_conformance_postgres.py",
     ),
     Defect(

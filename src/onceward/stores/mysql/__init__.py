@@ -31,21 +31,21 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
     Raises:
         ValueError: an option is not valid.
     """
-    shown = shown_url(parts.geturl())
+    url = shown_url(parts.geturl())
     for name in options:
         if name not in OPTIONS:
-            raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
-    timeout, most = limits_in(options, 2, shown)
+            raise ValueError(f"{url!r}: {name} is no option; there are {', '.join(OPTIONS)}")
+    timeout, most = limits_in(options, 2, url)
     names = MysqlNames(options.get("table", "onceward"))
-    return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, shown)
+    return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, url)
 
 
 def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     """Return the place of a URL's database as the arguments of ``pymysql.connect``; raises ValueError if it is not valid."""
-    shown, authority = shown_url(parts.geturl()), SplitResult("", parts.netloc, "", "", "")
+    url, authority = shown_url(parts.geturl()), SplitResult("", parts.netloc, "", "", "")
     database = unquote(parts.path.strip("/"))
     if not database or "/" in database:
-        raise ValueError(f"{shown!r}: name the database, as in mysql://user@host/shop")
+        raise ValueError(f"{url!r}: name the database, as in mysql://user@host/shop")
     place: dict[str, Any] = {
         "host": authority.hostname or "127.0.0.1",
         "port": authority.port or 3306,
@@ -54,15 +54,15 @@ def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     place["user"], place["password"] = unquote(authority.username or "") or None, unquote(authority.password or "")
     if "socket" in options:
         place["unix_socket"] = options["socket"]
-    if (tls := _tls(options, shown)) is not None:
+    if (tls := _tls(options, url)) is not None:
         place["ssl"] = tls
     return place
 
 
-def _tls(options: dict[str, str], shown: str) -> Any:
+def _tls(options: dict[str, str], url: str) -> Any:
     """Return the context of an encrypted connection; None for a plain one."""
     if options.get("tls", "on") != "on":
-        raise ValueError(f"{shown!r}: tls must be on")
+        raise ValueError(f"{url!r}: tls must be on")
     if "ca" not in options and "tls" not in options:
         return None
     import ssl
@@ -70,7 +70,7 @@ def _tls(options: dict[str, str], shown: str) -> Any:
     try:
         context = ssl.create_default_context(cafile=options.get("ca"))
     except OSError as error:
-        raise ValueError(f"{shown!r}: ca={options['ca']}: {error}") from error
+        raise ValueError(f"{url!r}: ca={options['ca']}: {error}") from error
     if "ca" not in options:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -165,14 +165,14 @@ def inspect(store: "MysqlStore") -> MysqlServer:
     names = ", ".join(f"'{name}'" for name in _READ)
     rows = store.exchange(RowsQuery(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
     ((_, waits),) = store.exchange(RowsQuery(_WAITS))
-    asked = time.time()
+    sent = time.time()
     ((micros,),) = store.exchange(RowsQuery(f"SELECT {NOW}"))
-    shown = micros / 1e6
-    off = off_by(shown, asked)
+    now = micros / 1e6
+    off = off_by(now, sent)
     ahead, differs = None, tuple[Finding, ...]()
     try:
-        ((found,),) = store.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
-        ahead = None if found is None else float(found) / 1e6
+        ((lead,),) = store.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
+        ahead = None if lead is None else float(lead) / 1e6
         differs = _differences(store)
     except SqlError as error:
         if error.state not in NO_TABLE:  # it is made on first use
@@ -186,8 +186,8 @@ def _differences(store: "MysqlStore") -> tuple[Finding, ...]:
     names = store.names
     columns = {row[0]: _word(row[1]) for row in store.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
     there = {row[2] for row in store.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
-    wanted = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
-    return differences(wanted, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there)
+    types = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
+    return differences(types, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there)
 
 
 def _word(kind: object) -> str:

@@ -86,10 +86,10 @@ class MysqlWrite(MysqlQuery):
             return reply_in(row)
         if len(row) == len(("written", "now", "stamped")):
             return Reply(True, self.write.at(row[2] / 1e6), row[1] / 1e6)
-        written, mine = row[0] == 1, row[1] == 1
-        if written and not mine:
+        is_written, mine = row[0] == 1, row[1] == 1
+        if is_written and not mine:
             return None
-        return reply_in((written, *row[2:])) if row[3] is not None else Reply(False, None, row[2] / 1e6)
+        return reply_in((is_written, *row[2:])) if row[3] is not None else Reply(False, None, row[2] / 1e6)
 
 
 class MysqlWrites(MysqlQuery):
@@ -110,8 +110,8 @@ class MysqlWrites(MysqlQuery):
         return statements.swap_many(swaps, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> BatchReply:
-        found = unpacked(rows)
-        return BatchReply({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
+        entries = unpacked(rows)
+        return BatchReply({row[2]: reply_in(row) for row in entries if row[2] is not None}, entries[-1][1] / 1e6)
 
 
 class LoadQuery(MysqlQuery):
@@ -144,9 +144,9 @@ class DeleteQuery(MysqlQuery):
         return statements.delete(self._seen, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
-        ((gone, _, now, *fields),) = unpacked(rows)
+        ((is_deleted, _, now, *fields),) = unpacked(rows)
         held = None if fields[0] is None else record_in(fields)
-        return Reply(True, self._seen, now / 1e6) if gone else Reply(False, held, now / 1e6)
+        return Reply(True, self._seen, now / 1e6) if is_deleted else Reply(False, held, now / 1e6)
 
 
 class MysqlPage(MysqlQuery):
@@ -167,14 +167,14 @@ class MysqlPage(MysqlQuery):
         return [reader.statement(self._selection, self._after, self._limit, self._index)]
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        found = unpacked(rows)
-        for row in found:
+        entries = unpacked(rows)
+        for row in entries:
             row[0] /= 1e6
             if row[3] is not None:
                 row[3:] = record_in(row[3:])
-        if isinstance(self._selection, DueWithin) and found[0][1] is not None:
-            found[0][1] /= 1e6
-        return page_of(self._selection, self._limit, found)
+        if isinstance(self._selection, DueWithin) and entries[0][1] is not None:
+            entries[0][1] /= 1e6
+        return page_of(self._selection, self._limit, entries)
 
 
 class MysqlReader(PageReader):

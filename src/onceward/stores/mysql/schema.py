@@ -15,7 +15,7 @@ VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
 ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor may lack
 LONGEST_KEY: Final = 760  # characters of a key: InnoDB's index takes 3072 bytes, and a character has up to 4
-_TAKEN: Final = "_meta"  # what belongs to a ledger ends with this
+_END: Final = "_meta"  # what belongs to a ledger ends with this
 OLDEST: Final = {True: (10, 6), False: (8, 0, 17)}  # of MariaDB, of MySQL
 # What the records of a chain have in common (core/origin.py). An index of whole origins would be too long.
 ROOT: Final = """crc32(substring_index({}, '"parent":"', 1))"""
@@ -95,8 +95,8 @@ class MysqlNames:
 
     def __init__(self, table: str, database: str | None = None) -> None:
         check_name("table", table)
-        if table.endswith(_TAKEN):
-            raise ValueError(f"table={table!r}: choose another end; a ledger's second table can end with {_TAKEN}")
+        if table.endswith(_END):
+            raise ValueError(f"table={table!r}: choose another end; a ledger's second table can end with {_END}")
         place = "" if database is None else f"`{database.replace('`', '``')}`."
         self.plain = table
         self.database = database
@@ -153,7 +153,7 @@ def check(meta: Mapping[str, str], url: str) -> Flavor:
     oldest = OLDEST[flavor.mariadb]
     if flavor.version < oldest:
         name = "MariaDB" if flavor.mariadb else "MySQL"
-        wanted = ".".join(map(str, oldest))
-        raise StoreError(f"ledger {url}: its server is {meta['server']}, and a ledger needs {name} {wanted} or newer")
+        version = ".".join(map(str, oldest))
+        raise StoreError(f"ledger {url}: its server is {meta['server']}, and a ledger needs {name} {version} or newer")
     check_version(meta, VERSION, url)
     return flavor

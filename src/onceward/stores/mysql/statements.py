@@ -130,10 +130,10 @@ class MysqlStatements:
 
     def insert(self, writes: Iterable[tuple[Write, int]], number: int, patience: int | None) -> list[str]:
         """Insert writes with their fences. Rows: whether the row is this write's, the time after it was written, and the record."""
-        made = [values_of(write, self._high, fence, number) for write, fence in writes]
-        nulls = set.intersection(*[{name for name, value in values.items() if value == "NULL"} for values in made])
-        columns, table = [name for name in made[0] if name not in nulls], self.names.table
-        rows = ", ".join([f"({', '.join([values[name] for name in columns])})" for values in made])
+        records = [values_of(write, self._high, fence, number) for write, fence in writes]
+        nulls = set.intersection(*[{name for name, value in values.items() if value == "NULL"} for values in records])
+        columns, table = [name for name in records[0] if name not in nulls], self.names.table
+        rows = ", ".join([f"({', '.join([values[name] for name in columns])})" for values in records])
         text = f"INSERT INTO {table} (`{'`, `'.join(columns)}`) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
         if self.flavor.mariadb:
             returning = f"{text} RETURNING {_RETURNED.format(number)}"
@@ -146,23 +146,23 @@ class MysqlStatements:
         Rows: as :meth:`load`, with how many rows were written first. MariaDB answers one that was written and keeps its fence with 1,
         the time, and the time by which its others are reckoned.
         """
-        made = changes(write, seen, values_of(write, self._high, fence, number))
+        assignments = changes(write, seen, values_of(write, self._high, fence, number))
         brief = self.flavor.mariadb and fence > 0
         if brief:
-            made["updated_at"] = f"({_AT} := {made['updated_at']})"
-        sets = ", ".join([f"`{name}` = {value}" for name, value in made.items()])
+            assignments["updated_at"] = f"({_AT} := {assignments['updated_at']})"
+        sets = ", ".join([f"`{name}` = {value}" for name, value in assignments.items()])
         text = impatient(f"UPDATE {self.names.table} SET {sets} WHERE {_same(seen)}", self.flavor, patience)
         read = impatient(self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}"), self.flavor, patience)
         if brief:
-            made_it = packed("1", NOW, f"CAST({_AT} AS SIGNED)")
-            return [text, f"IF ROW_COUNT() = 1 THEN SELECT {made_it}; ELSE {read}; END IF"]
+            success = packed("1", NOW, f"CAST({_AT} AS SIGNED)")
+            return [text, f"IF ROW_COUNT() = 1 THEN SELECT {success}; ELSE {read}; END IF"]
         return [*([] if fence > 0 else self._first), text, read]
 
     def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int, patience: int | None) -> list[str]:
         """Write those whose records are as seen, all or none. Rows: as :meth:`read`."""
-        rows = " UNION ALL ".join(f"SELECT {_given(*swap)}" for swap in swaps)
+        rows = " UNION ALL ".join(f"SELECT {_columns_of(*swap)}" for swap in swaps)
         until = "GREATEST(c.now + b.lease, b.until)"
-        made = {name: f"b.`{name}`" for name in _PLACES if name != "key"} | {
+        assignments = {name: f"b.`{name}`" for name in _PLACES if name != "key"} | {
             "updated_at": "c.now",
             "fence": "IF(b.fence > 0, b.fence, GREATEST(c.now, c.high, 1 - b.fence))",
             "lease_until": until,
@@ -175,7 +175,7 @@ class MysqlStatements:
         text = (
             f"UPDATE (SELECT {NOW} AS now, {self._high} AS high) c STRAIGHT_JOIN ({rows}) b STRAIGHT_JOIN {self.names.table} t "
             f"ON t.`key` = b.`key` {order} AND t.owner = b.seen_owner {order} AND t.fence = b.seen_fence AND t.beat = b.seen_beat "
-            f"SET {', '.join(f't.`{name}` = {value}' for name, value in made.items())}"
+            f"SET {', '.join(f't.`{name}` = {value}' for name, value in assignments.items())}"
         )
         read = self.read([write.key for write, *_ in swaps], number)
         return [*self._first, impatient(text, self.flavor, patience), read]
@@ -186,10 +186,10 @@ class MysqlStatements:
 
     def read(self, keys: Sequence[str], number: int) -> str:
         """Read records. Rows: whether each is of the write of this number, the time, the record. The last is without a record."""
-        wanted = ", ".join(map(literal, keys))
+        literals = ", ".join(map(literal, keys))
         there, nothing = packed(f"t.`write_id` = {number}", NOW, OF_T), packed("NULL", NOW, *["NULL"] * len(FIELDS))
         return (
-            f"(SELECT {there} FROM {self.names.table} t WHERE t.`key` IN ({wanted}){self._locking}) "
+            f"(SELECT {there} FROM {self.names.table} t WHERE t.`key` IN ({literals}){self._locking}) "
             f"UNION ALL (SELECT {nothing})"
         )
 
@@ -201,8 +201,8 @@ class MysqlStatements:
 
     def delete(self, seen: Record, patience: int | None) -> list[str]:
         """Delete the record if it is as seen. Rows: as :meth:`swap`."""
-        gone = impatient(f"DELETE FROM {self.names.table} WHERE {_same(seen)}", self.flavor, patience)
-        return [self.keep_high(seen.fence), gone, self._one(seen.key, "ROW_COUNT(), NULL")]
+        statement = impatient(f"DELETE FROM {self.names.table} WHERE {_same(seen)}", self.flavor, patience)
+        return [self.keep_high(seen.fence), statement, self._one(seen.key, "ROW_COUNT(), NULL")]
 
     def keep_high(self, fence: int) -> str:
         """Note the fence of a record that is to be deleted, for a clock that steps back. Before, or a crash would forget it."""
@@ -215,7 +215,7 @@ def _same(seen: Record) -> str:
     return f"`key` = {literal(seen.key)} AND owner = {owner} AND fence = {seen.fence} AND beat = {seen.beat}"
 
 
-def _given(write: Write, seen: Record, fence: int) -> str:
+def _columns_of(write: Write, seen: Record, fence: int) -> str:
     """Return the columns of one swap among many."""
     numbers = {
         "fence": fence,

@@ -78,7 +78,7 @@ class MysqlStore(SqlStore, Polled):
                     yield RowsQuery(text)
                 there = yield from _columns_of(names)
                 for column in [name for name in schema.ADDED if name not in there]:
-                    yield from _added(schema.adding(names, column))
+                    yield from _add_column(schema.adding(names, column))
                 yield RowsQuery(schema.noting(names))
             except SqlError as error:
                 if error.state not in DENIED:
@@ -93,15 +93,15 @@ class MysqlStore(SqlStore, Polled):
 
     def purging(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first, and return how many. Those that somebody works on are left."""
-        found = yield RowsQuery(
+        rows = yield RowsQuery(
             f"SELECT `key`, fence FROM {self.names.table} WHERE expires_at <= {STARTED} AND {KNOWN} ORDER BY expires_at "
             f"LIMIT {limit} FOR UPDATE SKIP LOCKED",
             action="purge",
         )
-        if not found:
+        if not rows:
             return 0
-        ((gone,),) = yield DeleteManyQuery(list(found))
-        return int(gone)
+        ((count,),) = yield DeleteManyQuery(list(rows))
+        return int(count)
 
     def _writing(self, write: Write, fence: int, seen: Record | None) -> MysqlWrite:
         return MysqlWrite(write, fence, seen)
@@ -184,11 +184,11 @@ class MysqlStore(SqlStore, Polled):
         yield from self.prepared()
         parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
         for index in schema.INDEXES:
-            made = yield from self._indexed(index)
-            parts.append(Part(f"index {self.names.plain}_{index}", made or not there[0]))
+            is_new = yield from self._make_index(index)
+            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not there[0]))
         return parts
 
-    def _indexed(self, index: str) -> Steps[bool]:
+    def _make_index(self, index: str) -> Steps[bool]:
         """Make an index if it is missing. InnoDB does so while workers go on."""
         if (yield from self.has_index(index)):
             return False
@@ -221,9 +221,9 @@ class DeleteManyQuery(RowsQuery):
     __slots__ = ("_fence", "_keys")
     blocks, is_bare = True, False
 
-    def __init__(self, found: list[Row]) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         super().__init__(action="purge")
-        self._keys, self._fence = [row[0] for row in found], max(row[1] for row in found)
+        self._keys, self._fence = [row[0] for row in rows], max(row[1] for row in rows)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         keys, table = ", ".join(map(literal, self._keys)), statements.names.table
@@ -251,7 +251,7 @@ def _columns_of(names: MysqlNames) -> Steps[set[str]]:
     return {str(row[0]) for row in rows}
 
 
-def _added(text: str) -> Steps[None]:
+def _add_column(text: str) -> Steps[None]:
     """Add a column, unless another was faster."""
     try:
         yield RowsQuery(text)

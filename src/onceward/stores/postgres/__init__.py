@@ -30,14 +30,14 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     Raises:
         ValueError: an option is not valid.
     """
-    shown = shown_url(parts.geturl())
+    url = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
-    timeout, most = limits_in(ours, 2, shown)
+    timeout, most = limits_in(ours, 2, url)
     names = Names(ours.get("table", "onceward"), ours.get("schema"))
     try:
         lanes = PostgresLanes(place.geturl(), most, timeout)
     except _psycopg.ProgrammingError as error:
-        raise ValueError(f"{shown!r}: {str(error).strip()}; of our own there are {', '.join(OPTIONS)}") from None
-    return PostgresStore(lanes, names, shown)
+        raise ValueError(f"{url!r}: {str(error).strip()}; of our own there are {', '.join(OPTIONS)}") from None
+    return PostgresStore(lanes, names, url)

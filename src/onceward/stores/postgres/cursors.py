@@ -101,15 +101,15 @@ def cursor_of(connection: Any) -> Any:
     return cursor
 
 
-def fetch(cursor: Any, text: str, given: Sequence[str | None], *, prepare: bool) -> Sequence[Row]:
+def fetch(cursor: Any, text: str, parameters: Sequence[str | None], *, prepare: bool) -> Sequence[Row]:
     """Run one statement, and return its rows. Raises psycopg's errors."""
-    cursor.execute(text, given, prepare=prepare, binary=True)
+    cursor.execute(text, parameters, prepare=prepare, binary=True)
     return cursor.fetchall() if cursor.pgresult.nfields else ()
 
 
-async def fetch_async(cursor: Any, text: str, given: Sequence[str | None], *, prepare: bool) -> Sequence[Row]:
+async def fetch_async(cursor: Any, text: str, parameters: Sequence[str | None], *, prepare: bool) -> Sequence[Row]:
     """As :func:`fetch`, for a coroutine."""
-    await cursor.execute(text, given, prepare=prepare, binary=True)
+    await cursor.execute(text, parameters, prepare=prepare, binary=True)
     return await cursor.fetchall() if cursor.pgresult.nfields else ()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from onceward.core.record import Write
 from onceward.stores.postgres.queries import WriteQuery
-from onceward.stores.postgres.statements import READ, SEEN, WRITE, Parameter, Statements, told
+from onceward.stores.postgres.statements import READ, SEEN, WRITE, Parameter, Statements, notification
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
@@ -26,14 +26,14 @@ XID: Final = f"SELECT {_XID}"
 MADE: Final = f"date_part('epoch', clock_timestamp()), fence, date_part('epoch', updated_at), {_XID}"
 # A claim must not wait long for a lock, and the caller's statements as long as before. So a claim keeps the caller's setting under a
 # name of ours. What its RETURNING does happens after the write; if it writes no row, the next statement puts the setting back.
-_KEPT: Final = "onceward.lock_timeout"
-_HURRY: Final = f"set_config('{_KEPT}', current_setting('lock_timeout'), true) IS NULL OR set_config('lock_timeout', {{}}, true) IS NULL"
-_REST: Final = f"set_config('{_KEPT}', left(set_config('lock_timeout', {{}}, true), 0), true)"
+_SETTING: Final = "onceward.lock_timeout"
+_HURRY: Final = f"set_config('{_SETTING}', current_setting('lock_timeout'), true) IS NULL OR set_config('lock_timeout', {{}}, true) IS NULL"
+_REST: Final = f"set_config('{_SETTING}', left(set_config('lock_timeout', {{}}, true), 0), true)"
 _PATIENCE: Final = Parameter("patience", "text")
-_STAMPED: Final = {"keep": "expires_at", "due": "due_at"}  # durations, and the columns that they become
+_DURATIONS: Final = {"keep": "expires_at", "due": "due_at"}  # durations, and the columns that they become
 _ALWAYS: Final = frozenset({"lease_until", "updated_at"})
 _NEEDED: Final = frozenset({"key", "status", "lease", "until", *(kind.name for kind in SEEN)})  # of a completion
-Asked = tuple[str, Sequence[object]]
+Statement = tuple[str, Sequence[object]]
 
 
 class InsideStatements(Statements):
@@ -42,7 +42,7 @@ class InsideStatements(Statements):
     # OFFSET 0 keeps the planner from reading the setting after it was changed.
     first = (
         "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, was, set_config('lock_timeout', coalesce($1::text, was), true) "
-        f"AS patience FROM (SELECT coalesce(nullif(current_setting('{_KEPT}', true), ''), current_setting('lock_timeout')) AS was "
+        f"AS patience FROM (SELECT coalesce(nullif(current_setting('{_SETTING}', true), ''), current_setting('lock_timeout')) AS was "
         "OFFSET 0) w)"
     )
 
@@ -65,10 +65,10 @@ class Inside:
         place = '"{}"."{}"'
         quoted, table = schema.replace('"', '""'), store.names.plain
         self._table, meta = place.format(quoted, table), place.format(quoted, f"{table}_meta")
-        self._moved = moved = InsideStatements(self._table, meta, tells=store.tells)
+        self._statements = statements = InsideStatements(self._table, meta, tells=store.tells)
         theirs = store.statements
         verbs = ("insert", "insert_many", "swap", "swap_many", "load")
-        self._texts: dict[str, str] = {getattr(theirs, verb): getattr(moved, verb) for verb in verbs}
+        self._texts: dict[str, str] = {getattr(theirs, verb): getattr(statements, verb) for verb in verbs}
         self._tells = store.tells
         self._short: dict[tuple[object, ...], str] = {}  # by what they write
 
@@ -76,49 +76,49 @@ class Inside:
         """Return the store's statement as it runs inside."""
         return self._texts.get(text, text)
 
-    def claiming(self, query: WriteQuery) -> Asked:
+    def claiming(self, query: WriteQuery) -> Statement:
         """Return the claim of a key that is absent. Without a row, the key is there."""
-        given = {kind: value for kind, value in zip(WRITE, query.values[1:], strict=True) if value is not None}
-        return self._shortest(self._claim, given, (_PATIENCE, query.values[0]))
+        fields = {kind: value for kind, value in zip(WRITE, query.values[1:], strict=True) if value is not None}
+        return self._shortest(self._claim, fields, (_PATIENCE, query.values[0]))
 
-    def completing(self, query: WriteQuery) -> Asked:
+    def completing(self, query: WriteQuery) -> Statement:
         """Return the swap of the record that this transaction holds. Without a row, it does not hold it."""
         held = query.seen
-        given = {
+        fields = {
             kind: value
             for kind, value in zip(WRITE + SEEN, query.values[1:], strict=True)
-            if kind.name in _NEEDED or value != getattr(held, _STAMPED.get(kind.name, kind.name))
+            if kind.name in _NEEDED or value != getattr(held, _DURATIONS.get(kind.name, kind.name))
         }
-        return self._shortest(self._complete, given)
+        return self._shortest(self._complete, fields)
 
     def _shortest(
-        self, make: Callable[[dict[str, str]], str], given: dict[Parameter, object], *first: tuple[Parameter, object]
-    ) -> Asked:
-        kinds, values = zip(*first, *given.items(), strict=True)
+        self, make: Callable[[dict[str, str]], str], fields: dict[Parameter, object], *first: tuple[Parameter, object]
+    ) -> Statement:
+        kinds, values = zip(*first, *fields.items(), strict=True)
         text = self._short.get(kinds)
         if text is None:
             text = self._short[kinds] = make({kind.name: f"${at}::{kind.type}" for at, kind in enumerate(kinds, 1)})
         return text, values
 
-    def _columns(self, given: dict[str, str]) -> dict[str, str]:
-        """Return what the columns become that depend on what is given."""
-        made = self._moved.record(dict.fromkeys(Write._fields, "NULL") | given, "statement_timestamp()")
-        sources = {column: source for source, column in _STAMPED.items()}
-        return {name: made[name] for name in FIELDS if name in _ALWAYS or sources.get(name, name) in given}
+    def _columns(self, values: dict[str, str]) -> dict[str, str]:
+        """Return what the columns become that depend on ``values``."""
+        columns = self._statements.record(dict.fromkeys(Write._fields, "NULL") | values, "statement_timestamp()")
+        sources = {column: source for source, column in _DURATIONS.items()}
+        return {name: columns[name] for name in FIELDS if name in _ALWAYS or sources.get(name, name) in values}
 
-    def _claim(self, given: dict[str, str]) -> str:
-        columns = self._columns(given) | {"created_at": "statement_timestamp()"}
-        rest = _REST.format(f"current_setting('{_KEPT}')")
-        columns["status"] = f"CASE WHEN {_HURRY.format(given['patience'])} THEN NULL ELSE {given['status']} END"
+    def _claim(self, values: dict[str, str]) -> str:
+        columns = self._columns(values) | {"created_at": "statement_timestamp()"}
+        rest = _REST.format(f"current_setting('{_SETTING}')")
+        columns["status"] = f"CASE WHEN {_HURRY.format(values['patience'])} THEN NULL ELSE {values['status']} END"
         return (
             f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({', '.join(columns.values())}) "
             f"ON CONFLICT (key) DO NOTHING RETURNING {MADE}, {rest}"
         )
 
-    def _complete(self, given: dict[str, str]) -> str:
-        key, *changed = self._columns(given).items()
-        same = " AND ".join(f"{name} = {given['seen_' + name]}" for name in VERSION)
-        telling = told(given["status"], given["key"]) if self._tells else "NULL"
+    def _complete(self, values: dict[str, str]) -> str:
+        key, *changed = self._columns(values).items()
+        same = " AND ".join(f"{name} = {values['seen_' + name]}" for name in VERSION)
+        telling = notification(values["status"], values["key"]) if self._tells else "NULL"
         return (
             f"UPDATE {self._table} SET {', '.join(f'{name} = {value}' for name, value in changed)} "
             f"WHERE key = {key[1]} AND {same} RETURNING {MADE}, {telling}"
@@ -126,6 +126,6 @@ class Inside:
 
 
 @lru_cache(100)
-def named(text: str) -> str:
+def pyformat(text: str) -> str:
     """Return a statement with the parameters of psycopg's cursors: ``%(p1)s``."""
     return _PARAMETER.sub(r"%(p\1)s", text)

@@ -167,9 +167,9 @@ class Server(NamedTuple):
 
 def inspect(store: "PostgresStore") -> Server:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    asked = time.time()
-    ((*settings, shown),) = store.exchange(RawQuery(_SETTINGS))
-    off = off_by(shown, asked)
+    sent = time.time()
+    ((*settings, now),) = store.exchange(RawQuery(_SETTINGS))
+    off = off_by(now, sent)
     server = Server(*settings)._replace(off=off)
     try:
         ((ahead,),) = store.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
@@ -187,8 +187,8 @@ def inspect(store: "PostgresStore") -> Server:
 
 def _differences(store: "PostgresStore") -> tuple[Finding, ...]:
     names = store.names
-    wanted = columns_in(schema.schema(names)[0])
-    zoned = {name: kind.replace("timestamptz", "timestamp with time zone") for name, kind in wanted.items()}
+    types = columns_in(schema.schema(names)[0])
+    zoned = {name: kind.replace("timestamptz", "timestamp with time zone") for name, kind in types.items()}
     columns = dict(store.exchange(RawQuery(_COLUMNS, names.table)))
     there = [row[0] for row in store.exchange(RawQuery(_INDEXES, names.table))]
     return differences(zoned, columns, (f"{names.plain}_{end}" for end in ("expiry", "open", "due", "origin")), there)

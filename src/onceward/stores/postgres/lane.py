@@ -73,7 +73,7 @@ class PostgresLane(_PostgresLane):
     """A lane for threads."""
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        given = sent(values)
+        parameters = sent(values)
         try:
             if not self.is_ready:
                 self.close()
@@ -84,7 +84,7 @@ class PostgresLane(_PostgresLane):
                 if self._is_own:
                     self._cursor.execute(_SETTINGS)
                 self.is_ready = True
-            return fetch(self._cursor, text, given, prepare=self._is_own)
+            return fetch(self._cursor, text, parameters, prepare=self._is_own)
         except psycopg.Error as error:
             raise failure(error) from error
 
@@ -93,7 +93,7 @@ class AsyncPostgresLane(_PostgresLane):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        given = sent(values)
+        parameters = sent(values)
         try:
             if not self.is_ready:
                 self.close()
@@ -104,7 +104,7 @@ class AsyncPostgresLane(_PostgresLane):
                 if self._is_own:
                     await self._cursor.execute(_SETTINGS)
                 self.is_ready = True
-            return await fetch_async(self._cursor, text, given, prepare=self._is_own)
+            return await fetch_async(self._cursor, text, parameters, prepare=self._is_own)
         except psycopg.Error as error:
             raise failure(error) from error
 

@@ -77,24 +77,24 @@ class Ear:
 
     def run(self, request: Any, _: object) -> bool:
         """Wait until a key may have changed, at most so many seconds. Return False at once if nobody can listen."""
-        key, told = request.key, threading.Event()
-        wake = told.set
+        key, event = request.key, threading.Event()
+        wake = event.set
         try:
             longest = self._enter(key, wake)
             if longest is None:
                 return False
-            told.wait(min(request.most, longest))
+            event.wait(min(request.most, longest))
         finally:  # also if an interrupt comes between the two
             self._leave(key, wake)
         return True
 
     async def run_async(self, request: Any, _: object) -> bool:
         """As :meth:`run`, for a coroutine."""
-        key, told, loop = request.key, asyncio.Event(), asyncio.get_running_loop()
+        key, event, loop = request.key, asyncio.Event(), asyncio.get_running_loop()
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(told.set)
+                loop.call_soon_threadsafe(event.set)
 
         try:
             longest = self._enter(key, wake)
@@ -103,7 +103,7 @@ class Ear:
             with contextlib.suppress(TimeoutError):
                 # wait_for() of Python 3.11 can swallow a cancellation
                 async with asyncio.timeout(min(request.most, longest)):
-                    await told.wait()
+                    await event.wait()
         finally:
             self._leave(key, wake)
         return True
@@ -127,21 +127,21 @@ class Ear:
             if now < self._deaf_until:
                 return None
             self._closed = False
-            found = self._keys.get(key)
-            if found is None:
+            entry = self._keys.get(key)
+            if entry is None:
                 if len(self._keys) >= MOST or not self._listens():
                     return None
-                found = self._keys[key] = _Key()
-            found.used_at = now
-            found.wakes.append(wake)
-            return _SOON if now - found.changed_at < _FRESH else LONGEST
+                entry = self._keys[key] = _Key()
+            entry.used_at = now
+            entry.wakes.append(wake)
+            return _SOON if now - entry.changed_at < _FRESH else LONGEST
 
     def _leave(self, key: str, wake: Wake) -> None:
         with self._lock:
-            found = self._keys.get(key)
-            if found is not None and wake in found.wakes:
-                found.wakes.remove(wake)
-                found.used_at = boottime()
+            entry = self._keys.get(key)
+            if entry is not None and wake in entry.wakes:
+                entry.wakes.remove(wake)
+                entry.used_at = boottime()
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Ear:
         if pid != connection.info.backend_pid:
             connection.close()
             raise OSError("a pooler stands between here and the server, and can move a session to another connection")
-        connection.add_notify_handler(lambda told: _heard(held, told.channel, told.payload))
+        connection.add_notify_handler(lambda notify: _heard(held, notify.channel, notify.payload))
         fetch(cursor_of(connection), _LISTEN, (), prepare=False)
         return connection
 
@@ -240,8 +240,8 @@ class Ear:
 def _hear(connection: Connection, held: dict[int, _Key]) -> None:
     """Read what came without a statement."""
     connection.pgconn.consume_input()
-    while (told := connection.pgconn.notifies()) is not None:
-        _heard(held, told.relname.decode(), told.extra.decode())
+    while (notify := connection.pgconn.notifies()) is not None:
+        _heard(held, notify.relname.decode(), notify.extra.decode())
 
 
 def _heard(held: dict[int, _Key], channel: str, number: str) -> None:

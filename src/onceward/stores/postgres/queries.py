@@ -128,9 +128,9 @@ class PostgresReader(PageReader):
         return f"to_timestamp(${len(self.values) + 1}::float8)"
 
     def of_chain(self, start: str) -> str:
-        given = self.text(start)
-        same = f"{ROOT.format('origin')} = {ROOT.format(given)}"
-        return f"origin IS NOT NULL AND {same} AND starts_with(origin, {given})"
+        literal = self.text(start)
+        same = f"{ROOT.format('origin')} = {ROOT.format(literal)}"
+        return f"origin IS NOT NULL AND {same} AND starts_with(origin, {literal})"
 
 
 class RawQuery(Query):
@@ -162,10 +162,10 @@ def reply_of(row: Row) -> Reply:
 def values_of(write: Write, fence: int) -> list[object]:
     """Return a write's values, in the order of the statements, with this fence."""
     values: list[object] = [write[at] for at in _OF_WRITE]
-    values[_FENCE], values[_ERROR] = fence, _kept(write.error)
+    values[_FENCE], values[_ERROR] = fence, _without_nul(write.error)
     return values
 
 
-def _kept(error: str | None) -> str | None:
+def _without_nul(error: str | None) -> str | None:
     """Return an error without NUL: a handler's failure must be recorded all the same."""
     return error if error is None or "\0" not in error else error.replace("\0", "\\0")

@@ -21,7 +21,7 @@ ADDED: Final[dict[str, str]] = {  # columns that a ledger of a lower minor may l
     "trace": "text",
 }
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
-_TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
+_ENDS: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
 # A hash of the root of an origin (core/origin.py). Keys come from others, and an index refuses what is longer than 2.7 KB.
 ROOT: Final = """hashtextextended(split_part({}, '"parent":"', 1), 0)"""
 CAN_TELL: Final = " AND ".join(f"has_function_privilege('{name}', 'EXECUTE')" for name in TELLING)
@@ -42,9 +42,9 @@ class Names:
         for what, name in (("table", table), ("schema", schema)):
             if name is not None:
                 check_name(what, name)
-        if table.endswith(_TAKEN):
-            taken = ", ".join(_TAKEN)
-            raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {taken}")
+        if table.endswith(_ENDS):
+            ends = ", ".join(_ENDS)
+            raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {ends}")
         self._place = place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
@@ -119,7 +119,7 @@ def make(names: Names) -> str:
     """
     place, table = names.schema, f"to_regclass('{names.table}')"
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
-    made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
+    create = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
     first, *rest = schema(names)
     columns = [f"pg_attribute WHERE attrelid = {table} AND attname = '{name}' AND NOT attisdropped" for name in ADDED]
     indices = f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_expiry'"
@@ -128,7 +128,7 @@ def make(names: Names) -> str:
     others = "; ".join(rest[len(guards) :])
     with_it = "; ".join([*indexes(names).values(), *comments(names)])
     return (
-        f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
+        f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {create}"
         f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
         f"IF new THEN {with_it}; END IF; END $onceward$"
     )

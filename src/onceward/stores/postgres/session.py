@@ -142,31 +142,31 @@ class PostgresSession(SqlSession):
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])
         if not isinstance(request, WriteQuery):
-            return self._answered(request, (yield "fetch", (self.statements.text(request.text), request.values)))
+            return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
         check_encoding(self.driver.raw)  # the body may have changed it
         if request is self.last:
             rows = yield "fetch", self.statements.completing(request)
-            return self._made(request, rows[0]) if rows else Reply(False, None, 0.0)
+            return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
         if (
             self._xid is None
             and request.kind == "insert"
             and (rows := (yield "fetch", self.statements.claiming(request)))
         ):
-            return self._made(request, rows[0])
-        return self._answered(request, (yield "fetch", (self.statements.text(request.text), request.values)))
+            return self._reply_to_write(request, rows[0])
+        return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
 
-    def _answered(self, request: Query, rows: Sequence[Row]) -> object:
+    def _reply_of(self, request: Query, rows: Sequence[Row]) -> object:
         """Return the reply that rows are."""
         if isinstance(request, RawQuery):
             return request.reply(rows)
         self._check(rows[0][-2])
         return request.reply([row[:-2] for row in rows if row[1] is not None])
 
-    def _made(self, request: WriteQuery, row: Row) -> Reply:
+    def _reply_to_write(self, request: WriteQuery, row: Row) -> Reply:
         """Return the reply to a write that was made by a short statement."""
-        now, fence, stamped, xid, _ = row
+        now, fence, at, xid, _ = row
         self._check(xid)
-        return Reply(True, request.write.at(stamped)._replace(fence=fence), now)
+        return Reply(True, request.write.at(at)._replace(fence=fence), now)
 
     def _check(self, xid: str | None) -> None:
         """Raise Ended if rows come from another transaction than the first ones."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.inside import pyformat
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import django_driver
 from onceward.stores.sql.exchange import Row
@@ -17,6 +17,6 @@ class DjangoPostgresDriver(django_driver.DjangoDriver):
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         self.check_healthy()
         with self.connection.cursor() as cursor:
-            cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
+            cursor.execute(pyformat(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
             return rows

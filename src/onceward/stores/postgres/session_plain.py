@@ -10,7 +10,7 @@ from psycopg.rows import tuple_row
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.lanes.limits import shut
 from onceward.stores.postgres.cursors import sent
-from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.inside import pyformat
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, check_idle
 from onceward.stores.sql.exchange import Row
@@ -105,7 +105,7 @@ class Psycopg2Driver(CallersDriver):
         from psycopg2.extensions import cursor as plain  # the connection can have a factory of its own
 
         with self.connection.cursor(cursor_factory=plain) as cursor:
-            cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
+            cursor.execute(pyformat(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
             return rows
 

@@ -7,7 +7,7 @@ from typing import Final
 from psycopg.pq import TransactionStatus
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.inside import pyformat
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import alchemy
 from onceward.stores.sql.exchange import Row
@@ -42,13 +42,13 @@ class UnderPostgres(alchemy.Underneath):
         connection = self.connected()
         if connection.dialect.paramstyle == "numeric_dollar":
             return list(connection.exec_driver_sql(text, tuple(values)))
-        given = {f"p{at}": value for at, value in enumerate(values, 1)}
-        return list(connection.exec_driver_sql(named(text), given))
+        parameters = {f"p{at}": value for at, value in enumerate(values, 1)}
+        return list(connection.exec_driver_sql(pyformat(text), parameters))
 
     def has_failed(self) -> bool:
         """Return whether psycopg or psycopg2 says so. asyncpg does not tell."""
-        told = getattr(self.raw, "info", None)
-        return told is not None and int(told.transaction_status) == TransactionStatus.INERROR
+        info = getattr(self.raw, "info", None)
+        return info is not None and int(info.transaction_status) == TransactionStatus.INERROR
 
     def cut(self) -> None:
         if hasattr(self.raw, "pgconn"):

@@ -88,7 +88,7 @@ def _unnested(parameters: tuple[Parameter, ...]) -> str:
     )
 
 
-def told(status: str, key: str) -> str:
+def notification(status: str, key: str) -> str:
     """Return the expression that tells those who wait for a key, if its write has this status and ends a claim."""
     number = waited(key)
     return (
@@ -97,9 +97,9 @@ def told(status: str, key: str) -> str:
     )
 
 
-_TOLD: Final = told(ONE["status"], ONE["key"])
+_NOTIFY: Final = notification(ONE["status"], ONE["key"])
 # Of many keys the locks are not kept: the server has room for a few thousand.
-_TOLD_EACH: Final = (
+_NOTIFY_EACH: Final = (
     f"(SELECT count(pg_notify('{CHANNEL}', h::text)::text)::text FROM (SELECT {waited('key')} AS h FROM made "
     f"WHERE status <> '{IN_PROGRESS}' OFFSET 0) ended WHERE NOT (pg_try_advisory_lock(h) AND pg_advisory_unlock(h)))"
 )
@@ -124,10 +124,10 @@ class Statements:
         same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
-        written = "clock_timestamp() AS written"  # the time after the row was written: see sql/verbs.py
-        made = f"SELECT true, written, {COLUMNS} FROM made"
+        time = "clock_timestamp() AS written"  # the time after the row was written: see sql/verbs.py
+        result = f"SELECT true, written, {COLUMNS} FROM made"
         # What a refused write met, or no record.
-        met = (
+        refusal = (
             f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
             "WHERE NOT EXISTS (SELECT FROM made)"
         )
@@ -135,21 +135,21 @@ class Statements:
         self.insert = (
             f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), made AS (INSERT INTO {table} "
             f"({COLUMNS}) SELECT {', '.join(new.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) "
-            f"ON CONFLICT (key) DO NOTHING RETURNING {written}, {COLUMNS})"
-            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")
+            f"ON CONFLICT (key) DO NOTHING RETURNING {time}, {COLUMNS})"
+            + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
         )
         self.insert_many = (
             f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE)}), "
             f"held AS MATERIALIZED (SELECT {of_t} FROM c, {table} t WHERE t.key = ANY ($2)), "
             f"made AS (INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(each.values())} FROM c CROSS JOIN b "
             f"WHERE b.key NOT IN (SELECT key FROM held) ORDER BY b.n ON CONFLICT (key) DO NOTHING "
-            f"RETURNING {written}, {COLUMNS})"
-            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")
+            f"RETURNING {time}, {COLUMNS})"
+            + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
         )
-        told, told_each = (_TOLD, _TOLD_EACH) if tells else ("NULL", "NULL")
+        notify, notify_each = (_NOTIFY, _NOTIFY_EACH) if tells else ("NULL", "NULL")
         self.swap = (
             f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} "
-            f"RETURNING {written}, {of_t}, {told} AS told)" + self.answer(f"{made} {met}")
+            f"RETURNING {time}, {of_t}, {notify} AS told)" + self.answer(f"{result} {refusal}")
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
         # The last row is without a record: it has the time, and how many keys were told.
@@ -158,10 +158,10 @@ class Statements:
             f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
             f"AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), "
             f"made AS (UPDATE {table} t SET {changes_each} FROM c, b, locked l "
-            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {written}, {of_t})"
+            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {time}, {of_t})"
             + self.answer(
-                f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
-                f"WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, {told_each}"
+                f"{result} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
+                f"WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, {notify_each}"
                 f"{', NULL' * (len(FIELDS) - 1)} FROM c"
             )
         )
@@ -174,7 +174,7 @@ class Statements:
         )
         self.delete = (
             f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high}" + self.answer(f"{made} {met}")
+            f"AND t.beat = $5::bigint RETURNING {time}, {of_t}), {keep_high}" + self.answer(f"{result} {refusal}")
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (
@@ -188,19 +188,19 @@ class Statements:
         """Return the end of a verb's statement, with the SELECT of its rows."""
         return f" SELECT a.won, date_part('epoch', a.now), {READ} FROM ({rows}) a(won, now, {COLUMNS})"
 
-    def record(self, given: Mapping[str, str], now: str = "c.now") -> dict[str, str]:
+    def record(self, values: Mapping[str, str], now: str = "c.now") -> dict[str, str]:
         """Return what each column of a write becomes. ``now`` is the expression of the time."""
         # A renewal never shortens a lease: it ends at ``until`` or later.
-        ends = f"greatest({now} + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"
+        ends = f"greatest({now} + {values['lease']} * interval '1 second', to_timestamp({values['until']}))"
         high = f"(SELECT value::bigint + 1 FROM {self._meta} WHERE name = 'fence')"
         # The time is read anew for each row, right before it is written.
-        stamped = f"greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint, {high}, 1 - {given['fence']})"
-        made = {
-            "fence": f"CASE WHEN {given['fence']} > 0 THEN {given['fence']} ELSE {stamped} END",
+        fence = f"greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint, {high}, 1 - {values['fence']})"
+        columns = {
+            "fence": f"CASE WHEN {values['fence']} > 0 THEN {values['fence']} ELSE {fence} END",
             "lease_until": ends,
-            "created_at": f"coalesce(to_timestamp({given['created_at']}), {now})",
-            "expires_at": f"{ends} + {given['keep']} * interval '1 second'",
+            "created_at": f"coalesce(to_timestamp({values['created_at']}), {now})",
+            "expires_at": f"{ends} + {values['keep']} * interval '1 second'",
             "updated_at": now,
-            "due_at": f"{now} + {given['due']} * interval '1 second'",
+            "due_at": f"{now} + {values['due']} * interval '1 second'",
         }
-        return {name: made.get(name) or given[name] for name in FIELDS}
+        return {name: columns.get(name) or values[name] for name in FIELDS}

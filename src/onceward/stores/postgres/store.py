@@ -42,7 +42,7 @@ _INDEXES: Final = (
     "WHERE i.indrelid = to_regclass($1::text) AND c.relname = $2::text"
 )
 _USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), false)"
-_NAMED: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
+_INDEX_NAME: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
 # Of the last vacuum or analyze. A partitioned table has its rows in other ones.
 _TOTAL: Final = (
     "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
@@ -125,8 +125,8 @@ class PostgresStore(SqlStore):
             self.statements = Statements(self.names.table, self.names.meta, tells=False)
 
     def purging(self, limit: int) -> Steps[int]:
-        ((gone,),) = yield Query("purge", self.statements.purge, (limit,))
-        return int(gone)
+        ((count,),) = yield Query("purge", self.statements.purge, (limit,))
+        return int(count)
 
     def events_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
         """Return the events of a request. Waiting is none."""
@@ -186,10 +186,10 @@ class PostgresStore(SqlStore):
         yield from self.prepared()
         parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
         for name, statement in schema.indexes(self.names, concurrently=True).items():
-            parts.append(Part(f"index {self.names.index(name)}", (yield from self._indexed(name, statement))))
+            parts.append(Part(f"index {self.names.index(name)}", (yield from self._make_index(name, statement))))
         return parts
 
-    def _indexed(self, index: str, statement: str) -> Steps[bool]:
+    def _make_index(self, index: str, statement: str) -> Steps[bool]:
         """Make an index if it is missing. Workers go on meanwhile."""
         names = self.names
         if (yield from self.has_index(index)):
@@ -200,9 +200,9 @@ class PostgresStore(SqlStore):
                 f"ledger {self.url}: another session is building an index of {names.table}; run this again later"
             )
         try:
-            ((left,),) = yield RawQuery(_NAMED, names.table, f"{names.plain}_{index}")
-            if left is not None:
-                yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {left}")  # it is what a stopped building left
+            ((invalid,),) = yield RawQuery(_INDEX_NAME, names.table, f"{names.plain}_{index}")
+            if invalid is not None:
+                yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {invalid}")  # it is what a stopped building left
             yield SlowQuery(statement)
         except SqlError as error:
             if error.state != DENIED:
