@@ -227,7 +227,7 @@ def work(
     def made() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
 
-        worker: ReportedWorker[Any] = source.made(
+        worker: ReportedWorker[Any] = source.make(
             reported,
             once,
             imported(call),

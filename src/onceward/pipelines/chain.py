@@ -24,11 +24,11 @@ def built_chain(kit: Kit, steps: StepList) -> StepAction:
     actions = [_step(kit.of(choice.marked), choice) for choice in steps]
 
     async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
-        left: PipelineMessage | None = message
+        current: PipelineMessage | None = message
         for action in actions:
-            if left is not None:
-                left = await action(left, call)
-        return left
+            if current is not None:
+                current = await action(current, call)
+        return current
 
     return run
 
@@ -140,12 +140,12 @@ class _Effect:
         )
         if self._alone:
             inner.step = (call.step, inner.step)  # and the unit is that of the step around it
-            value = await _made(self, message, inner)
+            value = await _make(self, message, inner)
         elif self.settings.records or call.stand_in is not None:
             inner.unit = self.title
-            value = await inner.record(_made, self, message, inner)
+            value = await inner.record(_make, self, message, inner)
         else:
-            value = self.kept(await self.make(message, inner))
+            value = self.keep(await self.make(message, inner))
         if _is_told(value):  # the file may have had another on_error then
             if "failed" in value:
                 return message
@@ -154,7 +154,7 @@ class _Effect:
             return None if value is None else message.with_data(value)
         return message if keys.into is None else message.with_field(keys.into, value)
 
-    def kept(self, value: object) -> Any:
+    def keep(self, value: object) -> Any:
         """Return a result as the record has it, so that nothing in it can be taken for a failure.
 
         The effect is made, so a result that JSON cannot hold is no error.
@@ -175,7 +175,7 @@ class _Effect:
             answer = await ask(message, call) if call.stand_in is None else None
             if answer is None or not settings.made.holds(answer):
                 return NOT_MADE
-            return Made(self.kept(None if settings.result is None else settings.result(answer)))
+            return Made(self.keep(None if settings.result is None else settings.result(answer)))
 
         return cast("OnLapse", on_lapse)
 
@@ -185,12 +185,12 @@ def _is_told(recorded: Any) -> bool:
     return isinstance(recorded, dict) and len(recorded) == 1 and not recorded.keys().isdisjoint(_TOLD)
 
 
-async def _made(effect: _Effect, message: PipelineMessage, call: PipelineCall) -> Any:
+async def _make(effect: _Effect, message: PipelineMessage, call: PipelineCall) -> Any:
     """Make an effect, and return what the record keeps of it."""
     try:
         if call.stand_in is not None and not effect.settings.replaces:  # else the effects are in its own steps
-            return effect.kept(await call.stand_in.effect(effect.title, message, call))
-        return effect.kept(await effect.make(message, call))
+            return effect.keep(await call.stand_in.effect(effect.title, message, call))
+        return effect.keep(await effect.make(message, call))
     except Exception as error:
         if isinstance(error, OncewardError | StepNotMade):
             raise

@@ -77,10 +77,10 @@ class Statement:
             )
         word = (re.findall(r"\w+", " ".join(parts[0])) or [first])[0]
         if dialect == "mysql" and word not in _MYSQL:
-            known = ", ".join(sorted(word.upper() for word in _MYSQL))
+            dialects = ", ".join(sorted(word.upper() for word in _MYSQL))
             raise ValueError(
                 f"{word.upper()} can end the transaction that this statement runs in. Only onceward may end it. On "
-                f"MySQL, give one of {known}"
+                f"MySQL, give one of {dialects}"
             )
         if first in _ENDING or parts[0][:2] == ["prepare", "transaction"]:
             raise ValueError(
@@ -135,7 +135,7 @@ class Database:
         self.dialect: Dialect = dialect
         self._idle: deque[tuple[float, Any]] = deque()  # since when, and the connection
         self._process = os.getpid()
-        self._known: WeakSet[Any] = WeakSet()
+        self._seen: WeakSet[Any] = WeakSet()
         self._first = threading.Lock()
 
     @contextlib.contextmanager
@@ -159,16 +159,16 @@ class Database:
         In it, the ledger asks in a session of its own whether both are in one database. Behind PgBouncer, transactions that hold
         all of its sessions would wait for each other.
         """
-        if self.dialect == "sqlite" or connection in self._known:
+        if self.dialect == "sqlite" or connection in self._seen:
             yield
             return
         with self._first:
             yield
-        self._known.add(connection)
+        self._seen.add(connection)
 
     def execute(self, connection: Any, statement: Statement, values: Mapping[str, object]) -> dict[str, object]:
         """Run a statement. Return its rows as dicts, and how many rows it changed or found."""
-        return self.run(connection, statement.text, {name: _given(values[name]) for name in statement.names})
+        return self.run(connection, statement.text, {name: _parameter(values[name]) for name in statement.names})
 
     def run(self, connection: Any, text: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
         """Run a text of this program."""
@@ -251,6 +251,6 @@ def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     return None
 
 
-def _given(value: object) -> object:
+def _parameter(value: object) -> object:
     """Return a value as all drivers take it: lists and objects are texts of JSON."""
     return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value

@@ -158,11 +158,11 @@ def _killed(
     stage = ExampleStage(file, example)
     if stage.run(0, kill_at=number) is not None:
         return f"{where}: the run went another way than before"
-    made = Counter(stage.effects)
+    at_kill = Counter(stage.effects)
     stage.later()
     outcome = stage.run(0)
     if unit is not None and unit in stage.pipeline.built.parking:
-        parked = outcome is not None and outcome.status in {"parked", "failed"} and stage.effects == made
+        parked = outcome is not None and outcome.status in {"parked", "failed"} and stage.effects == at_kill
         return None if parked else f"{where}: it is not parked: {_why(outcome)}"
     if outcome is None or not outcome.ok:
         return f"{where}: the next attempt ends with {_why(outcome)}"
@@ -184,9 +184,9 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
     elif not outcome.ok:
         faults.append(f"it ended with {_why(outcome)}")
     if example.effects is not None:
-        wanted = {title: count for title, count in example.effects.items() if count}
-        if dict(stage.effects) != wanted:
-            faults.append(f"effects: expected {json(wanted)}, and there were {json(dict(stage.effects))}")
+        counts = {title: count for title, count in example.effects.items() if count}
+        if dict(stage.effects) != counts:
+            faults.append(f"effects: expected {json(counts)}, and there were {json(dict(stage.effects))}")
     if example.output is not None:
         wanted_outputs = {title: [*data] for title, data in example.output.items() if data}
         if stage.outputs != wanted_outputs:
@@ -195,18 +195,18 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
 
 
 def _unknown(titles: set[str], example: "Example") -> list[str]:
-    known = titles | {"dead_letters"}
-    named = [*example.results, *example.errors, *(example.effects or ()), *(example.output or ())]
+    there = titles | {"dead_letters"}
+    names = [*example.results, *example.errors, *(example.effects or ()), *(example.output or ())]
     return [
         f"there is no effect or sink {name!r}; there are {', '.join(sorted(titles))}"
-        for name in named
-        if name not in known
+        for name in names
+        if name not in there
     ]
 
 
 def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:
-    told = f"effects {json(dict(stage.effects))}, before {json(dict(effects))}"
-    return f"{told}; output {json(stage.outputs)}, before {json(outputs)}"
+    before = f"effects {json(dict(stage.effects))}, before {json(dict(effects))}"
+    return f"{before}; output {json(stage.outputs)}, before {json(outputs)}"
 
 
 def _why(outcome: "BatchOutcome | None") -> str:

@@ -58,8 +58,8 @@ class GuardRules:
         if not isinstance(retention, FieldRetention):
             return
         until = _time(retention.until(message), retention.until.expression) + retention.plus
-        left = until - claim.store_time()
-        claim.policy = claim.policy._replace(retention=min(max(left, claim.policy.lease), _LONGEST))
+        remaining = until - claim.store_time()
+        claim.policy = claim.policy._replace(retention=min(max(remaining, claim.policy.lease), _LONGEST))
 
 
 class InnerGuard:
@@ -71,9 +71,9 @@ class InnerGuard:
         self._rules = GuardRules(kit, settings, at)
         waits = 0.0 if settings.on_busy == "fail" else settings.on_busy
         options: Options = {**self._rules.options, "on_busy": waits or "raise"}
-        named = kit.guard_name((*at, "name"), name)
+        space = kit.guard_name((*at, "name"), name)
         with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
-            self._guard = kit.once.guards.for_keys(named, options, no_skip=_NO_SKIP)
+            self._guard = kit.once.guards.for_keys(space, options, no_skip=_NO_SKIP)
         self._drops = on_duplicate == "drop"
         keep = options.get("retention")
         if keep is not None and keep < kit.built.model.backoff.longest + options.get("lease", 0.0):
@@ -94,15 +94,19 @@ class InnerGuard:
         outcome: CallOutcome[Any] = await self._guard.call_async(  # type: ignore[assignment]  # whole
             key, self._rules.fingerprint(message), self._inside, (inside, call, action, by), {}, whole=True
         )
-        kept = outcome.value
-        ours = isinstance(kept, dict) and isinstance(kept.get("by"), list) and kept.keys() <= {"by", "data", "printed"}
+        record = outcome.value
+        ours = (
+            isinstance(record, dict)
+            and isinstance(record.get("by"), list)
+            and record.keys() <= {"by", "data", "printed"}
+        )
         if not ours:  # a person has completed the key with the resulting message
-            return message if kept is None else message.with_data(kept)
-        if outcome.replayed and kept["by"] == by:
-            call.printed.extend(kept.get("printed", ()))  # an earlier attempt at this message did not come to its end
+            return message if record is None else message.with_data(record)
+        if outcome.replayed and record["by"] == by:
+            call.printed.extend(record.get("printed", ()))  # an earlier attempt at this message did not come to its end
         elif outcome.replayed and self._drops:
             return None
-        return None if "data" not in kept else message.with_data(kept["data"])
+        return None if "data" not in record else message.with_data(record["data"])
 
     async def _inside(
         self, message: "PipelineMessage", call: "PipelineCall", action: "StepAction", by: list[object]
@@ -111,14 +115,14 @@ class InnerGuard:
         self._rules.retain(claim, message)
         before = len(call.printed)
         inner = call.under(claim)
-        left = await action(message, inner)
-        kept: dict[str, object] = {"by": by}
-        if left is not None:
-            kept["data"] = msgspec.to_builtins(left.data)
+        result = await action(message, inner)
+        record: dict[str, object] = {"by": by}
+        if result is not None:
+            record["data"] = msgspec.to_builtins(result.data)
         if len(call.printed) > before:
-            kept["printed"] = call.printed[before:]
-        await inner.ended(kept)
-        return kept
+            record["printed"] = call.printed[before:]
+        await inner.ended(record)
+        return record
 
 
 def _maker(message: "PipelineMessage", call: "PipelineCall") -> list[object]:
@@ -132,10 +136,10 @@ def _time(value: object, expression: str) -> float:
         return float(value)
     if isinstance(value, str):
         try:
-            found = dt.datetime.fromisoformat(value)
+            moment = dt.datetime.fromisoformat(value)
         except ValueError:
             pass
         else:
-            if found.tzinfo is not None:
-                return found.timestamp()
+            if moment.tzinfo is not None:
+                return moment.timestamp()
     raise ValueError(f"{expression!r} finds no time: give seconds since 1970, or a text with its zone, as in RFC 3339")

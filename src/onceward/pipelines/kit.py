@@ -111,10 +111,10 @@ class Kit(msgspec.Struct, eq=False):
     @contextmanager
     def noting(self, field: Field, *kinds: type[Exception], before: str = "") -> Iterator[None]:
         """Note an error of these kinds, by default ValueError, as a mistake."""
-        caught = kinds or (ValueError,)
+        refusals = kinds or (ValueError,)
         try:
             yield
-        except caught as error:
+        except refusals as error:
             self.mistake(field, f"{before}{error}")
 
     def warn(self, field: Field, text: str) -> None:
@@ -123,10 +123,10 @@ class Kit(msgspec.Struct, eq=False):
 
     def needs(self, field: Field, module: str, extra: str) -> bool:
         """Return whether a library is installed; if not, note the extra that brings it."""
-        found = module in sys.modules or find_spec(module) is not None
-        if not found:
+        there = module in sys.modules or find_spec(module) is not None
+        if not there:
             self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
-        return found
+        return there
 
     def holds_messages(self, field: Field) -> bool:
         """Return whether the ledger can hold messages, or note that it cannot."""

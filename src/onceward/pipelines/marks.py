@@ -78,8 +78,8 @@ class PipelineInvalid(OncewardError):
     """
 
     def __init__(self, file: str, mistakes: list[Mistake]) -> None:
-        told = [f"{file}:{one.place.line}:{one.place.column}: {one.text}" for one in mistakes]
-        super().__init__("\n".join(told))
+        lines = [f"{file}:{one.place.line}:{one.place.column}: {one.text}" for one in mistakes]
+        super().__init__("\n".join(lines))
         self.mistakes = mistakes
 
 
@@ -119,8 +119,8 @@ def _composed(text: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         before = text[: getattr(error, "position", 0)]
         place = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        said = str(error).splitlines() or [type(error).__name__]
-        raise _Unreadable(place, f"not YAML: {said[0]}") from error
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise _Unreadable(place, f"not YAML: {lines[0]}") from error
     except RecursionError:
         raise _Unreadable(place, "not YAML that can be read: it is nested too deeply") from None
     if node is None:
@@ -175,12 +175,12 @@ class _Reader:
 
     def _filled(self, text: str, place: Position) -> str:
         def value(match: re.Match[str]) -> str:
-            found = self._environ.get(match[1], match[2])
-            if found is None:
+            value = self._environ.get(match[1], match[2])
+            if value is None:
                 self.mistakes.append(
                     Mistake(place, f"${{{match[1]}}} is not set; set it, or write ${{{match[1]}:-default}}")
                 )
-            return found or ""
+            return value or ""
 
         return _VARIABLE.sub(value, text) if "${" in text else text
 

@@ -16,7 +16,7 @@ from onceward.pipelines.settings import (
     SinkList,
     SourceChoice,
     StepList,
-    written,
+    as_written,
 )
 
 OnStepError = Annotated[
@@ -99,7 +99,7 @@ class GuardSettings(Settings, kw_only=True):
 
     key: KeyExpression | None = None
     fingerprint: Expression | None = None
-    retention: Seconds | FieldRetention | Literal["forever"] = written("14d")
+    retention: Seconds | FieldRetention | Literal["forever"] = as_written("14d")
     attempts: Annotated[int, Meta(ge=1)] | None = None
     lease: Seconds = 60
     on_lapse: Literal["retry", "park"] = "retry"
@@ -115,7 +115,7 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     """
 
     name: Name | None = None
-    on_busy: Literal["fail"] | Seconds = written("1m")
+    on_busy: Literal["fail"] | Seconds = as_written("1m")
 
 
 class SinkKeys(Settings, kw_only=True):
@@ -159,8 +159,8 @@ class Pauses(Settings, kw_only=True):
         longest: The longest pause.
     """
 
-    first: Seconds = written("1s")
-    longest: Seconds = written("15m")
+    first: Seconds = as_written("1s")
+    longest: Seconds = as_written("15m")
 
 
 class Example(Settings, kw_only=True):

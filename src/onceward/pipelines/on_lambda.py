@@ -65,9 +65,9 @@ class LambdaPipeline:
                 f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
                 "source: {lambda: {direct: true}}"
             )
-        given: dict[str, Any] = {"concurrency": concurrency, "unwrap": source.unwrap, "partial": source.partial}
+        settings: dict[str, Any] = {"concurrency": concurrency, "unwrap": source.unwrap, "partial": source.partial}
         make, names = _KINDS[kind]
-        handler: Handler = make(once, **{name: given[name] for name in names}, **options)(
+        handler: Handler = make(once, **{name: settings[name] for name in names}, **options)(
             transformation(pipeline) if kind == "firehose" else pipeline.handler
         )
         return handler
@@ -83,10 +83,10 @@ def kind_of(event: object) -> str:
             return "sqs-fifo"
         if kind in {"sqs", "kinesis", "dynamodb", "sns", "s3"}:
             return kind
-    found = text_at(event, "eventSource")
-    if found in {"aws:rmq", "aws:mq"}:
-        return "rabbitmq" if found == "aws:rmq" else "activemq"
-    if found in KAFKA and at(event, "records") is not None:
+    source = text_at(event, "eventSource")
+    if source in {"aws:rmq", "aws:mq"}:
+        return "rabbitmq" if source == "aws:rmq" else "activemq"
+    if source in KAFKA and at(event, "records") is not None:
         return "kafka"
     if at(event, "deliveryStreamArn") is not None and isinstance(at(event, "records"), list):
         return "firehose"
@@ -108,14 +108,14 @@ def transformation(pipeline: Pipeline) -> Callable[..., object]:
     """Return what gives Firehose the record that the sink ``stdout`` gets, and drops a record that does not come so far."""
 
     async def transform(message: Any, delivery: Delivery, _claim: Claim) -> object:
-        printed: Any = await pipeline.handle(message, delivery)
-        return DROPPED if not printed else printed[0]
+        lines: Any = await pipeline.handle(message, delivery)
+        return DROPPED if not lines else lines[0]
 
     return transform
 
 
 _LOCK: Final = threading.Lock()
-_made: dict[str, LambdaPipeline] = {}
+_PIPELINES: dict[str, LambdaPipeline] = {}
 
 
 def lambda_handler(event: object, context: object = None) -> object:
@@ -130,7 +130,7 @@ def lambda_handler(event: object, context: object = None) -> object:
     """
     name = os.environ.get(VARIABLE) or _DEFAULT
     with _LOCK:
-        made = _made.get(name)
-        if made is None:
-            made = _made[name] = LambdaPipeline(load(Path(os.environ.get("LAMBDA_TASK_ROOT", "."), name)))
-    return made(event, context)
+        pipeline = _PIPELINES.get(name)
+        if pipeline is None:
+            pipeline = _PIPELINES[name] = LambdaPipeline(load(Path(os.environ.get("LAMBDA_TASK_ROOT", "."), name)))
+    return pipeline(event, context)

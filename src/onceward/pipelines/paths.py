@@ -29,12 +29,12 @@ class PathFinder:
         try:
             self._parsed: Any = jmespath.compile(expression).parsed
             _check_calls(self._parsed)
-            found = roots_of(self._parsed)
+            names = roots_of(self._parsed)
         except JMESPathError as error:
             raise ValueError(f"not a JMESPath expression: {_short(error)}") from error
         except RecursionError:
             raise ValueError("not a JMESPath expression that can be read: it is nested too deeply") from None
-        wrong = fault("it", expression, found, ROOTS) if found.difference(ROOTS.names, {WHOLE}) else None
+        wrong = fault("it", expression, names, ROOTS) if names.difference(ROOTS.names, {WHOLE}) else None
         if wrong is not None:
             raise ValueError(wrong.replace("it=", ""))
 
@@ -56,8 +56,8 @@ class PathFinder:
 
     def holds(self, message: PipelineMessage) -> bool:
         """Return whether what it finds counts as true in JMESPath: not null, false, "", [] or {}."""
-        found = self(message)
-        return not (found is None or found is False or (isinstance(found, str | list | dict) and not found))
+        value = self(message)
+        return not (value is None or value is False or (isinstance(value, str | list | dict) and not value))
 
 
 class KeyFinder:
@@ -73,25 +73,25 @@ class KeyFinder:
 
     def __call__(self, message: PipelineMessage) -> object:
         """Return the key; raises KeyMissing."""
-        found = self._path.search({"message": message.data, "meta": message.meta})
-        if found is None:
+        value = self._path.search({"message": message.data, "meta": message.meta})
+        if value is None:
             raise KeyMissing(f"{self._path.expression!r} finds nothing in this message")
-        return found
+        return value
 
 
 def _check_calls(node: Any) -> None:
     """Raise ValueError if an expression calls a function that JMESPath does not have, or with too few or too many arguments."""
     if node["type"] == "function_expression":
-        name, given = node["value"], len(node["children"])
+        name, count = node["value"], len(node["children"])
         entry = Functions.FUNCTION_TABLE.get(name)
         if entry is None:
             close = get_close_matches(name, Functions.FUNCTION_TABLE, 1)
             raise ValueError(f"JMESPath has no function {name}()" + (f"; is it {close[0]}()?" if close else ""))
         takes = entry["signature"]
         more = bool(takes) and bool(takes[-1].get("variadic"))
-        if given < len(takes) or (given > len(takes) and not more):
+        if count < len(takes) or (count > len(takes) and not more):
             raise ValueError(
-                f"{name}() takes {len(takes)}{' or more' if more else ''} arguments, and {given} are given"
+                f"{name}() takes {len(takes)}{' or more' if more else ''} arguments, and {count} are given"
             )
     for child in node["children"]:
         if isinstance(child, dict):

@@ -119,8 +119,8 @@ class ModelReader:
         With mistakes it has only what could be read, so that this can be checked, too: steps with mistakes are left out, wrong
         options have their defaults, and what must be there can be None.
         """
-        found = self._settings(marked, settings, whole=False)
-        return None if found is _WRONG else cast("S", found)
+        value = self._settings(marked, settings, whole=False)
+        return None if value is _WRONG else cast("S", value)
 
     def _settings(self, marked: Marked, settings: type[Settings], *, whole: bool = True) -> object:
         """Return the settings in a mapping. ``whole`` is whether all that must be there is needed."""
@@ -161,7 +161,7 @@ class ModelReader:
                 if issubclass(option, StepList | SinkList):
                     return self._list(marked, option)
                 if issubclass(option, Chosen):
-                    return self._chosen(marked, option)
+                    return self._choose(marked, option)
                 if issubclass(option, Settings) and (isinstance(marked.value, dict) or len(options) == 1):
                     return self._settings(marked, option)
             elif origin in {dict, list} and isinstance(marked.value, origin) and _has_parts(inner[-1]):
@@ -186,10 +186,10 @@ class ModelReader:
             return self._mistake(
                 marked.place, f"a list is needed here, each of its parts with a dash, not {_shape(marked.value)}"
             )
-        found = [self._chosen(part, kind_of_list.of) for part in marked.value or ()]
-        return cast("type[tuple[object, ...]]", kind_of_list)(one for one in found if one is not _WRONG)
+        choices = [self._choose(part, kind_of_list.of) for part in marked.value or ()]
+        return cast("type[tuple[object, ...]]", kind_of_list)(one for one in choices if one is not _WRONG)
 
-    def _chosen(self, marked: Marked, choice: type[Chosen]) -> object:
+    def _choose(self, marked: Marked, choice: type[Chosen]) -> object:
         table, one = TABLES[choice.table], _one(choice.table)
         if not isinstance(marked.value, dict):
             return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
@@ -202,20 +202,20 @@ class ModelReader:
             return self._mistake(place, f"one {one} has two types, {kinds[0]} and {kinds[1]}: make two of it")
         if not kinds:
             place = marked.keys[others[0]] if others else marked.place
-            known = ", ".join(sorted(table))
+            names = ", ".join(sorted(table))
             if others and get_close_matches(others[0], table, 1):
                 return self._mistake(place, _unknown(others[0], list(table)))
-            found = f"{_unknown(others[0], [])}: " if others else ""
-            return self._mistake(place, f"{found}a {one} has one of these types: {known}")
+            fault = f"{_unknown(others[0], [])}: " if others else ""
+            return self._mistake(place, f"{fault}a {one} has one of these types: {names}")
         name = kinds[0]
-        given = self._settings(marked.value[name], kind(choice.table, name))
+        own = self._settings(marked.value[name], kind(choice.table, name))
         rest = self._settings(
             Marked({n: part for n, part in marked.value.items() if n != name}, marked.place, marked.keys),
             keys,
         )
-        if given is _WRONG or rest is _WRONG:
+        if own is _WRONG or rest is _WRONG:
             return _WRONG
-        return choice(name, cast("Settings", given), cast("Settings", rest), marked)
+        return choice(name, cast("Settings", own), cast("Settings", rest), marked)
 
     def _mistake(self, place: Position, text: str) -> object:
         self.mistakes.append(Mistake(place, text))
@@ -259,8 +259,8 @@ def _plainly(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, 1)
+def _unknown(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, 1)
     return f"{name!r} is not known here" + (f"; is it {close[0]!r}?" if close else "")
 
 

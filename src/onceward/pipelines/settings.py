@@ -27,9 +27,9 @@ class ValueReading(NamedTuple):
 
 
 def _duration(value: float | str, least: float = 0.0) -> float:
-    if (found := seconds(value)) < least:
+    if (length := seconds(value)) < least:
         raise ValueError(f"{value!r} is too short: give at least {least:g} s")
-    return found
+    return length
 
 
 def _regex(text: str) -> re.Pattern[str]:
@@ -64,7 +64,7 @@ else:
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
 
 
-def written(default: str) -> Any:
+def as_written(default: str) -> Any:
     """Return a default as the file would say it."""
     return default
 
@@ -171,4 +171,4 @@ def settings_in(*kinds: type[Settings]) -> Iterator[type[Settings]]:
 def _settings_of(annotation: Any) -> list[type[Settings]]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return [annotation]
-    return [found for one in get_args(annotation) for found in _settings_of(one)]
+    return [kind for one in get_args(annotation) for kind in _settings_of(one)]

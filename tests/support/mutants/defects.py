@@ -589,7 +589,7 @@ DEFECTS = (
     Defect(
         "what was printed before a crash is not printed again",
         "pipelines/guards.py",
-        'call.printed.extend([-kept.get("printed", ())-]{+()+})',
+        'call.printed.extend([-record.get("printed", ())-]{+()+})',
         "unit/pipelines/test_guards_of_pipelines.py unit/pipelines/test_pipelines_run.py",
     ),
     Defect(

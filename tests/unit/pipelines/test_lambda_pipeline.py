@@ -13,7 +13,7 @@ from queues import lambda_events as events
 @pytest.fixture
 def deployed(pipelines, monkeypatch):
     """Give a function that deploys a pipeline."""
-    monkeypatch.setattr(on_lambda, "_made", {})
+    monkeypatch.setattr(on_lambda, "_PIPELINES", {})
 
     def deploy(*, steps="", effect="", sinks="", source="lambda: {direct: true}"):
         pipelines.functions(f"def take(message):\n    made.append(message)\n    {effect}\n")

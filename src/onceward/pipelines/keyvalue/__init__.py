@@ -55,18 +55,18 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
             raise ValueError(f"{scheme or url!r} cannot hold values: give one of {', '.join(sorted(PLACES))}")
         if scheme in LIBRARIES and not kit.needs(field, *LIBRARIES[scheme]):
             return None
-        made = cast("Values", at(PLACES[scheme])(url, space, str(kit.folder)))
-        if writes and not made.writes:
+        values = cast("Values", at(PLACES[scheme])(url, space, str(kit.folder)))
+        if writes and not values.writes:
             kit.mistake(field, f"values of {scheme} are only read")
-        kit.closing(made.close)
-        return made
+        kit.closing(values.close)
+        return values
     return None
 
 
-def options_of(url: str, known: frozenset[str]) -> dict[str, str]:
+def options_of(url: str, names: frozenset[str]) -> dict[str, str]:
     """Return the options of a URL; raises ValueError if one is unknown."""
     options = url_parts(url)[1]
     for name in options:
-        if name not in known:
-            raise ValueError(f"{name} is not an option here; there are {', '.join(sorted(known))}")
+        if name not in names:
+            raise ValueError(f"{name} is not an option here; there are {', '.join(sorted(names))}")
     return options

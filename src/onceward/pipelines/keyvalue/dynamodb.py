@@ -108,7 +108,7 @@ class DynamoValues(Values):
 
     def get(self, key: str) -> Any:
         """Return a value, or the members of a set."""
-        answer = self._asked("GetItem", {"Key": self._name(key), "ConsistentRead": True})
+        answer = self._ask("GetItem", {"Key": self._name(key), "ConsistentRead": True})
         item = cast("dict[str, dict[str, Any]] | None", cast("dict[str, Any]", answer.body).get("Item"))
         if item is None or ("expires_at" in item and float(item["expires_at"]["N"]) <= _date(answer)):
             return None
@@ -121,7 +121,7 @@ class DynamoValues(Values):
         item = {**self._name(key), "value": typed(value)}
         if ttl is not None:
             item["expires_at"] = {"N": str(math.ceil(self._now(key) + ttl))}
-        self._asked("PutItem", {"Item": item})
+        self._ask("PutItem", {"Item": item})
 
     def add(self, key: str, member: Any, ttl: float | None) -> None:
         """Add to a set. One that has expired is deleted first, which the table's TTL does within days, and begins anew."""
@@ -130,7 +130,7 @@ class DynamoValues(Values):
             "ConditionExpression": "expires_at <= :now",
             "ExpressionAttributeValues": {":now": {"N": str(int(now))}},
         }
-        self._asked("DeleteItem", {"Key": self._name(key), **has_expired}, passes="ConditionalCheckFailed")
+        self._ask("DeleteItem", {"Key": self._name(key), **has_expired}, passes="ConditionalCheckFailed")
         names, values = {"#m": "members"}, {":m": {"SS": [_ENCODER.encode(member).decode()]}}
         update = "ADD #m :m"
         if ttl is not None:
@@ -141,7 +141,7 @@ class DynamoValues(Values):
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        self._asked("UpdateItem", {"Key": self._name(key), **expressions})
+        self._ask("UpdateItem", {"Key": self._name(key), **expressions})
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,9 +151,9 @@ class DynamoValues(Values):
         return {self._key: {"S": self._space + key}}
 
     def _now(self, key: str) -> float:
-        return _date(self._asked("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
+        return _date(self._ask("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
 
-    def _asked(self, action: str, body: dict[str, Any], passes: str = "") -> ServiceAnswer:
+    def _ask(self, action: str, body: dict[str, Any], passes: str = "") -> ServiceAnswer:
         answer = self._client.ask(action, {"TableName": self._table, **body})
         if answer.status != 200 and code_of(answer) != passes:
             raise ConnectionError(f"{action} on {self._table}: {code_of(answer)} ({message_of(answer)})")

@@ -71,12 +71,12 @@ class CsvValues(FileValues):
         for column in (self._key, self._value):
             if column is not None and column not in header:
                 raise ValueError(f"{name} has no column {column!r}; there are {', '.join(header)}")
-        key, found = self._key or header[0], {}
+        key, values = self._key or header[0], {}
         for row in rows:
             if None in row or None in row.values():
                 raise ValueError(f"{name}: line {rows.line_num} has more or fewer values than the header has columns")
-            found[row[key]] = row if self._value is None else row[self._value]
-        return found
+            values[row[key]] = row if self._value is None else row[self._value]
+        return values
 
 
 class JsonValues(FileValues):

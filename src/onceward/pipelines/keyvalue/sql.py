@@ -71,37 +71,37 @@ class SqlValues(Values):
     def get(self, key: str) -> Any:
         """Return a value, or the members of a set."""
         with self._database.connection() as connection:
-            self._made(connection)
-            found: Any = self._database.execute(connection, self._get, {"space": self._space, "name": key})["rows"]
-        if not found:
+            self._create_table(connection)
+            rows: Any = self._database.execute(connection, self._get, {"space": self._space, "name": key})["rows"]
+        if not rows:
             return None
-        values = [msgspec.json.decode(row["value"]) for row in found]
-        return values[0] if not found[0]["member"] else values
+        values = [msgspec.json.decode(row["value"]) for row in rows]
+        return values[0] if not rows[0]["member"] else values
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set a value."""
-        self._written(key, "", _ENCODER.encode(value).decode(), ttl)
+        self._write(key, "", _ENCODER.encode(value).decode(), ttl)
 
     def add(self, key: str, member: Any, ttl: float | None) -> None:
         """Add to a set."""
         text = _ENCODER.encode(member)
-        self._written(key, sha256(text).hexdigest(), text.decode(), ttl)
+        self._write(key, sha256(text).hexdigest(), text.decode(), ttl)
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
 
-    def _written(self, key: str, member: str, value: str, ttl: float | None) -> None:
+    def _write(self, key: str, member: str, value: str, ttl: float | None) -> None:
         row = {"space": self._space, "name": key, "member": member, "value": value, "ttl": ttl}
         with self._database.connection() as connection:
-            self._made(connection)
+            self._create_table(connection)
             self._database.execute(connection, self._put, row)
             # No transaction: others who add to this set would hold a row each, and wait for all of them. If this one dies here, its
             # step is made again.
             if member and ttl is not None:
                 self._database.execute(connection, self._extend, row)
 
-    def _made(self, connection: Any) -> None:
+    def _create_table(self, connection: Any) -> None:
         """Make the table if it is missing."""
         dialect = self._database.dialect
         if not self._is_made and not self._database.run(connection, _LOOK[dialect])["rows"]:

@@ -113,11 +113,11 @@ class Appender:
                 key, _, fence = entry.decode().split()
                 self._fences[uuid.UUID(key).bytes] = int(fence)
         self._note(journal, self._read + end)
-        left = data[end:].partition(b"\n")[0].split()
+        word = data[end:].partition(b"\n")[0].split()
         if data[end:]:
-            is_whole = b"\n" in data[end:] and len(left) == 3 and left[1].isdigit()
-            if is_whole and os.fstat(file).st_size > int(left[1]):
-                os.ftruncate(file, int(left[1]))
+            is_whole = b"\n" in data[end:] and len(word) == 3 and word[1].isdigit()
+            if is_whole and os.fstat(file).st_size > int(word[1]):
+                os.ftruncate(file, int(word[1]))
                 os.fsync(file)
             os.ftruncate(journal, self._read)
 

@@ -13,7 +13,7 @@ from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.settings import Expression, Seconds, written
+from onceward.pipelines.settings import Expression, Seconds, as_written
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
@@ -29,13 +29,13 @@ class ObjectGroup:
 
     Attributes:
         name: of the object; a future, until the group is closed.
-        written: whether all is durable; a future.
+        durable: whether all is; a future.
     """
 
     def __init__(self, write: Write) -> None:
         loop = asyncio.get_running_loop()
         self.name: asyncio.Future[str] = loop.create_future()
-        self.written: asyncio.Future[None] = loop.create_future()
+        self.durable: asyncio.Future[None] = loop.create_future()
         self.size = 0
         self._write = write
         self.members: list[tuple[str, bytes]] = []
@@ -56,7 +56,7 @@ class ObjectGroup:
     def note(self) -> None:
         """Count a member whose record has the name. After the last, the object is written."""
         self._noted += 1
-        if self._noted == len(self.members) and not self.written.done():
+        if self._noted == len(self.members) and not self.durable.done():
             self._task = asyncio.create_task(self._run(), name="onceward-group")
 
     def fail(self, error: BaseException) -> None:
@@ -64,9 +64,9 @@ class ObjectGroup:
         self._end(StepFailed(f"another message of this file could not be recorded: {error!r}"))
 
     def _end(self, error: Exception) -> None:
-        if not self.written.done():
-            self.written.set_exception(error)
-            self.written.exception()  # asyncio would complain if no member waits any more
+        if not self.durable.done():
+            self.durable.set_exception(error)
+            self.durable.exception()  # asyncio would complain if no member waits any more
 
     async def _run(self) -> None:
         try:
@@ -76,8 +76,8 @@ class ObjectGroup:
             if not isinstance(error, Exception):
                 raise
         else:
-            if not self.written.done():
-                self.written.set_result(None)
+            if not self.durable.done():
+                self.durable.set_result(None)
 
 
 class ObjectGrouping(msgspec.Struct, eq=False):
@@ -137,7 +137,7 @@ class Bucket:
         Raises:
             StepFailed: it is not there, or :meth:`has` has taken its place.
         """
-        answer = await self._asked(ObjectCall("PUT", self._name, key, content, _CREATE), 412)
+        answer = await self._insist(ObjectCall("PUT", self._name, key, content, _CREATE), 412)
         if answer.status == 412 and await self._is_empty(key):
             raise StepFailed(f"{key} was given up by another worker, because this one was too late")
 
@@ -147,7 +147,7 @@ class Bucket:
         Raises:
             StepFailed: S3 cannot be reached, or refuses it.
         """
-        answer = await self._asked(ObjectCall("PUT", self._name, key, b"", _CREATE), 412)
+        answer = await self._insist(ObjectCall("PUT", self._name, key, b"", _CREATE), 412)
         return answer.status == 412 and not await self._is_empty(key)
 
     def close(self) -> None:
@@ -155,10 +155,10 @@ class Bucket:
         self._wires.close()
 
     async def _is_empty(self, key: str) -> bool:
-        answer = await self._asked(ObjectCall("GET", self._name, key, None, _FIRST_BYTE), 416)
+        answer = await self._insist(ObjectCall("GET", self._name, key, None, _FIRST_BYTE), 416)
         return answer.status == 416 or not answer.body
 
-    async def _asked(self, call: ObjectCall, other: int) -> ServiceAnswer:
+    async def _insist(self, call: ObjectCall, other: int) -> ServiceAnswer:
         """Return an answer whose status is a success or ``other``."""
         for pause in _PAUSES:
             try:
@@ -212,10 +212,10 @@ class S3Sink(SinkSettings, kw_only=True):
 
     bucket: Annotated[str, Meta(min_length=1)]
     prefix: str = ""
-    message: Expression = written("message")
+    message: Expression = as_written("message")
     gzip: bool = False
     count: Annotated[int, Meta(ge=1)] = 1000
-    age: Seconds = written("1s")
+    age: Seconds = as_written("1s")
     region: str | None = None
 
     @property
@@ -241,7 +241,7 @@ class S3Sink(SinkSettings, kw_only=True):
             for number in range(_MOST_LOOKS):
                 name = await _noted(member, call, number)
                 if member.group is not None:
-                    await asyncio.shield(member.group.written)
+                    await asyncio.shield(member.group.durable)
                     return
                 if await bucket.has(f"{self.prefix}{name}{end}"):
                     return

@@ -10,7 +10,7 @@ from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, written
+from onceward.pipelines.settings import Expression, Seconds, as_written
 
 
 class OutboxSink(SinkSettings, kw_only=True):
@@ -22,7 +22,7 @@ class OutboxSink(SinkSettings, kw_only=True):
             header that is null is left out. The ledger keeps headers until they are sent, so put no secret here.
     """
 
-    message: Expression = written("message")
+    message: Expression = as_written("message")
     headers: dict[str, Expression] = {}
 
     @property
@@ -49,8 +49,8 @@ class OutboxSink(SinkSettings, kw_only=True):
                 kit.holds_messages("")
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
-            found = {name: one(message) for name, one in self.headers.items()}
-            headers = {name: text_of(value) for name, value in found.items() if value is not None}
+            values = {name: one(message) for name, one in self.headers.items()}
+            headers = {name: text_of(value) for name, value in values.items() if value is not None}
             of = None if group is None else group(message)
             call.claim.send(
                 address,
@@ -156,8 +156,8 @@ class FirehoseSink(OutboxSink, kw_only=True):
 
 
 def _with_options(place: str, **options: str | None) -> str:
-    given = urlencode({name: value for name, value in options.items() if value is not None}, quote_via=quote)
-    return f"{place}?{given}" if given else place
+    query = urlencode({name: value for name, value in options.items() if value is not None}, quote_via=quote)
+    return f"{place}?{query}" if query else place
 
 
 class KafkaSink(OutboxSink, kw_only=True):
@@ -200,8 +200,8 @@ class RabbitmqSink(OutboxSink, kw_only=True):
 
     @property
     def address(self) -> str:
-        named = {"queue": self.queue, "exchange": self.exchange, "key": self.routing_key}
-        query = urlencode({name: value for name, value in named.items() if value}, quote_via=quote)
+        options = {"queue": self.queue, "exchange": self.exchange, "key": self.routing_key}
+        query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
         scheme = "amqps" if self.tls else "amqp"
         return f"{scheme}:?{query}" if self.server is None else f"{scheme}://{self.server}?{query}"
 

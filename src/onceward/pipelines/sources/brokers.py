@@ -27,22 +27,22 @@ class WorkerSource(SourceSettings):
         if self.library is not None and not kit.needs("", *self.library):
             return
         try:
-            self.made(self.worker_class(), kit.once, _nothing)
+            self.make(self.worker_class(), kit.once, _nothing)
         except (ValueError, TypeError) as error:
             # Most errors begin with the argument that they are about.
-            named = re.match(r"(\w+)=", str(error))
-            kit.mistake(named[1] if named is not None and named[1] in self.__struct_fields__ else "", str(error))
+            match = re.match(r"(\w+)=", str(error))
+            kit.mistake(match[1] if match is not None and match[1] in self.__struct_fields__ else "", str(error))
 
     def open(self, flow: "Flow") -> "Runs":
         flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
-        worker = self.made(flowing, flow.built.once, flow.handler, **flow.options)
+        worker = self.make(flowing, flow.built.once, flow.handler, **flow.options)
         worker.flow = flow
         return cast("Runs", worker)
 
-    def made(self, worker: Any, once: Once, handler: Callable[..., object], **options: Any) -> Any:
+    def make(self, worker: Any, once: Once, handler: Callable[..., object], **options: Any) -> Any:
         """Return a worker of a class for this queue."""
-        given = msgspec.structs.asdict(self)
-        return worker(once, given.pop(next(iter(given))), handler, **given, **options)
+        fields = msgspec.structs.asdict(self)
+        return worker(once, fields.pop(next(iter(fields))), handler, **fields, **options)
 
     def worker_class(self) -> Any:
         """Return the class of the worker."""

@@ -59,26 +59,26 @@ class CronCalendar:
         """Return when the window of ``now`` began."""
         spread = self._spread(now)
         self._cron.set_current(float(math.floor(self._wall(now) + spread) + 1))
-        found = wall = -math.inf
-        while found == -math.inf or wall > self._wall(found) - spread:
+        moment = wall = -math.inf
+        while moment == -math.inf or wall > self._wall(moment) - spread:
             wall = self._cron.get_prev()
-            found = max([found, *(at for at in self._moments(wall) if at <= now)])
-        return found
+            moment = max([moment, *(at for at in self._moments(wall) if at <= now)])
+        return moment
 
     def next(self, now: float) -> float:
         """Return when the next window begins."""
         spread = self._spread(now)
         self._cron.set_current(float(math.floor(self._wall(now) - spread)))
-        found = wall = math.inf
-        while found == math.inf or wall < self._wall(found) + spread:
+        moment = wall = math.inf
+        while moment == math.inf or wall < self._wall(moment) + spread:
             wall = self._cron.get_next()
-            found = min([found, *(at for at in self._moments(wall) if at > now)])
-        return found
+            moment = min([moment, *(at for at in self._moments(wall) if at > now)])
+        return moment
 
     def _moments(self, wall: float) -> list[float]:
         """Return when a window begins that begins at this time of the walls: once, twice or not at all."""
-        shown = _EPOCH + dt.timedelta(seconds=wall)
-        first, second = (shown.replace(tzinfo=self._zone, fold=fold).timestamp() for fold in (0, 1))
+        local = _EPOCH + dt.timedelta(seconds=wall)
+        first, second = (local.replace(tzinfo=self._zone, fold=fold).timestamp() for fold in (0, 1))
         if self._wall(first) == wall:
             return [first, second] if self._any_hour else [first]
         return [] if self._any_hour else [self._change(second, first)]  # no clock shows it

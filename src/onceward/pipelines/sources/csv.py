@@ -39,7 +39,7 @@ class Rows:
         size = quotes = 0
         is_lost = False
 
-        def taken() -> bytes | None:
+        def more() -> bytes | None:
             nonlocal size, quotes, is_lost
             line = next(lines, None)
             data = None if line is None else line.data
@@ -53,13 +53,13 @@ class Rows:
             return data
 
         def texts() -> Iterator[str]:
-            while not is_lost and (data := taken()) is not None:
+            while not is_lost and (data := more()) is not None:
                 yield data.removeprefix(MARK).decode(errors="replace")
 
         try:
             next(csv.reader(texts(), delimiter=self._separator, strict=True), None)
         except csv.Error as error:
-            while (is_lost or "field limit" in str(error)) and quotes % 2 and taken() is not None:
+            while (is_lost or "field limit" in str(error)) and quotes % 2 and more() is not None:
                 pass  # csv reads no such value, and its lines must not become rows
         return first._replace(data=None if is_lost else b"".join(pieces))
 

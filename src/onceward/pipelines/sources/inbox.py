@@ -196,8 +196,8 @@ class WebhookRuns(FlowRuns):
         """Handle the events that killed processes have left, and those that were given back."""
         await self.flow.ready()
         _SWEEPING.set(True)
-        kept = keeping(self.flow.built.once.guards, self._receiver)
-        await Completer([kept], released, self.stopping.is_set).run_async()
+        handler = keeping(self.flow.built.once.guards, self._receiver)
+        await Completer([handler], released, self.stopping.is_set).run_async()
 
 
 def _data_of(event: WebhookEvent) -> object:

@@ -74,10 +74,10 @@ class LinesBroker(Broker[LineDelivery]):
 
     async def receive(self, count: int) -> Sequence[LineDelivery]:
         while True:
-            taken = self._take(count)
-            if taken or self._stop.asked:
-                self._out += len(taken)
-                return taken
+            lines = self._take(count)
+            if lines or self._stop.asked:
+                self._out += len(lines)
+                return lines
             if self._ended and not (self._fresh or self._again or self._out):
                 if self._error is not None:
                     raise BrokerError(f"{self.name}: {self._error}", gone=True) from self._error
@@ -122,19 +122,19 @@ class LinesBroker(Broker[LineDelivery]):
         self._stop.ask()
 
     def _take(self, count: int) -> list[LineDelivery]:
-        now, taken = boottime(), []
+        now, lines = boottime(), []
         for one in [one for one in self._again if one[0] <= now][:count]:
             self._again.remove(one)
-            taken.append(one[1])
+            lines.append(one[1])
         with self._room:
-            while self._fresh and len(taken) < count:
+            while self._fresh and len(lines) < count:
                 line = self._fresh.popleft()
                 self._bytes -= len(line.body or b"")
-                taken.append(line)
+                lines.append(line)
             self._room.notify()
-        for line in taken:
+        for line in lines:
             line.receives += 1
-        return taken
+        return lines
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         def wake() -> None:

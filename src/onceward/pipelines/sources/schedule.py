@@ -81,16 +81,16 @@ class ScheduleRuns(FlowRuns):
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`; with ``until_empty`` only the window of now."""
         self.begin()
-        begun: float | None = None
+        last_start: float | None = None
         try:
             while not self.stopping.is_set():
                 await unless_set(self.stopping, self.flow.ready())
                 now = await self._now()
                 start = self._calendar.last(now)
-                if start != begun:
-                    if begun is None:
+                if start != last_start:
+                    if last_start is None:
                         await self._resume(start)
-                    begun = start
+                    last_start = start
                     if now - start <= self._late:
                         self._begin(start)
                 if until_empty:

@@ -101,7 +101,7 @@ class WebhookSource(SourceSettings, kw_only=True):
     def check(self, kit: "Kit") -> None:
         if not {"{", "}"}.isdisjoint(self.path):
             kit.mistake("path", f"{self.path!r} has braces, and is one path: write it as senders do")
-        needed = [kit.needs("", module, "service") for module in ("starlette", "uvicorn")]
+        installed = [kit.needs("", module, "service") for module in ("starlette", "uvicorn")]
         if (self.provider is None) is not (self.token is not None):
             kit.mistake(
                 "token" if self.token is not None else "",
@@ -109,12 +109,12 @@ class WebhookSource(SourceSettings, kw_only=True):
             )
         elif self.provider == "sns" and find_spec("cryptography") is None:
             kit.mistake("provider", "this needs cryptography, which is not installed: pip install cryptography")
-        elif all(needed):
-            for field, given, wanted in (
+        elif all(installed):
+            for field, value, belongs in (
                 ("secret", self.secret, self.provider not in {None, "sns"}),
                 ("topics", self.topics or None, self.provider == "sns"),
             ):
-                if given is not None and not wanted:
+                if value is not None and not belongs:
                     kit.mistake(field, f"{field} has no use here")
             with kit.noting("token" if self.provider is None else "provider"):
                 self.verifier()
@@ -140,5 +140,5 @@ class WebhookSource(SourceSettings, kw_only=True):
         )
 
 
-def _several(given: str | list[str] | None) -> list[str]:
-    return [given] if isinstance(given, str) else given or []
+def _several(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else value or []

@@ -12,7 +12,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, written
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, as_written
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -55,8 +55,8 @@ class CallStep(EffectSettings, kw_only=True):
             kwargs = {name: copy.deepcopy(find(message)) for name, find in self.named.items()}
             if awaits:
                 return await function(*args, **kwargs)
-            made = await call.thread(lambda: function(*args, **kwargs))
-            return await made if inspect.isawaitable(made) else made
+            value = await call.thread(lambda: function(*args, **kwargs))
+            return await value if inspect.isawaitable(value) else value
 
         return make
 
@@ -78,7 +78,7 @@ class RetryStep(EffectSettings, kw_only=True):
 
     steps: StepList
     tries: Annotated[int, Meta(ge=1, le=1000)] = 3
-    pause: Seconds = written("1s")
+    pause: Seconds = as_written("1s")
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     until: Expression | None = None
     errors: list[Regex] = []
@@ -103,13 +103,13 @@ class RetryStep(EffectSettings, kw_only=True):
                 if call.claim.lost:
                     raise LeaseLost(call.claim.record.key, "try again")
                 try:
-                    left = await steps(message, call)
+                    result = await steps(message, call)
                 except Exception as error:
                     if number + 1 == self.tries or not again(error):
                         raise
                     continue
-                if left is None or self.until is None or self.until.holds(left):
-                    return None if left is None else left.data
+                if result is None or self.until is None or self.until.holds(result):
+                    return None if result is None else result.data
             raise StepFailed(f"{str(self.until)!r} does not hold after {self.tries} tries")
 
         return make
@@ -151,10 +151,10 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
     Raises:
         ValueError: it finds nothing, or "".
     """
-    found = find(message)
-    if found is None or found == "":
+    value = find(message)
+    if value is None or value == "":
         raise ValueError(f"{find.expression!r} finds no key in this message")
-    return text_of(found)
+    return text_of(value)
 
 
 class StoreStep(EffectSettings, kw_only=True):
@@ -173,7 +173,7 @@ class StoreStep(EffectSettings, kw_only=True):
 
     at: Annotated[str, Meta(min_length=1)]
     key: Expression
-    value: Expression = written("message")
+    value: Expression = as_written("message")
     add: bool = False
     ttl: SomeSeconds | None = None
     space: Annotated[str, Meta(max_length=100)] = ""

@@ -10,7 +10,7 @@ from onceward.http.route import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, written
+from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, as_written
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
@@ -47,8 +47,8 @@ class HttpStep(EffectSettings, kw_only=True):
     key_header: str | None = _HEADER
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
-    within: Seconds = written("30s")
-    timeout: SomeSeconds = written("30s")
+    within: Seconds = as_written("30s")
+    timeout: SomeSeconds = as_written("30s")
 
     @property
     def title(self) -> str:
@@ -67,12 +67,12 @@ class HttpStep(EffectSettings, kw_only=True):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             url = _PLACE.sub(lambda match: _part(self.path[match[1]], message), self.url)
-            asked = {name: text_of(value) for name, find in self.query.items() if (value := find(message)) is not None}
+            query = {name: text_of(value) for name, find in self.query.items() if (value := find(message)) is not None}
             content, kind = (None, None) if body is None else content_of(body(message))
             headers = dict(self.headers)
             if kind is not None and "content-type" not in {name.lower() for name in headers}:
                 headers["Content-Type"] = kind
-            return await requester.ask(self.method, url, asked, headers, content, call.key())
+            return await requester.ask(self.method, url, query, headers, content, call.key())
 
         return make
 

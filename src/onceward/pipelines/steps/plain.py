@@ -33,13 +33,13 @@ class MapStep(StepSettings):
             kit.mistake("", "map changes nothing: give to:, set: or remove:")
 
         async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage:
-            found = message if self.to is None else message.with_data(self.to(message))
+            result = message if self.to is None else message.with_data(self.to(message))
             values = {path: find(message) for path, find in self.set.items()}
             for path, value in values.items():
-                found = found.with_field(path, value)
+                result = result.with_field(path, value)
             for path in self.remove:
-                found = found.without_field(path)
-            return found
+                result = result.without_field(path)
+            return result
 
         return run
 
@@ -120,15 +120,15 @@ class EachStep(StepSettings, kw_only=True):
         steps = kit.chain(self.steps)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage:
-            found, left = self.items(message), []
-            if not isinstance(found, list):
+            items, results = self.items(message), []
+            if not isinstance(items, list):
                 raise ValueError(f"{self.items.expression!r} finds no list in this message")
-            for number, item in enumerate(found):
+            for number, item in enumerate(items):
                 meta = {**message.meta, "index": number, "outer": message.data}
                 one = await steps(PipelineMessage(item, meta, (*message.at, number)), call)
                 if one is not None:
-                    left.append(one.data)
-            return message if self.to is None else message.with_field(self.to, left)
+                    results.append(one.data)
+            return message if self.to is None else message.with_field(self.to, results)
 
         return run
 
@@ -155,8 +155,8 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
         steps = kit.chain(self.steps, guarded=True, within="")
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
-            left = await guard.run(message, call, steps)
-            return left if left is None or self.to is None else message.with_field(self.to, left.data)
+            result = await guard.run(message, call, steps)
+            return result if result is None or self.to is None else message.with_field(self.to, result.data)
 
         return run
 

@@ -10,7 +10,7 @@ from onceward.errors import StoreError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepNotMade
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.settings import Expression, written
+from onceward.pipelines.settings import Expression, as_written
 from onceward.wire.calls import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
@@ -34,7 +34,7 @@ class PutStep(EffectSettings, kw_only=True):
     records = False
 
     table: Annotated[str, Meta(min_length=1)]
-    item: Expression = written("message")
+    item: Expression = as_written("message")
     condition: str | None = None
     names: dict[str, str] = {}
     values: dict[str, Expression] = {}

@@ -85,9 +85,9 @@ class Requester:
         status = answer.status_code
         if status in self._expected or (not self._expected and 200 <= status < 300):
             return {"status": status, "body": _body(answer)}
-        refused = 400 <= status < 500 and status not in _OPEN and not in_doubt
+        is_refusal = 400 <= status < 500 and status not in _OPEN and not in_doubt
         text = answer.text[:_SHOWN]
-        raise (StepNotMade if refused else StepFailed)(f"{where} answered {status}{text and f': {text!r}'}")
+        raise (StepNotMade if is_refusal else StepFailed)(f"{where} answered {status}{text and f': {text!r}'}")
 
     async def close(self) -> None:
         """Close the connections."""

@@ -14,7 +14,7 @@ from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Settings, written
+from onceward.pipelines.settings import Expression, Settings, as_written
 
 
 class Argument(Settings, kw_only=True):
@@ -41,7 +41,7 @@ class RunStep(EffectSettings, kw_only=True):
     """
 
     command: Annotated[list[str | Argument], Meta(min_length=1)]
-    input: Expression = written("message")
+    input: Expression = as_written("message")
     output: Literal["text", "json"] = "text"
 
     @property
@@ -85,9 +85,9 @@ class RunStep(EffectSettings, kw_only=True):
         for number, one in enumerate(self.command):
             if isinstance(one, str) and "\0" in one:
                 kit.mistake(("command", number), "a command cannot get a NUL character")
-        written = [one if isinstance(one, str) else "{}" for one in self.command]
-        for at, interpreter in code_in(written):
-            if at < len(written) and isinstance(self.command[at], Argument):
+        words = [one if isinstance(one, str) else "{}" for one in self.command]
+        for at, interpreter in code_in(words):
+            if at < len(words) and isinstance(self.command[at], Argument):
                 kit.mistake(
                     ("command", at),
                     f"this argument is code for {interpreter}, and a message filled in there would run as code. Give it as an "
@@ -104,13 +104,13 @@ class Commands:
         self._lock = threading.Lock()
         self._watchdog: Watchdog | None = None
 
-    def run(self, argv: list[str], variables: dict[bytes, bytes], given: bytes) -> bytes:
+    def run(self, argv: list[str], variables: dict[bytes, bytes], data: bytes) -> bytes:
         """Return what the command wrote; raises StepFailed, or OSError if it cannot be started."""
         with self._lock:
             watchdog = self._watchdog = self._watchdog or Watchdog()
         with unnamed_file() as out, unnamed_file() as err:
             try:
-                status = run_between(watchdog, self._program, argv, variables, given, out, err)
+                status = run_between(watchdog, self._program, argv, variables, data, out, err)
             except WatchdogGone:
                 self._drop(watchdog)
                 # No failure of the step: on_lapse decides about it, and not on_error.
@@ -123,12 +123,12 @@ class Commands:
             out.seek(0)
             return out.read()
 
-    def _drop(self, gone: Watchdog) -> None:
+    def _drop(self, watchdog: Watchdog) -> None:
         """Let the next command start another watchdog."""
         with self._lock:
-            if self._watchdog is gone:
+            if self._watchdog is watchdog:
                 self._watchdog = None
-                gone.close()
+                watchdog.close()
 
     async def close(self) -> None:
         """End the watchdog."""
@@ -138,10 +138,10 @@ class Commands:
 
 
 def _text(find: PathFinder, message: PipelineMessage) -> str:
-    found = find(message)
-    if found is None:
+    value = find(message)
+    if value is None:
         raise ValueError(f"{find.expression!r} finds nothing in this message")
-    text = text_of(found)
+    text = text_of(value)
     if "\0" in text:
         raise ValueError(f"{find.expression!r} holds a NUL character, which a command cannot get")
     return text
@@ -149,12 +149,12 @@ def _text(find: PathFinder, message: PipelineMessage) -> str:
 
 def _check_options(arguments: list[str | PathFinder], argv: list[str]) -> None:
     """Refuse a text of a message that a program could take for an option."""
-    for given, text in zip(arguments, argv, strict=True):
-        if given == "--":
+    for argument, text in zip(arguments, argv, strict=True):
+        if argument == "--":
             return
-        if isinstance(given, PathFinder) and text.startswith("-") and not _is_number(text):
+        if isinstance(argument, PathFinder) and text.startswith("-") and not _is_number(text):
             raise ValueError(
-                f"{given.expression!r} begins with a dash, and the command could take it for an option. Put -- before it in the "
+                f"{argument.expression!r} begins with a dash, and the command could take it for an option. Put -- before it in the "
                 "command"
             )
 
