@@ -109,120 +109,12 @@ class Gate:
             _shut(end)
 
 
-class Wire(Gate):
-    """Forwards to a PostgreSQL server, and fails as its ``rule`` says of each request; None lets it through."""
-
-    def __init__(self, port: int) -> None:
-        self.rule: Callable[[Asked], Fault | None] = lambda asked: None
-        self._count = 0
-        self._released = threading.Event()
-        super().__init__(port)
-
-    def release(self) -> None:
-        """Let the server see that its clients are gone."""
-        self._released.set()
-
-    def close(self) -> None:
-        self.release()
-        super().close()
-
-    def _converse(self, client: socket.socket, server: socket.socket) -> None:
-        talk, startup = self._talk(client, server), True
-        while True:
-            content = talk.request(startup=startup)
-            if content is None:
-                return
-            with self._lock:
-                number, self._count = self._count, self._count + 1
-            fault = self.rule(Asked(number, content, startup)) or Fault()
-            if not self._passed(fault, content, talk):
-                self._released.wait(fault.linger)
-                return
-            startup = False
-
-    def _talk(self, client: socket.socket, server: socket.socket) -> "_Talk":
-        return _PostgresTalk(client, server)
-
-    def _passed(self, fault: Fault, content: bytes, talk: "_Talk") -> bool:
-        """Pass a request and its reply on; return whether the conversation goes on."""
-        client, server = talk.client, talk.server
-        if fault.freeze:
-            client.settimeout(fault.freeze)
-            while client.recv(65536):
-                pass
-            return False
-        if fault.lose_request:
-            _shut(client)
-            return False
-        if fault.late is not None:
-            _shut(client)
-            self._released.wait(fault.late)
-            server.sendall(content)
-            talk.reply()
-            return False
-        server.sendall(content)
-        if not (fault.lose_reply or fault.half_reply or fault.delay):
-            return talk.reply(client) is not None  # also a notice before it comes at once
-        reply = talk.reply()
-        time.sleep(fault.delay)
-        if fault.lose_reply or fault.half_reply or reply is None:
-            if fault.half_reply and reply:
-                client.sendall(reply[: len(reply) // 2])
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            else:
-                _shut(client)
-            return False
-        client.sendall(reply)
-        return True
-
-
-class MysqlWire(Wire):
-    """As :class:`Wire`, for MariaDB. A login is passed on as one request, the first of its connection."""
-
-    def _talk(self, client: socket.socket, server: socket.socket) -> "_Talk":
-        return _MysqlTalk(client, server)
-
-
-PLANS = {
-    "drop": Fault(lose_reply=True),
-    "delay": Fault(late=1.5),
-    "swallow": Fault(lose_request=True),
-    "hold": Fault(lose_request=True, linger=_FOREVER),  # until release()
-    "freeze": Fault(freeze=_FOREVER),
-}
-
-
-class CommitProxy:
-    """Passes everything on but the next COMMIT when ``plan`` is set: to one of ``PLANS``."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.plan: str | None = None
-        self.commits = 0
-        wire.rule = self._rule
-        self.port, self.release, self.close = wire.port, wire.release, wire.close
-
-    def _rule(self, asked: Asked) -> Fault | None:
-        if self.plan is None or b"COMMIT" not in asked.content:
-            return None
-        plan, self.plan = self.plan, None
-        self.commits += 1
-        return PLANS[plan]
-
-
 class _Talk:
-    """The requests of a connection, and their replies."""
+    """The requests of a connection, and their replies; None at their end. A reply is also sent to its ``target`` as it comes."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client, self.server = client, server
         self.asking, self.answering = _Reader(client), _Reader(server)
-
-    def request(self, *, startup: bool) -> bytes | None:
-        """Return the next request; None at the end. What needs no fault is passed on."""
-        raise NotImplementedError
-
-    def reply(self, target: socket.socket | None = None) -> bytes | None:
-        """Return a whole reply, also sent to ``target`` as it comes; None at the end."""
-        raise NotImplementedError
 
     def _asks(self) -> bool:
         """Wait until the client asks for something; return False if either end is gone."""
@@ -373,6 +265,104 @@ def _status_of_ok(content: bytes) -> int:
         at += {0xFC: 3, 0xFD: 4, 0xFE: 9}.get(content[at], 1)
     status: int = struct.unpack_from("<H", content, at)[0]
     return status
+
+
+class Wire(Gate):
+    """Forwards to a PostgreSQL server, and fails as its ``rule`` says of each request; None lets it through."""
+
+    _talk: type[_Talk] = _PostgresTalk
+
+    def __init__(self, port: int) -> None:
+        self.rule: Callable[[Asked], Fault | None] = lambda asked: None
+        self._count = 0
+        self._released = threading.Event()
+        super().__init__(port)
+
+    def release(self) -> None:
+        """Let the server see that its clients are gone."""
+        self._released.set()
+
+    def close(self) -> None:
+        self.release()
+        super().close()
+
+    def _converse(self, client: socket.socket, server: socket.socket) -> None:
+        talk, startup = self._talk(client, server), True
+        while True:
+            content = talk.request(startup=startup)
+            if content is None:
+                return
+            with self._lock:
+                number, self._count = self._count, self._count + 1
+            fault = self.rule(Asked(number, content, startup)) or Fault()
+            if not self._passed(fault, content, talk):
+                self._released.wait(fault.linger)
+                return
+            startup = False
+
+    def _passed(self, fault: Fault, content: bytes, talk: _Talk) -> bool:
+        """Pass a request and its reply on; return whether the conversation goes on."""
+        client, server = talk.client, talk.server
+        if fault.freeze:
+            client.settimeout(fault.freeze)
+            while client.recv(65536):
+                pass
+            return False
+        if fault.lose_request:
+            _shut(client)
+            return False
+        if fault.late is not None:
+            _shut(client)
+            self._released.wait(fault.late)
+            server.sendall(content)
+            talk.reply()
+            return False
+        server.sendall(content)
+        if not (fault.lose_reply or fault.half_reply or fault.delay):
+            return talk.reply(client) is not None  # also a notice before it comes at once
+        reply = talk.reply()
+        time.sleep(fault.delay)
+        if fault.lose_reply or fault.half_reply or reply is None:
+            if fault.half_reply and reply:
+                client.sendall(reply[: len(reply) // 2])
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                _shut(client)
+            return False
+        client.sendall(reply)
+        return True
+
+
+class MysqlWire(Wire):
+    """As :class:`Wire`, for MariaDB. A login is passed on as one request, the first of its connection."""
+
+    _talk = _MysqlTalk
+
+
+PLANS = {
+    "drop": Fault(lose_reply=True),
+    "delay": Fault(late=1.5),
+    "swallow": Fault(lose_request=True),
+    "hold": Fault(lose_request=True, linger=_FOREVER),  # until release()
+    "freeze": Fault(freeze=_FOREVER),
+}
+
+
+class CommitProxy:
+    """Passes everything on but the next COMMIT when ``plan`` is set: to one of ``PLANS``."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.plan: str | None = None
+        self.commits = 0
+        wire.rule = self._rule
+        self.port, self.release, self.close = wire.port, wire.release, wire.close
+
+    def _rule(self, asked: Asked) -> Fault | None:
+        if self.plan is None or b"COMMIT" not in asked.content:
+            return None
+        plan, self.plan = self.plan, None
+        self.commits += 1
+        return PLANS[plan]
 
 
 def _shut(end: socket.socket) -> None:

@@ -35,10 +35,10 @@ class Answered(NamedTuple):
 class Service:
     """A running service. Its standard error is kept in ``said``."""
 
-    def __init__(self, url: str, *options: str, under: list[str] | None = None, unix: str | None = None, port: int = 0):
+    def __init__(self, url: str, *options: str, unix: str | None = None):
         self.url = url
-        self._command = [*(under or []), sys.executable, "-m", "onceward", "serve", "--store", url, *options]
-        self._command += ["--unix", unix] if unix is not None else ["--port", str(port or free_port())]
+        self._command = [sys.executable, "-m", "onceward", "serve", "--store", url, *options]
+        self._command += ["--unix", unix] if unix is not None else ["--port", str(free_port())]
         self.said: list[str] = []
         self.start()
 

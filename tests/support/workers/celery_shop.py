@@ -67,15 +67,6 @@ def slow(self, order: str) -> int:
     return self.request.retries
 
 
-@app.task(name="shop.flaky", bind=True, autoretry_for=(Exception,), retry_backoff=True, retry_jitter=False)
-@exactly(once, key="order")
-def flaky(self, order: str) -> int:
-    note(f"flaky {order} {self.request.retries}")
-    if self.request.retries < 1:
-        raise ValueError(order)
-    return self.request.retries
-
-
 @app.task(name="shop.refused", autoretry_for=(Exception,), default_retry_delay=1)
 @exactly(once, key="order", max_attempts=1)
 def refused(order: str) -> str:
