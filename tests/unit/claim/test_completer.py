@@ -224,18 +224,6 @@ def test_a_lost_request_or_reply_does_no_harm(fault, number):
     assert shop.calls == [(1, 2)]
 
 
-def test_a_call_that_does_not_fit_the_code_is_left_with_the_reason_in_the_log(caplog):
-    shop = Shop()
-    shop.crash(1)
-    shop.lapse()
-    inputs = shop.place.guarded.guard.inputs
-    inputs._codecs["number"] = inputs._codecs.pop("n")  # as if it were renamed
-    before = shop.record()
-    assert shop.complete() == Sweep(left=1)
-    assert shop.record() == before
-    assert "place:1: left as it is, and not run: its call had an argument 'n', which" in caplog.text
-
-
 def test_after_a_takeover_by_code_that_keeps_nothing_the_key_is_left_and_the_log_tells_once(caplog):
     shop = Shop()
     shop.crash(1)

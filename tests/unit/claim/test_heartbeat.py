@@ -17,6 +17,7 @@ from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
 from tables import each
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -119,21 +120,13 @@ def test_a_key_that_operator_takes_away_is_lost_and_not_asked_for_again(how):
 def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back():
     once = Once(MemoryStore(), lease=0.6)
 
-    def handle():
-        time.sleep(0.8)
-        return current().lost
-
     earlier = set(threading.enumerate())
-
-    def beating():
-        return [t for t in threading.enumerate() if t.name == "onceward-heartbeat" and t not in earlier]
-
+    beating = lambda: [t for t in threading.enumerate() if t.name == "onceward-heartbeat" and t not in earlier]
     for key in "ab":
-        assert once.run(key, handle) is False
-        end = time.monotonic() + 5
-        while beating() and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not beating()
+        with once.claim(key) as claim:
+            time.sleep(0.8)
+            assert not claim.lost
+        until(lambda: not beating())
 
 
 def test_a_thread_that_cannot_be_started_does_not_end_all_heartbeats(monkeypatch):

@@ -187,7 +187,6 @@ def test_a_value_that_cannot_be_kept_is_refused_before_anything_runs(once, value
     "use",
     [
         lambda once: once.claim(7),
-        lambda once: once.acquire(7),
         lambda once: once.transaction(7, None),
         lambda once: once.batch(print, key="args[0].id", name="b"),
         lambda once: once.checkpoint(print, key="item.id", name="c"),

@@ -9,13 +9,9 @@ import pytest
 from onceward import (
     Busy,
     Completed,
-    KeyMissing,
     LeaseLost,
-    Mismatch,
     Parked,
-    Reentrant,
     ResultNotRecorded,
-    ResultUnavailable,
     StoreError,
 )
 from tables import each
@@ -70,15 +66,11 @@ def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
     "error",
     [
         Busy("k", 1.5),
-        Reentrant("k"),
-        Mismatch("k"),
         Parked("k", 3, "Failure: no"),
         Completed("k", {"a": 1}),
         LeaseLost("k", "complete"),
-        ResultUnavailable("k", "why"),
         ResultNotRecorded("k", [1], "the disk is full"),
         StoreError("x", transient=True),
-        KeyMissing("x"),
     ],
 )
 def test_errors_can_be_copied_and_pickled(error):

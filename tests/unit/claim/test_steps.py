@@ -14,16 +14,6 @@ from tables import each
 pytestmark = pytest.mark.sampled(form=1)
 
 
-@pytest.fixture(params=["called", "awaited"])
-def form(request):
-    return request.param
-
-
-@pytest.fixture
-def effects():
-    return []
-
-
 def test_a_recorded_step_does_not_run_again(once, form, effects):
     def pay(card) -> Charge:
         effects.append(card)

@@ -17,16 +17,6 @@ from step_scripts import Script, Smtp, record, step
 pytestmark = pytest.mark.sampled(form=1)
 
 
-@pytest.fixture(params=["called", "awaited"])
-def form(request):
-    return request.param
-
-
-@pytest.fixture
-def effects():
-    return []
-
-
 def test_a_message_sent_within_a_step_is_refused_and_after_it_is_not(once, form):
     """A later attempt does not enter the step, and would not send it."""
     told = []

@@ -17,16 +17,6 @@ from step_scripts import Charge, Script, Smtp, failing, only, record, step
 pytestmark = pytest.mark.sampled(form=1)
 
 
-@pytest.fixture(params=["called", "awaited"])
-def form(request):
-    return request.param
-
-
-@pytest.fixture
-def effects():
-    return []
-
-
 def test_a_result_that_cannot_be_recorded_parks_a_later_attempt(once, form, effects):
     parts = failing(step("open", lambda: effects.append(1) or threading.Lock()))
     with pytest.raises(Smtp), pytest.warns(ResultWarning, match="'open'"):

@@ -218,9 +218,7 @@ def test_4_a_takeover_whose_exchange_fails_is_still_one_claim(stage, fault):
     stage.claim("gone")
     stage.clock.advance(61.0)
     stage.plan(when(lambda ask: ask.verb == "swap", fault, times=1))
-    won = stage.claim("a")
-    assert isinstance(won, Won)
-    assert (won.record.attempts, stage.record.owner) == (2, "a")
+    assert (stage.claim("a").record.attempts, stage.record.owner) == (2, "a")
 
 
 @every_fault
@@ -333,18 +331,16 @@ def test_the_fence_grows_over_releases_takeovers_expiry_and_purge(stage):
     fences = []
 
     def claim(owner):
-        won = stage.claim(owner, policy)
-        assert isinstance(won, Won)
-        fences.append(won.record.fence)
-        return won.record
+        record = stage.claim(owner, policy).record
+        fences.append(record.fence)
+        return record
 
     stage.end(claim("released"), protocol.released("x"), policy)
     claim("lapsed")
     stage.clock.advance(61.0)
     stage.end(claim("completed"), protocol.completed("1"), policy)
     stage.clock.advance(200.0)
-    assert claim("after expiry")
-    stage.end(stage.record, protocol.completed("1"), policy)
+    stage.end(claim("after expiry"), protocol.completed("1"), policy)
     stage.clock.advance(200.0)
     assert drive(stage.memory.purge(10), stage.memory).deleted == 1
     claim("after the purge")

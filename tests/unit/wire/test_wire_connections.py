@@ -5,19 +5,19 @@ import contextlib
 import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
 from onceward.errors import StoreError
+from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.wire import connections
-from onceward.wire.calls import ObjectCall
+from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.nonblocking import AsyncHttpWire
+from onceward.wire.sockets import HttpWire
 from servers.certificates import certificate
 from web.scripted import CALL, Server, answer, once, reset, serve, slow
 
@@ -146,25 +146,8 @@ def test_both_wires_refuse_a_proxy(carrier, monkeypatch):
     assert not carrier.refused(carrier.wire("http://tables:1")).transient
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_process_uses_connections_of_its_own():
-    code = """if True:
-        import os, sys, time
-        from onceward.stores.dynamodb.requests import DYNAMODB
-        from onceward.wire.calls import Call
-        from onceward.wire.credentials import CredentialSource
-        from onceward.wire.endpoints import Endpoints
-        from onceward.wire.sockets import HttpWire
-        wire = HttpWire(Endpoints("eu-west-1", dynamodb=sys.argv[1]), CredentialSource())
-        send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
-        send("parent")
-        child = os.fork()
-        if child == 0:
-            send("child")
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        send("parent")
-        wire.close()
-        """
     by = {}
 
     def script(server, connection):
@@ -173,7 +156,18 @@ def test_a_child_process_uses_connections_of_its_own():
             connection.sendall(answer())
 
     with Server(script) as server:
-        subprocess.run([sys.executable, "-c", code, server.url], check=True)
+        wire = HttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
+        send("parent")
+        child = os.fork()
+        if child == 0:
+            try:
+                send("child")
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        send("parent")
+        wire.close()
     assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
 
 

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import StoreError
+from onceward.stores.dynamodb.requests import DYNAMODB
+from onceward.testing.clock import ManualClock
 from onceward.wire import credentials as module
+from onceward.wire.calls import Call
 from onceward.wire.credentials import CHECKED, Credentials, CredentialSource, find_region
+from onceward.wire.endpoints import Endpoints
+from onceward.wire.nonblocking import AsyncHttpWire
 from tables import each
 
 
@@ -31,14 +36,6 @@ def environment(monkeypatch, key="AKIAENV", token=None):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
     if token:
         monkeypatch.setenv("AWS_SESSION_TOKEN", token)
-
-
-class Time:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_only_the_access_keys_id_is_shown():
@@ -149,12 +146,12 @@ def process(tmp_path: Path, lasts: float, slow: float = 0) -> Path:
 
 
 def test_credentials_that_end_are_renewed_by_botocore(tmp_path):
-    clock = Time()
+    clock = ManualClock()
     count = process(tmp_path, lasts=800)  # less than botocore's 15 minutes: each look renews them
     source = CredentialSource(clock=clock)
     first = source.ask()
     assert source.at_hand() is first
-    clock.now += CHECKED
+    clock.advance(CHECKED)
     before = count.read_text()
     assert source.at_hand() is None
     assert source.ask().access_key == f"AKIA{len(before)}"
@@ -162,11 +159,11 @@ def test_credentials_that_end_are_renewed_by_botocore(tmp_path):
 
 
 def test_credentials_refused_many_times_at_once_are_replaced_once(tmp_path):
-    clock = Time()
+    clock = ManualClock()
     count = process(tmp_path, lasts=3600)
     source = CredentialSource(clock=clock)
     source.ask()
-    clock.now += 5
+    clock.advance(5)
     for _ in range(10):
         assert source.expire()
         assert (source.at_hand() or source.ask()).access_key == "AKIA1"
@@ -174,14 +171,14 @@ def test_credentials_refused_many_times_at_once_are_replaced_once(tmp_path):
 
 
 def test_a_renewal_that_fails_is_transient_and_a_later_one_succeeds(tmp_path):
-    clock = Time()
+    clock = ManualClock()
     process(tmp_path, lasts=3600)
     source = CredentialSource(clock=clock)
     source.ask()
     program = tmp_path / "program.py"
     good = program.read_text()
     program.write_text("raise SystemExit('no such luck')")
-    clock.now += 5
+    clock.advance(5)
     source.expire()
     with pytest.raises(StoreError, match="no such luck") as caught:
         source.ask()
@@ -210,12 +207,12 @@ class Ending:
 
 @pytest.mark.parametrize(("left", "goes_on"), [(300, True), (30, False)])
 def test_while_one_thread_renews_others_use_credentials_that_still_last(monkeypatch, left, goes_on):
-    clock = Time()
+    clock = ManualClock()
     chain = Ending(3600)
     monkeypatch.setattr(module, "_chain", lambda: chain)
     source = CredentialSource(clock=clock)
     held = source.ask()
-    clock.now += CHECKED
+    clock.advance(CHECKED)
     chain.left = left
     thread = threading.Thread(target=source.ask)
     thread.start()
@@ -245,11 +242,6 @@ def test_a_child_forked_during_a_renewal_can_renew(monkeypatch):
 
 
 def test_getting_credentials_does_not_hold_up_the_event_loop(tmp_path):
-    from onceward.stores.dynamodb.requests import DYNAMODB
-    from onceward.wire.calls import Call
-    from onceward.wire.endpoints import Endpoints
-    from onceward.wire.nonblocking import AsyncHttpWire
-
     count = process(tmp_path, lasts=3600, slow=0.8)
     wire = AsyncHttpWire(Endpoints("eu-west-1", dynamodb="http://127.0.0.1:1"), CredentialSource())
 
