@@ -2,9 +2,7 @@
 
 import asyncio
 import functools
-import gc
 import os
-import weakref
 
 import pytest
 
@@ -105,21 +103,6 @@ def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, poin
         assert turns > points
 
     asyncio.run(main())
-
-
-def test_event_loops_that_are_gone_are_not_kept(once):
-    async def handle(order):
-        await asyncio.sleep(0)
-
-    batch = batch_of(once, handle, concurrency=1)
-
-    async def main(number):
-        await asyncio.gather(*(batch.run_async(orders(f"{number}.{n}")) for n in range(3)))
-        return weakref.ref(asyncio.get_running_loop())
-
-    loops = [asyncio.run(main(number)) for number in range(5)]
-    gc.collect()
-    assert sum(loop() is not None for loop in loops) <= 1
 
 
 def test_duplicates_do_not_wait_for_the_turns_of_others(once):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from faults.processes import lines, workers
-from onceward import LeaseLost, Once, OncewardError, ResultUnavailable, StoreError, current
+from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
@@ -42,12 +42,6 @@ def test_what_cannot_begin_in_time_is_handed_back(form, once):
     assert statuses(outcomes) == ["done"] * done + ["deferred"] * (50 - done)
     with once.claim("0:49", name="b") as claim:  # nobody holds it, and no attempt was counted
         assert claim.attempt == 1
-
-
-def test_without_time_nothing_is_claimed(form, once):
-    assert statuses(form.run(form.batch(once, never), orders("a"), time_left=0)) == ["deferred"]
-    with pytest.raises(OncewardError, match="no such key"):
-        standing(once, "a")
 
 
 def test_no_lease_outlives_the_deadline(form, once):

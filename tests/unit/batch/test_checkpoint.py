@@ -128,7 +128,7 @@ def test_the_age_is_counted_on_the_owners_clock(sink, form):
         assert sink.flushes[0] in (items(1, 2, 3), items(1, 2))  # the second by a timer that a busy machine starts late
 
 
-@pytest.mark.parametrize("call", ["add", "flush", "leave", "raise"])
+@pytest.mark.parametrize("call", ["add", "leave", "raise"])
 def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form, call):
     sink.error = Refused("no")
     with pytest.raises((Refused, ZeroDivisionError)) as caught:
@@ -137,8 +137,6 @@ def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form,
             form.until(lambda: statuses(once) == {"1": RELEASED})
             if call == "add":
                 checkpoint.add({"id": 2})
-            elif call == "flush":
-                checkpoint.flush()
             elif call == "raise":
                 raise ZeroDivisionError
     assert statuses(once) == {"1": RELEASED}

@@ -62,13 +62,6 @@ def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
     assert sink.flushes == []
 
 
-def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, sink, form):
-    sink.error = Refused("no")
-    with pytest.raises(Refused):
-        filled(form, once, sink, 1, 2, bytes=10)
-    assert statuses(once) == {"1": RELEASED}
-
-
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, asyncio.CancelledError])
 def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, form, kind):
     with pytest.raises(kind):
@@ -142,16 +135,6 @@ def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, 
             with pytest.raises(OncewardError, match="failed before"):
                 checkpoint.add({"id": 2})
     assert (sink.flushes, statuses(once)) == ([items(1)], {"1": IN_PROGRESS})
-
-
-def test_an_error_about_many_keys_names_the_others(sink, form):
-    clock = ManualClock()
-    with pytest.raises(LeaseLost) as caught:
-        with form.open(Once(MemoryStore(clock), clock=clock), sink) as checkpoint:
-            for item in items(1, 2, 3, 4, 5):
-                checkpoint.add(item)
-            clock.advance(100)
-    assert caught.value.__notes__ == ["onceward: the same holds for sink:2, sink:3, sink:4, and 1 more"]
 
 
 def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):

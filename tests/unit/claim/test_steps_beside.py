@@ -74,6 +74,46 @@ def test_steps_side_by_side_share_their_writes_and_take_no_more_room_than_there_
     assert len(store.records["place:300"].steps) <= LONGEST
 
 
+class GatedStore(MemoryStore):
+    """Sends a coroutine's request when its gate is open."""
+
+    gates = ()
+
+    async def exchange_async(self, request):
+        if self.gates:
+            await self.gates.pop(0).wait()
+        return self.exchange(request)
+
+
+def test_an_awaited_write_that_a_blocking_step_has_overtaken_takes_back_no_step(effects):
+    once = Once(GatedStore())
+
+    @once(key="n", name="place", lease=30)
+    async def place(n, claim: Claim):
+        def park(name):
+            return claim.step_async(name, effects.append, name, on_lapse="park")
+
+        if claim.attempt == 2:
+            return [await park(name) for name in "abc"]
+        first, second = once.store.gates = [asyncio.Event(), asyncio.Event()]
+        others = [asyncio.create_task(claim.step_async("first", int))]
+        await asyncio.sleep(0.01)
+        others += [asyncio.create_task(park(name)) for name in "abc"]
+        await asyncio.sleep(0.01)  # they wait for the first one's write
+        first.set()
+        await asyncio.sleep(0.1)  # one of them is about to write the beginnings of all
+        claim.step("blocking", int)  # and this one does
+        await asyncio.sleep(0.1)  # the two others are made, and recorded
+        second.set()
+        await asyncio.gather(*others)
+        raise Smtp
+
+    with pytest.raises(Smtp):
+        asyncio.run(place(1))
+    assert asyncio.run(place(1)) == [None, None, None]  # none is parked for a step that was made
+    assert sorted(effects) == ["a", "b", "c"]
+
+
 def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
     once = Once(MemoryStore())
 
@@ -101,9 +141,15 @@ def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
     assert '"charge"' in once.store.records["place:1"].steps
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.015])
+@pytest.mark.parametrize("moment", [0.0, 0.02])
 def test_no_step_begins_after_its_handler_has_failed(effects, moment):
-    @Once(SlowStore())(key="n", name="place")
+    class Slow(MemoryStore):
+        def swap(self, write, seen):
+            if write.status == "RELEASED":
+                yield onceward.core.drivers.Sleep(0.05)
+            return (yield from super().swap(write, seen))
+
+    @Once(Slow())(key="n", name="place")
     async def place(n, claim: Claim):
         async def late():
             await asyncio.sleep(moment)

@@ -9,6 +9,7 @@ import pytest
 import onceward
 from onceward import LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
+from onceward.claim.stepping.writer import StepWriter
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, when
@@ -204,16 +205,23 @@ def test_a_seal_that_cannot_open_a_step_for_now_leaves_the_key_for_a_later_attem
     assert effects == [1]
 
 
-def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monkeypatch):
+def test_an_interrupt_after_a_step_lets_it_be_recorded_and_holds_nobody_up(once, form, effects, monkeypatch):
     def interrupted(*given):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(handler_steps.called, "failure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Script(once, "called", only(step("charge", effects.append, 1)))()
-    assert effects == [1]
-    assert "charge" in record(once).steps
+    def parts(claim):
+        for name, owner, function in (("charge", handler_steps.called, "failure"), ("mail", StepWriter, "_leave")):
+            monkeypatch.setattr(owner, function, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                yield step(name, effects.append, name)
+        began = claim.clock()
+        yield step("last", effects.append, "last")
+        assert claim.clock() == began
+
+    Script(once, form, parts, lease=1)()
+    assert effects == ["charge", "mail", "last"]
+    assert all(f'"{name}"' in record(once).steps for name in effects)
 
 
 def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):

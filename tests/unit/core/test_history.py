@@ -7,8 +7,6 @@ import pytest
 
 from onceward import Attempt, Once
 from onceward.core import history, worker
-from onceward.core.attempts import attempts_of
-from onceward.core.protocol import unclaimed
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 
@@ -143,31 +141,6 @@ def test_the_longest_lines_of_workers_that_vanish_fit(scene):
         worker.NAMED.reset(named)
     assert len(text) < history.LINE
     assert fence in {one.fence for one in scene.once.ledger.attempts("n:k")}
-
-
-def test_renewals_do_not_move_the_begin_of_a_later_attempt(scene):
-    scene.attempt("first")
-    claim = scene.once.acquire("k", name="n")
-    began = scene.clock()
-    for _ in range(3):
-        scene.clock.advance(20.0)
-        claim.extend()
-    for _ in range(2):
-        last = scene.once.ledger.attempts("n:k")[-1]
-        assert last.begin == began
-        claim.settled or claim.release()
-    assert last.end == began + 60.0
-
-
-def test_a_claim_given_back_before_its_handler_is_no_attempt(scene):
-    scene.attempt("first")
-    claim = scene.once.acquire("k", name="n")
-    scene.clock.advance(20.0)
-    claim.extend()
-    record = scene.record
-    given_back = unclaimed(record, scene.once.guards.policy({})).at(scene.clock())
-    assert [one.number for one in attempts_of(given_back, scene.clock())] == [1]
-    assert given_back.history == record.history[: record.history.rindex("\n")]
 
 
 @pytest.mark.slow

@@ -181,15 +181,12 @@ def test_annotations_for_type_checkers_only_do_not_matter_in_parameters(once):
 
 
 def test_a_result_annotated_for_type_checkers_only_is_refused_beforehand(once):
-    runs = []
-
     @once(key="order.id")
     def handle(order: dict) -> Nothing:
-        runs.append(order)
+        pytest.fail("it ran")
 
     with pytest.raises(TypeError, match="Nothing"):
         handle({"id": 1})
-    assert runs == []
     assert once.store.records == {}
 
 
@@ -227,11 +224,7 @@ def test_a_generator_is_refused(once):
     async def numbers_async(order):
         yield 1
 
-    class Callable:
-        def __call__(self, order):
-            yield 1
-
-    for function in (numbers, numbers_async, functools.partial(numbers), Callable()):
+    for function in (numbers, numbers_async, functools.partial(numbers)):
         with pytest.raises(TypeError, match="generator"):
             once(key="order")(function)
         with pytest.raises(TypeError, match="generator"):

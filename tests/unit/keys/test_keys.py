@@ -170,21 +170,13 @@ def run_script(path, cwd):
 
 
 @pytest.mark.slow
-def test_two_scripts_do_not_share_the_keys_of_main(tmp_path, source):
+def test_two_scripts_do_not_share_the_keys_of_main_and_one_shares_them_with_itself_imported(tmp_path, source):
     for name in ("one", "two"):
         (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=source, value=name))
-    assert run_script(tmp_path / "one.py", tmp_path) == "one"
-    assert run_script(tmp_path / "two.py", tmp_path) == "two"
-    assert run_script(tmp_path / "one.py", tmp_path) == "one"
-
-
-@pytest.mark.slow
-def test_a_script_shares_its_keys_with_itself_imported(tmp_path, source):
-    (tmp_path / "worker.py").write_text(SCRIPT.format(src=source, value="script"))
-    assert run_script(tmp_path / "worker.py", tmp_path) == "script"
-    (tmp_path / "worker.py").write_text(SCRIPT.format(src=source, value="module"))
-    (tmp_path / "other.py").write_text("import worker\n")
-    assert run_script(tmp_path / "other.py", tmp_path) == "script"
+    (tmp_path / "other.py").write_text("import one\n")
+    assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "two")] == ["one", "two"]
+    (tmp_path / "one.py").write_text(SCRIPT.format(src=source, value="another"))
+    assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "other")] == ["one", "one"]
 
 
 FINGERPRINTED = """

@@ -7,11 +7,9 @@ import pytest
 
 from onceward import Claim, Once
 from onceward.aws import (
-    Delivery,
     SqsWorker,
     on_invoke,
     on_sqs,
-    on_sqs_fifo,
 )
 from onceward.aws.dead_letters.letters import Letters
 from onceward.consumers.stop import Stop
@@ -139,19 +137,6 @@ def test_other_options_are_checked_in_the_same_way(once, option):
 def test_where_no_function_is_known_the_fixed_name_is_told(once, make, says):
     with pytest.raises(ValueError, match=says):
         make(once)
-
-
-def test_a_delivery_has_its_fields(once):
-    def beside(order, delivery: Delivery): ...
-    def alone(record: Delivery): ...
-    def several(*orders): ...
-
-    made = {"[delivery.group, order.id]": beside, "[record.source, record.data.id]": alone, "orders[0].id": several}
-    for key, function in made.items():
-        on_sqs_fifo(once, key=key, name=function.__name__)(function)(events.fifo(("g", {"id": 7})))
-    assert sorted(once.store.records) == ['alone:("aws:sqs",7)', "beside:(g,7)", "several:7"]
-    with pytest.raises(ValueError, match=r"no parameter of alone\(record\); write key='record\.data\.id'"):
-        on_sqs(once, key="id")(alone)
 
 
 def test_a_callable_that_names_no_input_is_refused(once):

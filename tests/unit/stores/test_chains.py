@@ -57,24 +57,17 @@ def test_what_is_missing_is_shown_by_its_name(store):
     assert [len(chain.tops[0].links), len(chain.tops[0].children[0].links)] == [0, 0]
 
 
-def test_a_key_in_two_ledgers_is_one_node(store, clock):
-    other = MemoryStore(clock)
-    put(store, "order")
-    for one in (store, other):
-        put(one, "pay", "order", "order")
-    chain = chain_of("order", [Ledger(store), Ledger(other)], scan=True)
-    assert [tree(top) for top in chain.tops] == [{"order": ["pay"]}]
-    assert len(chain.tops[0].children[0].links) == 2
-    with pytest.raises(NotFound, match="nothing: no such key in sqlite:"):
-        shown("nothing", store)
-
-
 def test_forged_headers_that_make_a_circle_end(store):
     for one, parent in (("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")):
         put(store, one, parent, "a")
     tops = shown("a", store)
     assert "self" in tops
     assert str(tops).count("'b'") == 1
+
+
+def test_a_key_that_is_nowhere_is_not_found(store):
+    with pytest.raises(NotFound, match="nothing: no such key in sqlite:"):
+        shown("nothing", store)
 
 
 def test_a_chain_with_more_keys_than_asked_for_is_cut(store):

@@ -10,7 +10,7 @@ from onceward import Once
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.record import Record
-from onceward.core.selections import ByKey, ChainOf
+from onceward.core.selections import ByKey
 from onceward.core.views import STATES, Criteria
 from onceward.stores.capabilities import MIGRATE
 from onceward.stores.memory import MemoryStore
@@ -113,13 +113,3 @@ def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", reader.values)]
     assert any(step.startswith("SEARCH t USING INDEX") and step.endswith("(key=?)") for step in plan), plan
-
-
-def test_a_page_of_a_chain_is_read_in_the_order_of_its_index(path):
-    asked = []
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.set_trace_callback(asked.append)
-        finding.select(ChainOf("r"), None, 10, connection, NOW)
-        connection.set_trace_callback(None)
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {asked[-1]}")]
-    assert "USE TEMP B-TREE FOR ORDER BY" not in plan, plan

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from onceward.errors import StoreError
-from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.lanes.refusals import Broken, SqlRefusal
 from stores.scripted_lanes import AwaitedLane, Server, Write, asked, of_tasks, of_threads
@@ -31,27 +30,6 @@ both = pytest.mark.parametrize("run", [of_threads, of_tasks])
 def test_what_waits_leaves_together(run, server):
     assert run(server, [Write("a"), Write("b"), Write("c")], server.open()) == ["a done", "b done", "c done"]
     assert server.seen == [["first"], ["a", "b", "c"]]
-
-
-def test_callers_whom_a_batch_has_answered_leave_together_again(server):
-    class SlowLane(AwaitedLane):
-        async def fetch(self, *asked):
-            await asyncio.sleep(0.001)
-            return await super().fetch(*asked)
-
-    async def main():
-        lanes = LedgerLanes(server.lane, lambda: SlowLane(server), 1, 30.0)
-
-        async def call(number):
-            for turn in range(4):
-                await lanes.run_async(Write(f"{number} in turn {turn}"), asked)
-
-        await asyncio.gather(*(call(number) for number in range(5)))
-
-    asyncio.run(main())
-    sizes = [len(keys) for keys in server.seen]
-    assert sum(sizes) == 20
-    assert min(sizes[1:-1]) >= 4, "one of them took the lane alone, and the others waited for it"
 
 
 @both
@@ -213,26 +191,6 @@ def test_an_answer_that_cannot_be_read_fails_alone(run, server):
     outcomes = run(server, [Write("a"), Write("b"), Write("c")], server.open())
     assert outcomes == ["a done", server.unreadable["b"], "c done"]
     assert server.closed == 0
-
-
-def test_a_waiter_that_is_cancelled_is_not_asked_for_again_when_its_batch_was_refused(server):
-    async def main():
-        lanes = server.open()
-        writes = ("first", "a", "b")
-        first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in writes)
-        await asyncio.sleep(0.01)
-        server.held, server.poison["a"] = {"a"}, SqlRefusal("55P03", "locked")
-        while ["first"] not in server.seen:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        await asyncio.sleep(0.01)
-        server.go.set()
-        return await asyncio.gather(first, gone, other, return_exceptions=True)
-
-    _, gone, other = asyncio.run(main())
-    assert (type(gone), other) == (asyncio.CancelledError, "b done")
-    assert server.seen == [["first"], ["a", "b"], ["b"]]
 
 
 def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
