@@ -15,7 +15,6 @@ from onceward import (
     CallOutcome,
     Claim,
     Completed,
-    Ledger,
     Once,
     Parked,
     Record,
@@ -89,9 +88,7 @@ Service().method("1")  # type: ignore[arg-type]
 # Options are checked by name and type.
 
 once(key="order", leese=5)  # type: ignore[call-arg]
-once(key="order", lease="5")  # type: ignore[arg-type]
 once(key="order", on_busy="wait")  # type: ignore[arg-type]
-once(key="order", on_lapse="release")  # type: ignore[arg-type]
 once(key="order", final=ValueError)  # type: ignore[arg-type]
 once(lease=5)  # type: ignore[call-arg]
 assert_type(once.using(lease=5, name="other"), Once)
@@ -150,7 +147,6 @@ async def transactions(once: Once, connection: psycopg.AsyncConnection[TupleRow]
 
 
 def ledgers(once: Once) -> None:
-    assert_type(once.ledger, Ledger)
     assert_type(once.ledger.show("k"), tuple[Record, float])
     assert_type(once.ledger.stats(), dict[str, int])
     assert_type(once.ledger.attempts("k"), list[Attempt])
@@ -161,13 +157,10 @@ def ledgers(once: Once) -> None:
 def errors(error: Busy | Completed | Parked | ResultNotRecorded | StoreError) -> None:
     if isinstance(error, Busy):
         assert_type(error.retry_after, float)
-    elif isinstance(error, Completed):
+    elif isinstance(error, Completed | ResultNotRecorded):
         assert_type(error.result, object)
     elif isinstance(error, Parked):
-        assert_type(error.last_error, str | None)
-        assert_type(error.attempts, int)
-    elif isinstance(error, ResultNotRecorded):
-        assert_type(error.result, object)
+        assert_type((error.last_error, error.attempts), tuple[str | None, int])
     else:
         assert_type(error.transient, bool)
 

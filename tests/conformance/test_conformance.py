@@ -116,11 +116,6 @@ class PurgesTheLapsed(MemoryStore):
         return len([self.records.pop(key) for key in gone])
 
 
-class Unordered(MemoryStore):
-    def insert_many(self, writes):
-        return list(reversed((yield from super().insert_many(list(reversed(writes))))))[::-1]
-
-
 class NotAtomic(MemoryStore):
     def exchange(self, request):
         before = dict(self.records)
@@ -139,7 +134,6 @@ BROKEN = {
     ForgetsCreation: "created_at is kept",
     Fences: "stamped with the time in microseconds",
     PurgesTheLapsed: "nothing is purged before it expires|purge deletes the expired records and no others",
-    Unordered: "a batch",
     NotAtomic: "exactly one insert is won",
 }
 

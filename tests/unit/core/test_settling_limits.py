@@ -143,19 +143,11 @@ def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(end
     assert [record.status for record in store.store.records.values()] == [PARKED]
 
 
-@pytest.mark.parametrize("form", ["run", "batch", "checkpoint", "release"])
+@pytest.mark.parametrize("form", ["run", "batch", "checkpoint"])
 def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
     def act(_):
         with pytest.raises(ZeroDivisionError) as raised:
             call(Once(no_end(), name="n", lease=LEASE), form, fails)
         assert any("throttled" in note for note in raised.value.__notes__)
 
-    def by_hand(_):
-        with pytest.raises(StoreError, match="throttled"), Once(no_end(), name="n", lease=LEASE).claim("k") as claim:
-            try:
-                claim.release()
-            finally:
-                claim.let_go()
-                claim.settled = "given up"
-
-    within(LEASE * 3, by_hand if form == "release" else act, least=LEASE * 1.3)
+    within(LEASE * 3, act, least=LEASE * 1.3)

