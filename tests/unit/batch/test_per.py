@@ -107,14 +107,6 @@ def test_a_start_right_before_an_edge_counts_to_the_next_window(window, before, 
     assert (window_of(once, window) == "2026-01-03T00:00:00Z") is counts_to_the_next
 
 
-def test_what_the_ledgers_imprecise_clock_may_hide_counts_to_next_window(clock, job):
-    store = MemoryStore(clock)
-    store.resolution = 1.0
-    once = Once(store, clock=clock)
-    clock.advance(HOUR - 1.5)
-    assert window_of(once, "10s") == "2026-01-01T01:00:00Z"
-
-
 @each(
     "at",
     [

@@ -55,13 +55,6 @@ def test_an_answer_from_memory_is_a_replay_too(once):
     assert first.recorded_at == second.recorded_at
 
 
-def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
-    skipping = once.using(name="n", on_busy="skip")
-    once.acquire("k", name="n")
-    outcome = skipping.run_outcome("k", len, "abc")
-    assert (outcome.value, outcome.replayed, outcome.attempt, outcome.recorded_at) == (None, False, 1, None)
-
-
 @each(
     "error",
     [

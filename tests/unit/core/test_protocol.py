@@ -305,16 +305,6 @@ def test_6_the_belief_ends_a_hundredth_and_the_resolution_before_lease(stage):
     assert won.until == pytest.approx(stage.record.lease_until - 0.6 - 2.0, abs=1e-3)
 
 
-def test_6_a_claim_whose_reply_is_slow_is_renewed_before_the_handler_runs(stage):
-    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
-    reply = stage.store.exchange(next(asking))
-    stage.clock.advance(61.0)
-    renewal = asking.send(reply)
-    with pytest.raises(StopIteration) as end:
-        asking.send(stage.store.exchange(renewal))
-    assert end.value.value.until > stage.clock() + LEASE / 2
-
-
 def test_6_a_claim_taken_over_while_its_reply_was_on_its_way_is_busy(stage):
     asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
     reply = stage.store.exchange(next(asking))

@@ -1,16 +1,15 @@
 """An owner id that a client made is for one claim: what the table says, and that every other verdict is as ever."""
 
 import pytest
-from test_protocol import LAPSED, NOW, TABLE, record
+from test_protocol import LAPSED, TABLE
 
 from onceward.core import steps
-from onceward.core.drivers import Sleep, drive
+from onceward.core.drivers import Sleep
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, released
 from onceward.core.record import COMPLETED, PARKED, RELEASED
-from onceward.core.steps import Bid, Won
-from onceward.stores.memory import MemoryStore
-from onceward.testing.clock import ManualClock
+from onceward.core.steps import Bid
+from stage import NOW, PLAIN, Stage, record
 from tables import each
 
 MINE = {"owner": "mine"}
@@ -45,21 +44,15 @@ def test_what_others_hold_is_decided_as_ever(row):
     assert decide(held, NOW, "mine", mark, policy, single_use=True) is verdict
 
 
-class Client:
-    """Claims one key of a memory store as an owner of its own making."""
+class Client(Stage):
+    """Claims one key as an owner of its own making."""
 
-    def __init__(self):
-        self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
-        self.policy = Policy(lease=60.0)
+    def bid(self, owner="x" * 32, **options):
+        bid = Bid("k", owner, None, PLAIN._replace(**options), self.clock)
+        return steps.claim(self.store, bid, single_use=True)
 
-    def claim(self, owner="x" * 32, **options):
-        bid = Bid("n:k", owner, None, self.policy._replace(**options), self.clock)
-        return drive(steps.claim(self.store, bid, single_use=True), self.store)
-
-    def end(self, won, outcome):
-        ending = steps.end(self.store, won.record, outcome, self.policy, clock=self.clock, until=self.clock)
-        return drive(ending, self.store)
+    def claim(self, owner="x" * 32):
+        return self.drive(self.bid(owner))
 
 
 def test_a_repeated_request_gets_the_same_claim():
@@ -67,7 +60,6 @@ def test_a_repeated_request_gets_the_same_claim():
     first = client.claim()
     client.clock.advance(45.0)  # most of the lease is over, and a repeat does not renew it
     again = client.claim()
-    assert isinstance(again, Won)
     assert again.record == first.record
     assert again.until == pytest.approx(first.until, abs=0.1)
 
@@ -76,15 +68,11 @@ def test_one_that_waits_takes_no_claim_that_its_own_repeat_has_ended():
     """The client gave up on its first request, and the same request was won and ended elsewhere."""
     client = Client()
     other = client.claim("y" * 32)
-    waiting = steps.claim(
-        client.store,
-        Bid("n:k", "x" * 32, None, client.policy._replace(on_busy=30.0), client.clock),
-        single_use=True,
-    )
+    waiting = client.bid(on_busy=30.0)
     request = next(waiting)
     request = waiting.send(client.store.exchange(request))  # busy: it sleeps
-    client.end(other, released())
-    client.end(client.claim(), released())
+    client.end(other.record, released())
+    client.end(client.claim().record, released())
     with pytest.raises(StopIteration) as end:
         while True:
             request = waiting.send(None if isinstance(request, Sleep) else client.store.exchange(request))

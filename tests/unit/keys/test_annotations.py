@@ -62,16 +62,3 @@ def test_an_argument_that_makes_the_annotated_types_key_is_not_warned_of(annotat
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         handler(annotation)(given)
-
-
-def test_a_key_that_is_made_a_text_is_one_for_both_types_and_is_not_warned_of(once):
-    @once(key=str, name="text")
-    def ship(value: UUID): ...
-
-    @once(key="to_string(value)", name="path")
-    def send(value: UUID): ...
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert ship.key_of(TEXT) == ship.key_of(UUID(TEXT))
-        send.key_of(TEXT)

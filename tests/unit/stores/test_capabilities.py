@@ -1,7 +1,6 @@
 """What stores can do beyond the register, and a store of another package that touches no file of ours."""
 
 import importlib
-import itertools
 import sys
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from onceward import Once
 from onceward.stores import STORES, capabilities
 from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capability
-from onceward.testing.conformance import CHECKS, MODES, Bench
 from places import SUPPORT
 from printed.pages import section
 from tables import each
@@ -49,20 +47,6 @@ def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
 def test_every_capability_is_documented():
     told = section("docs/explanation/architecture.md", "A store of your own")
     assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@each("check", CHECKS)
-def test_the_toy_store_conforms(check, mode, toy, tmp_path):
-    numbers = itertools.count()
-    check.run(
-        Bench(
-            lambda clock: toy.ToyStore(tmp_path / f"{check} {next(numbers)}", clock),
-            lambda store, clock: toy.ToyStore(store.path, clock),
-            mode=mode,
-        )
-    )
 
 
 def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path):

@@ -199,12 +199,6 @@ def test_an_answer_over_the_limit_is_a_lasting_error(carrier, parts, monkeypatch
     assert "the limit is 1000" in str(error)
 
 
-def test_an_answer_at_the_limit_is_taken(carrier, monkeypatch):
-    monkeypatch.setattr(connections, "LIMIT", 1000)
-    with Server(serve(answer(b"x" * 1000))) as server:
-        assert len(carrier.send(carrier.wire(server.url), ObjectCall("GET", "b", "k")).body) == 1000
-
-
 BROKEN = {
     "no HTTP": b"SSH-2.0-OpenSSH_9\r\n\r\n",
     "a status that is no number": b"HTTP/1.1 20x OK\r\n\r\n",

@@ -141,12 +141,10 @@ def test_the_environment_may_name_endpoints(monkeypatch):
     assert str(endpoints().of("dynamodb")) == str(endpoints().of("sqs")) == "http://everything:1"
     assert endpoints().bucket("b") == (("http", "everything", 1), "/b/")
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://tables:2/")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://queues:5")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://objects")
     assert str(endpoints().of("dynamodb")) == "http://tables:2"
-    assert str(endpoints().of("sqs")) == "http://queues:5"
     assert endpoints().bucket("b") == (("https", "objects", 443), "/b/")
-    assert str(endpoints(dynamodb="http://given:3", s3="http://given:4").of("dynamodb")) == "http://given:3"
+    assert str(endpoints(dynamodb="http://given:3").of("dynamodb")) == "http://given:3"
 
 
 @each(
