@@ -37,8 +37,8 @@ NEWER = {
     ],
     "stores/redis/records.py": [
         ('"history", "trace",\n)', '"history", "trace", "colour",\n)'),
-        ("given, past, trace) = write", "given, past, trace, colour) = write"),
-        ("given, past, trace)\n", "given, past, trace, colour)\n"),
+        ("input_, past, trace) = write", "input_, past, trace, colour) = write"),
+        ("input_, past, trace)\n", "input_, past, trace, colour)\n"),
         ("w.history, w.trace)", "w.history, w.trace, w.colour)"),
         ('get("history"), get("trace"))', 'get("history"), get("trace"), get("colour"))'),
     ],

@@ -26,7 +26,7 @@ _SWITCHES = {
 
 
 def open_ledger(
-    given: object,
+    client: object,
     *,
     prefix: str = "onceward",
     timeout: float = 5.0,
@@ -41,7 +41,7 @@ def open_ledger(
     asynchronous need a blocking one, or a URL.
 
     Args:
-        given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. You close it yourself.
+        client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. You close it yourself.
         prefix: what the ledger's Redis keys begin with.
         timeout: seconds for a confirmation by replicas, and to wait for a lane; for the rest the client's own timeouts hold.
         lanes: requests at a time. Requests that wait are sent together.
@@ -52,19 +52,19 @@ def open_ledger(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(given).__mro__}
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(client).__mro__}
     if kinds.isdisjoint({"redis.Redis", "redis.RedisCluster"}) or {"redis.Pipeline", "redis.ClusterPipeline"} & kinds:
-        raise TypeError(f"{type(given).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
-    is_async = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
-    for name, value, fits, wanted in (
+        raise TypeError(f"{type(client).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
+    is_async = ".asyncio." in type(client).__module__ or hasattr(client, "aclose")
+    for name, value, fits, hint in (
         ("wait", wait, 0 <= wait < 100, "a number of replicas"),
         ("lanes", lanes, lanes >= 1, "a number of connections"),
         ("timeout", timeout, 0 < timeout < 3600, "a positive number of seconds, below an hour"),
     ):
         if not fits:
-            raise ValueError(f"{name}={value!r}: give {wanted}")
+            raise ValueError(f"{name}={value!r}: give {hint}")
     confirmation = Confirmation(wait, disk, timeout / 2)
-    servers = servers_of(given, confirmation, lanes, timeout, is_async=is_async)
+    servers = servers_of(client, confirmation, lanes, timeout, is_async=is_async)
     return RedisStore(servers, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
 
 
@@ -83,25 +83,25 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     Raises:
         ValueError: an option is not valid.
     """
-    shown = shown_url(parts.geturl())
+    url = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
-    timeout, most = limits_in(ours, 4, shown)
+    timeout, most = limits_in(ours, 4, url)
     wait = ours.get("wait", "0")
     if not (wait.isdecimal() and int(wait) < 100):
-        raise ValueError(f"{shown!r}: wait must be a number of replicas")
+        raise ValueError(f"{url!r}: wait must be a number of replicas")
     for name, (value, does) in _SWITCHES.items():
         if ours.get(name, value) != value:
-            raise ValueError(f"{shown!r}: {name}={value} {does}; leave it out otherwise")
+            raise ValueError(f"{url!r}: {name}={value} {does}; leave it out otherwise")
     if not (parts.path.strip("/") or "0").isdecimal():  # redis-py would take database 0
-        raise ValueError(f"{shown!r}: give the number of a database after the host, as in redis://host:6379/0")
+        raise ValueError(f"{url!r}: give the number of a database after the host, as in redis://host:6379/0")
     if "cluster" in ours and "sentinel" in ours:
-        raise ValueError(f"{shown!r}: cluster=yes goes without sentinel=")
+        raise ValueError(f"{url!r}: cluster=yes goes without sentinel=")
     scheme = parts.scheme.replace("valkey", "redis")
     place = parts._replace(scheme=scheme, query=urlencode(theirs, quote_via=quote))
     try:
         names = RedisNames(ours.get("prefix", "onceward"))
         servers = servers_at(place, ours, Confirmation(int(wait), "disk" in ours, timeout / 2), most, timeout)
     except (ValueError, TypeError, _redis.RedisError) as error:
-        raise ValueError(f"{shown!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
-    return RedisStore(servers, names, shown, evicts="eviction" in ours)
+        raise ValueError(f"{url!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
+    return RedisStore(servers, names, url, evicts="eviction" in ours)

@@ -37,8 +37,8 @@ def page_calls(
     last = None if after is None else before + encoded(after)
     low = b"[" + start if last is None or last < start else b"(" + last
     high = b"(" + start + _AFTER_ALL if start else b"+"
-    given = (low if low != b"[" else b"-", high, share_of(limit), before)
-    return [ScriptCall(PAGE, (shard.base + b"record:", shard.index(index)), given) for shard in names.shards]
+    arguments = (low if low != b"[" else b"-", high, share_of(limit), before)
+    return [ScriptCall(PAGE, (shard.base + b"record:", shard.index(index)), arguments) for shard in names.shards]
 
 
 def merged(answers: Sequence[Any], limit: int, *, by_time: bool = False) -> Page:
@@ -46,10 +46,10 @@ def merged(answers: Sequence[Any], limit: int, *, by_time: bool = False) -> Page
     most = share_of(limit)
     entries: dict[tuple[float, bytes], Any] = {}
     bounds = []  # after the first of them, a shard may have more
-    for _, found, *_ in answers:
-        places = [(float(score[0]) if score else 0.0, key) for key, _, *score in found]
-        entries |= zip(places, found, strict=True)
-        if len(found) == most:
+    for _, rows, *_ in answers:
+        places = [(float(score[0]) if score else 0.0, key) for key, _, *score in rows]
+        entries |= zip(places, rows, strict=True)
+        if len(rows) == most:
             bounds.append(places[-1])
     bound = min(bounds, default=None)
     order = sorted(place for place in entries if bound is None or place <= bound)

@@ -171,23 +171,23 @@ class RedisServer(NamedTuple):
 
 def inspect(store: RedisStore) -> RedisServer:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    asked = time.time()
+    sent = time.time()
     (seconds, microseconds), *_ = store.exchange(Asking(["TIME"]))
-    shown = int(seconds) + int(microseconds) / 1e6
-    return RedisServer(_info(store), _appendfsync(store), off_by(shown, asked), store.conduit.confirmation)
+    now = int(seconds) + int(microseconds) / 1e6
+    return RedisServer(_info(store), _appendfsync(store), off_by(now, sent), store.conduit.confirmation)
 
 
 def _info(store: RedisStore) -> dict[str, str]:
     """Return what INFO says. Of several servers, the one that evicts or has no file counts; nothing if INFO is forbidden."""
     try:
-        told = [info_of(answer) for answer in store.exchange(Asking(["INFO"]))]
+        infos = [info_of(answer) for answer in store.exchange(Asking(["INFO"]))]
     except StoreError as error:
         if not is_refused(error):
             raise
         return {}
-    info = {name: value for one in told for name, value in one.items()}
+    info = {name: value for one in infos for name, value in one.items()}
     for names, is_worse in _WORSE:
-        for one in filter(is_worse, told):
+        for one in filter(is_worse, infos):
             info |= {name: one[name] for name in names if name in one}
     return info
 
@@ -198,11 +198,11 @@ def _appendfsync(store: RedisStore) -> str | None:
         answers = store.exchange(Asking(["CONFIG", "GET", "appendfsync"]))
     except StoreError:
         return None
-    found = set()
+    values = set()
     for answer in answers:
         pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-        found.add(next((_text(value) for name, value in pairs if _text(name) == "appendfsync"), None))
-    return next((one for one in (None, "no", "everysec") if one in found), "always")
+        values.add(next((_text(value) for name, value in pairs if _text(name) == "appendfsync"), None))
+    return next((one for one in (None, "no", "everysec") if one in values), "always")
 
 
 def _text(value: object) -> str:
@@ -247,5 +247,5 @@ def provision(store: RedisStore, options: AbstractSet[str]) -> Steps[list[Part]]
 
 def migrate(store: RedisStore) -> Steps[list[Part]]:
     """Check the version, since there is no earlier one (:data:`onceward.stores.capabilities.MIGRATE`)."""
-    made = yield from store.prepared()
-    return [Part(f"ledger {store.names.prefix}", made)]
+    is_new = yield from store.prepared()
+    return [Part(f"ledger {store.names.prefix}", is_new)]

@@ -65,7 +65,7 @@ class RedisLane(_Lane, SocketLane):
                 self._open()
             return self._seen(request, _talked(self._wire, *self._sent(request)))
         except _FAILURES as error:
-            raise broken(error) from error
+            raise failure(error) from error
 
     def _close(self, wire: Any, *, friendly: bool) -> None:
         del friendly
@@ -98,7 +98,7 @@ class AsyncRedisLane(_Lane, SocketLane):
         except TimeoutError as error:
             raise Broken(f"there is no answer within {seconds:g} s") from error
         except _FAILURES as error:
-            raise broken(error) from error
+            raise failure(error) from error
 
     async def _connect(self) -> None:
         self.close()
@@ -135,7 +135,7 @@ class GuestLane(_Lane):
                     wire.disconnect()
                 pool.release(wire)
         except _FAILURES as error:
-            raise broken(error) from error
+            raise failure(error) from error
         return answers
 
     def close(self, *, friendly: bool = False) -> None:
@@ -159,7 +159,7 @@ class AsyncGuestLane(GuestLane):
                     await wire.disconnect(nowait=True)
                 await pool.release(wire)
         except _FAILURES as error:
-            raise broken(error) from error
+            raise failure(error) from error
         if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
             raise asyncio.CancelledError
         return answers
@@ -170,7 +170,7 @@ def _abort(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def broken(error: Exception) -> Broken:
+def failure(error: Exception) -> Broken:
     """Return the error of a request that is in doubt. What the driver says is its cause."""
     return Broken(str(error) or type(error).__name__)
 
@@ -185,7 +185,7 @@ def _talked(wire: Any, text: bytes, count: int) -> list[Any]:
         except exceptions.ResponseError as error:
             answers.append(error)
         except ValueError as error:  # the stream is in disorder
-            raise broken(error) from error
+            raise failure(error) from error
     return answers
 
 
@@ -199,7 +199,7 @@ async def _talked_async(wire: Any, text: bytes, count: int) -> list[Any]:
         except exceptions.ResponseError as error:
             answers.append(error)
         except ValueError as error:  # as above
-            raise broken(error) from error
+            raise failure(error) from error
     return answers
 
 

@@ -48,10 +48,10 @@ def servers_at(
     def at(url: str) -> OneServer:
         return one(partial(_pool, _BLOCKING, url, options), partial(_pool, _AWAITED, url, options))
 
-    def node(found: Any) -> OneServer:
-        host = f"[{found.host}]" if ":" in found.host else found.host
+    def node(member: Any) -> OneServer:
+        host = f"[{member.host}]" if ":" in member.host else member.host
         user, at_, _ = place.netloc.rpartition("@")
-        return at(place._replace(netloc=f"{user}{at_}{host}:{found.port}").geturl())
+        return at(place._replace(netloc=f"{user}{at_}{host}:{member.port}").geturl())
 
     if "sentinel" in ours:
         return one(*(_by_sentinels(modules, place, ours, options) for modules in (_BLOCKING, _AWAITED)))
@@ -72,12 +72,12 @@ def servers_of(client: Any, confirmation: Confirmation, most: int, timeout: floa
         return OneServer(lane, lane_async, most, confirmation, timeout)
 
     def pool_of(name: str) -> Any:
-        if (found := client.get_node(node_name=name)) is None:
+        if (member := client.get_node(node_name=name)) is None:
             raise exceptions.ConnectionError(f"{name} has left the Cluster")
-        return _NodePool(found) if is_async else found.redis_connection.connection_pool
+        return _NodePool(member) if is_async else member.redis_connection.connection_pool
 
-    def node(found: Any) -> OneServer:
-        return one(partial(pool_of, found.name))
+    def node(member: Any) -> OneServer:
+        return one(partial(pool_of, member.name))
 
     servers: Servers
     if hasattr(client, "connection_pool"):
@@ -112,17 +112,17 @@ def _by_sentinels(modules: Any, place: StoreUrl, ours: Mapping[str, str], option
     addresses = [_address(host) for host in hosts.split(",")]
     first = place._replace(netloc=f"{user}{at}{addresses[0][0]}").geturl()
     secure = {"ssl": True} if place.scheme == "rediss" else {}
-    given = {**options, **own, **secure, **connections.parse_url(first)}
+    settings = {**options, **own, **secure, **connections.parse_url(first)}
     for name in ("host", "port", "connection_class"):
-        given.pop(name, None)
+        settings.pop(name, None)
     asking = {**options, **secure}
     if "sentinel_password" in ours:
         asking["password"] = ours["sentinel_password"]
     name = unquote(ours["sentinel"])
 
     def make() -> Any:
-        asked = sentinels.Sentinel(addresses, sentinel_kwargs=asking)
-        return sentinels.SentinelConnectionPool(name, asked, **given, retry=retries.Retry(NoBackoff(), 0))
+        sentinel = sentinels.Sentinel(addresses, sentinel_kwargs=asking)
+        return sentinels.SentinelConnectionPool(name, sentinel, **settings, retry=retries.Retry(NoBackoff(), 0))
 
     return make
 

@@ -33,35 +33,36 @@ def arguments(write: Write, seen: Record | None) -> list[object]:
         if it has none any more, None if that stays; whether waiters are told; whether Redis deletes it when it expires, None if that
         stays; and the version, and when that expires.
     """
-    (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, until, by, needs, did,
-        unsent, due, origin, given, past, trace) = write[:]  # fmt: skip # as in core/record.py
+    (key, status, owner, fence, beat, tries, mark, result, error, created_at, lease, keep, until, by, needs, did,
+        unsent, due, origin, input_, past, trace) = write[:]  # fmt: skip # as in core/record.py
     fields = ["key", key, "status", status, "owner", owner, "beat", str(beat), "attempts", str(tries)]
-    texts = (mark, result, error, by, needs, did, unsent, origin, given, past, trace)
-    gone = []
+    texts = (mark, result, error, by, needs, did, unsent, origin, input_, past, trace)
+    drops = []
     for name, text, old in zip(_TEXTS, texts, _NOTHING if seen is None else _texts(seen), strict=True):
         if text is not None:
             fields += (name, text)
         elif old is not None:
-            gone.append(name)
-    if made is not None and (seen is None or made != seen.created_at):  # its text costs as much as all the others
-        fields += ("created_at", f"{made:.6f}")
+            drops.append(name)
+    # Its text costs as much as all the others.
+    if created_at is not None and (seen is None or created_at != seen.created_at):
+        fields += ("created_at", f"{created_at:.6f}")
     is_deleted = status == COMPLETED and keep is not None and unsent is None
     into = _PLACES.get(status, []) if due is None else [*_PLACES.get(status, []), INDEX["unsent"]]
     if seen is None:
-        return [fields, key, str(fence), None if fence else 0, lease, until, keep, due, made is None,
+        return [fields, key, str(fence), None if fence else 0, lease, until, keep, due, created_at is None,
             None, [], into, origin and _root(origin), False, is_deleted or None]  # fmt: skip
     _, was, owner, held, beat, *_ = seen
     out = _PLACES.get(was, []) if was != status else []
     if due is None and seen.due_at is not None:
-        gone.append("due_at")
+        drops.append("due_at")
         out = [*out, INDEX["due"], INDEX["unsent"]]
     if keep is None and seen.expires_at is not None:
-        gone.append("expires_at")
+        drops.append("expires_at")
         out = [*out, INDEX["ends"]]
     root = None if origin == seen.origin else _root(origin)
-    return [fields, key, str(fence), None if fence == held else fence, lease, until, keep, due, made is None,
-        gone or None, out, into, root, was == IN_PROGRESS != status, is_deleted or (False if was == COMPLETED else None),
-        owner, str(held), str(beat), seen.expires_at]  # fmt: skip
+    return [fields, key, str(fence), None if fence == held else fence, lease, until, keep, due, created_at is None,
+        drops or None, out, into, root, was == IN_PROGRESS != status,
+        is_deleted or (False if was == COMPLETED else None), owner, str(held), str(beat), seen.expires_at]  # fmt: skip
 
 
 def _root(origin: str | None) -> str | bool:
@@ -71,20 +72,20 @@ def _root(origin: str | None) -> str | bool:
 
 def reply_to(write: Write, answer: bytes) -> Reply:
     """Return the reply to a write. DamagedRecord: it met a record that cannot be read."""
-    told = decode(answer)
-    made, now = told[0], float(told[1])
-    if made == 1:
-        return Reply(True, _made(write, now, told), now)
-    return Reply(False, record_of(told[2]) if len(told) > 2 else None, now)
+    fields = decode(answer)
+    won, now = fields[0], float(fields[1])
+    if won == 1:
+        return Reply(True, _stamp(write, now, fields), now)
+    return Reply(False, record_of(fields[2]) if len(fields) > 2 else None, now)
 
 
 def reply_of(answer: bytes) -> Reply:
     """Return the reply of a verb that writes no record."""
-    told = decode(answer)
-    return Reply(told[0] == 1, record_of(told[2]) if len(told) > 2 else None, float(told[1]))
+    fields = decode(answer)
+    return Reply(fields[0] == 1, record_of(fields[2]) if len(fields) > 2 else None, float(fields[1]))
 
 
-def _made(write: Write, now: float, answer: Sequence[str]) -> Record:
+def _stamp(write: Write, now: float, answer: Sequence[str]) -> Record:
     """Return the record of a write, with the server's stamps."""
     _, _, fence, until, expires_at, due_at = answer
     w = write
@@ -134,11 +135,11 @@ def damaged_of(key: bytes, flat: Flat, why: str = "a field is missing, or is no 
     return Damaged(key.decode(errors="backslashreplace"), why, tuple(flat))
 
 
-def read(found: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
+def read(rows: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
     """Return the records of a page, and what cannot be read. What has gone meanwhile is left out."""
     records: list[Record] = []
     damaged: list[Damaged] = []
-    for key, flat in found:
+    for key, flat in rows:
         try:
             if flat:
                 records.append(read_flat(flat))

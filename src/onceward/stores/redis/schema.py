@@ -17,7 +17,7 @@ KEEPS: Final = "noeviction"
 class FirstLook(NamedTuple):
     """What the first use of a ledger found: whether it was made just now, and whether the server may evict any key."""
 
-    made: bool
+    is_new: bool
     evicts_any: bool
 
 
@@ -37,23 +37,23 @@ def prepared(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
 def version_of(names: RedisNames) -> Steps[str | None]:
     """Return the version of a ledger's layout; None if there is no ledger."""
     (answer,) = yield RoundTrip("prepare", [ScriptCall(READ_HASH, [names.meta])])
-    found = dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version")
-    return None if found is None else found.decode()
+    version = dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version")
+    return None if version is None else version.decode()
 
 
-def _check_version(found: bytes | None, url: str) -> None:
-    if found != str(VERSION).encode():
+def _check_version(version: bytes | None, url: str) -> None:
+    if version != str(VERSION).encode():
         raise StoreError(
-            f"ledger {url}: its layout is of version {(found or b'?').decode()}, and this version of onceward knows {VERSION}: "
-            "upgrade onceward"
+            f"ledger {url}: its layout is of version {(version or b'?').decode()}, and this version of onceward knows "
+            f"{VERSION}: upgrade onceward"
         )
 
 
-def info_of(told: bytes | str | dict[str, object]) -> dict[str, str]:
+def info_of(answer: bytes | str | dict[str, object]) -> dict[str, str]:
     """Return the fields of an answer to INFO, which redis-py may have read already."""
-    if isinstance(told, dict):
-        return {name: str(value) for name, value in told.items()}
-    text = told
+    if isinstance(answer, dict):
+        return {name: str(value) for name, value in answer.items()}
+    text = answer
     lines = (text.decode(errors="replace") if isinstance(text, bytes) else text).splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 

@@ -75,16 +75,16 @@ class OneServer(Servers):
 
     def run(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls
-        answers: list[Any] = lanes.run(request, _asked)
+        answers: list[Any] = lanes.run(request, _arguments)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
-            return completed(answers, lost, lanes.run(request.whole(lost), _asked))
+            return completed(answers, lost, lanes.run(request.whole(lost), _arguments))
         return answers
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls
-        answers: list[Any] = await lanes.run_async(request, _asked)
+        answers: list[Any] = await lanes.run_async(request, _arguments)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
-            return completed(answers, lost, await lanes.run_async(request.whole(lost), _asked))
+            return completed(answers, lost, await lanes.run_async(request.whole(lost), _arguments))
         return answers
 
     def _lost(self, answers: list[Any]) -> list[int]:
@@ -99,15 +99,15 @@ class OneServer(Servers):
         self._bells.close()
 
 
-def _asked(request: RedisRequest) -> tuple[RedisRequest]:
+def _arguments(request: RedisRequest) -> tuple[RedisRequest]:
     """Return what a lane takes for a request."""
     return (request,)
 
 
 def completed(answers: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
     """Return answers with others in some places."""
-    given = dict(zip(places, others, strict=True))
-    return [given.get(place, answer) for place, answer in enumerate(answers)]
+    by_place = dict(zip(places, others, strict=True))
+    return [by_place.get(place, answer) for place, answer in enumerate(answers)]
 
 
 class InThreads(Servers):
@@ -200,13 +200,13 @@ class Cluster(Servers):
         """Do one request, on one node after the other."""
         client = self._opened()
         try:
-            parts, given = _parts(client, request), []
+            parts, replies = _parts(client, request), []
             for part in parts:
                 try:
-                    given.append(self._of(part.node).run(part.request))
+                    replies.append(self._of(part.node).run(part.request))
                 except Broken as error:
-                    given.append([error] * len(part.places))
-            answers, has_changed = _put(parts, given)
+                    replies.append([error] * len(part.places))
+            answers, has_changed = _put(parts, replies)
         except exceptions.SlotNotCoveredError:
             self._look(client)
             raise
@@ -219,9 +219,9 @@ class Cluster(Servers):
         client = await self._opened_async()
         try:
             parts = _parts(client, request)
-            tried = [self._tried(part) for part in parts]
-            given = await asyncio.gather(*tried) if len(tried) > 1 else [await tried[0]]
-            answers, has_changed = _put(parts, given)
+            runs = [self._run_part(part) for part in parts]
+            replies = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
+            answers, has_changed = _put(parts, replies)
         except exceptions.SlotNotCoveredError:
             await self._look_async(client)
             raise
@@ -229,7 +229,7 @@ class Cluster(Servers):
             await self._look_async(client)
         return answers
 
-    async def _tried(self, part: NodePart) -> list[Any]:
+    async def _run_part(self, part: NodePart) -> list[Any]:
         try:
             return await self._of(part.node).run_async(part.request)
         except Broken as error:
@@ -290,10 +290,10 @@ def _parts(client: Any, request: RedisRequest) -> list[NodePart]:
     ]
 
 
-def _put(parts: Sequence[NodePart], given: Sequence[Sequence[Any]]) -> tuple[list[Any], bool]:
+def _put(parts: Sequence[NodePart], replies: Sequence[Sequence[Any]]) -> tuple[list[Any], bool]:
     """Return the answers in the order of the request, and whether the Cluster may have changed."""
     answers: dict[int, Any] = {}
-    for part, mine in zip(parts, given, strict=True):
+    for part, mine in zip(parts, replies, strict=True):
         answers |= zip(part.places, mine, strict=True)
     has_changed = any(isinstance(answer, _CHANGED) for answer in answers.values())
     for place, answer in answers.items():

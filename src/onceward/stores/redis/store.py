@@ -64,27 +64,27 @@ class RedisStore(Observed):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
-        asked: RedisRequest = request  # an isinstance() of an ABC costs a microsecond
-        if not (self._ready or _is_preparing(asked)):
+        command: RedisRequest = request  # an isinstance() of an ABC costs a microsecond
+        if not (self._ready or _is_preparing(command)):
             drive(self.prepared(), self)
         try:
-            reply = self._reply(asked, self.conduit.run(asked))
+            reply = self._reply(command, self.conduit.run(command))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(asked):
+        if self._is_purging(command):
             with suppress(StoreError):  # the next one will
                 drive(self.purge(PURGE_LIMIT), self)
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        asked: RedisRequest = request
-        if not (self._ready or _is_preparing(asked)):
+        command: RedisRequest = request
+        if not (self._ready or _is_preparing(command)):
             await self._look()
         try:
-            reply = self._reply(asked, await self.conduit.run_async(asked))
+            reply = self._reply(command, await self.conduit.run_async(command))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(asked):
+        if self._is_purging(command):
             with suppress(StoreError):
                 await drive_async(self.purge(PURGE_LIMIT), self)
         return reply
@@ -106,7 +106,7 @@ class RedisStore(Observed):
         """Make the ledger, and return whether it was not there before."""
         looked = yield from prepared(self.names, self.url, evicts=self.evicts)
         self._ready, self.loses_messages = True, looked.evicts_any
-        return looked.made
+        return looked.is_new
 
     def _is_purging(self, request: object) -> bool:
         """Return whether it is time to purge: after so many keys that were asked for."""
@@ -209,9 +209,9 @@ class RedisStore(Observed):
 
     def _listen(self, key: str, most: float) -> Steps[None]:
         call = self._on(WAITING, encoded(key), round(min(most, self.conduit.timeout / 2) * 1000))
-        (left,) = yield RoundTrip("changed", [call])
-        if left:
-            yield BellWait(call.keys[2], left / 1000)
+        (milliseconds,) = yield RoundTrip("changed", [call])
+        if milliseconds:
+            yield BellWait(call.keys[2], milliseconds / 1000)
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         return select(self.names, selection, after, limit)
@@ -234,28 +234,28 @@ class RedisStore(Observed):
         first, skipped = int(start), int(offset)
         shards = self.names.shards[first:]
         counts = yield RoundTrip("purge", [_in(shard, EXPIRED) for shard in shards])
-        asked: list[tuple[int, int, int]] = []  # number of a shard, what to skip there, and the most to delete
-        left, following = limit, None
+        shares: list[tuple[int, int, int]] = []  # number of a shard, what to skip there, and the most to delete
+        remaining, following = limit, None
         for number, count in enumerate(counts, first):
             skip = skipped if number == first else 0
-            share = min(left, count - skip)
+            share = min(remaining, count - skip)
             if share > 0:
-                asked.append((number, skip, share))
-                left -= share
-            if left == 0:
+                shares.append((number, skip, share))
+                remaining -= share
+            if remaining == 0:
                 following = number
                 break
-        if not asked:
+        if not shares:
             return Purged(0, None)
-        answers = yield RoundTrip("purge", [_in(self.names.shards[n], PURGE, skip, share) for n, skip, share in asked])
-        gone = sum(answer[0] for answer in answers)
+        answers = yield RoundTrip("purge", [_in(self.names.shards[n], PURGE, skip, share) for n, skip, share in shares])
+        deleted = sum(answer[0] for answer in answers)
         damaged = [damaged_of(key, flat) for answer in answers for key, flat in answer[2]]
         if following is None:
-            return Purged(gone, None, damaged)
+            return Purged(deleted, None, damaged)
         # What stays is in front of the rest of its shard.
-        last, skip, _ = asked[-1]
+        last, skip, _ = shares[-1]
         point = f"{last} {skip + answers[-1][1]}" if last == following else f"{following} 0"
-        return Purged(gone, point if int(point.partition(" ")[0]) < SHARDS else None, damaged)
+        return Purged(deleted, point if int(point.partition(" ")[0]) < SHARDS else None, damaged)
 
 
 def _in(shard: Shard, script: Script, *arguments: object) -> ScriptCall:
