@@ -169,17 +169,6 @@ def orders(endpoint):
     return endpoint.queue(name, gone, 5, **settings)
 
 
-@pytest.fixture
-def charge(endpoint, tmp_path):
-    """A function that takes 10 s at most."""
-    source = tmp_path / "charge.py"
-    source.write_text("def handler(event, context):\n    return {}\n")
-    name = f"charge-{next(_NUMBERS)}"
-    arn = endpoint.function(name, source, "handler", timeout=10)
-    yield name, arn
-    endpoint.forget(name)
-
-
 def told(result):
     return {
         (finding["level"], finding["check"]): finding
@@ -206,21 +195,6 @@ def test_unsafe_settings_end_with_status_1_and_say_why_and_what_to_do(cli, endpo
     assert fix.startswith("         fix: give a lease of at most 10 s")
     assert sums.startswith("error 1, ok ")
     assert cli.run("doctor", "--queue", orders, "--lease=10").returncode == 0
-
-
-def test_the_mapping_and_the_function_of_a_queue_are_looked_at(cli, endpoint, orders, charge):
-    name, arn = charge
-    source = endpoint.queue_arn(orders)
-    missing = cli.run("doctor", "--queue", orders, "--function", name, "--json")
-    assert ("error", "event source mapping") in told(missing)
-    mapping = endpoint.mapping(arn, source, FunctionResponseTypes=[], MaximumBatchingWindowInSeconds=5)
-    found = told(cli.run("doctor", "--queue", orders, "--function", name, "--json"))
-    assert set(found) == {("error", "partial responses"), ("warning", "function timeout")}
-    assert "a timeout of 10 s and a batching window of 5 s" in found["warning", "function timeout"]["says"]
-    endpoint.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
-    mapping = endpoint.mapping(arn, source)
-    assert cli.run("doctor", "--queue", orders, "--function", name).returncode == 0
-    endpoint.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
 
 
 def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, orders):

@@ -1,10 +1,8 @@
 """A ledger as code: every form says the same, tools accept it, and the test server makes it."""
 
-import io
 import json
 import subprocess
 import sys
-import zipfile
 
 import boto3
 import pytest
@@ -88,35 +86,21 @@ def test_a_mapping_takes_partial_responses(case):
 
 
 @pytest.fixture
-def client(ministack):
-    given = {
-        "endpoint_url": ministack.url,
-        "region_name": REGION,
-        "aws_access_key_id": "a",
-        "aws_secret_access_key": "b",
-    }
-    return lambda service: boto3.client(service, **given)
-
-
-@pytest.fixture
-def function(client):
+def function(ministack, aws, monkeypatch, tmp_path):
     """The name of a Lambda function; its role is ``NAME-role``."""
-    name, content = f"made-{next(_NUMBERS)}", io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("app.py", "def handler(event, context): return {}")
-    role = client("iam").create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-    code = {"ZipFile": content.getvalue()}
-    client("lambda").create_function(
-        FunctionName=name, Runtime="python3.12", Role=role, Handler="app.handler", Timeout=30, Code=code
-    )
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
+    name, source = f"made-{next(_NUMBERS)}", tmp_path / "app.py"
+    source.write_text("def handler(event, context): return {}")
+    boto3.client("iam", REGION).create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument="{}")
+    ministack.function(name, source, "handler", timeout=30)
     yield name
-    client("lambda").delete_function(FunctionName=name)
+    ministack.forget(name)
 
 
 @pytest.fixture
-def stack(client, function):
+def stack(function):
     """A stack of a ledger and what feeds the function, and the ledger's URL."""
-    clouds, table = client("cloudformation"), f"ledger-{function}"
+    clouds, table = boto3.client("cloudformation", REGION), f"ledger-{function}"
     # The server knows no autoscaling.
     described = DOCUMENT.require(open_store(f"dynamodb://{table}"))(TableSpec())
     text = render("cloudformation", described, Consumer(function, 30, None, TOPIC))
@@ -128,10 +112,7 @@ def stack(client, function):
     return {one["OutputKey"]: one["OutputValue"] for one in told()["Outputs"]}
 
 
-def test_a_ledger_that_a_stack_made_works_and_doctor_has_no_objection(stack, function, ministack, monkeypatch):
-    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
+def test_a_ledger_that_a_stack_made_works_and_doctor_has_no_objection(stack, function):
     ran = []
     once = Once(stack["LedgerUrl"], name="n")
     for _ in range(2):

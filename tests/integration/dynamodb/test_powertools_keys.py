@@ -74,21 +74,6 @@ def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, 
         powertools_key(data, path)
 
 
-def test_parts_in_a_list_make_the_key_of_the_path_and_must_be_there():
-    once, ran = Once("memory:"), []
-
-    @once(name=NAME, key=lambda order: powertools_key([order["shop"], order["id"]]))
-    def charge(order):
-        ran.append(order)
-
-    order = {"shop": "eu", "id": 7}
-    assert charge.key_of(order) == f"{NAME}:{powertools_key(order, '[shop, id]')}"
-    with pytest.raises(KeyMissing):
-        charge({"shop": "eu"})
-    assert ran == []
-    once.close()
-
-
 class Context:
     def get_remaining_time_in_millis(self):
         return 1000

@@ -16,7 +16,6 @@ from onceward.stores import open_store
 from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
 from servers.redis import Redis, Replica
-from servers.wires import Gate
 
 pytestmark = pytest.mark.sampled(mode=1)
 
@@ -176,31 +175,6 @@ def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
     found = asyncio.run(use())
     for at, reply in enumerate(found):
         assert isinstance(reply, asyncio.CancelledError) if at % 3 == 0 else key_of(reply) == "ab"[at % 2]
-
-
-def test_a_broken_line_is_told_to_all_that_shared_it_and_the_next_request_works(server, store):
-    gate = Gate(server.port)
-    far = open_store(f"redis://127.0.0.1:{gate.port}/0?timeout=60")
-
-    async def use():
-        await loads(far, "ab" * MANY)
-        server.pause()
-        try:
-            under_way = asyncio.ensure_future(loads(far, "ab" * MANY))
-            await asyncio.sleep(0.1)
-            gate.turn(server.port)
-            await asyncio.sleep(0.1)
-        finally:
-            server.go_on()
-        return await under_way, await loads(far, "ab" * MANY)
-
-    try:
-        broken, after = asyncio.run(use())
-    finally:
-        gate.close()
-    assert any(isinstance(reply, StoreError) and reply.transient for reply in broken)
-    assert all(key_of(reply) == "ab"[at % 2] for at, reply in enumerate(broken) if not isinstance(reply, Exception))
-    assert [key_of(reply) for reply in after] == list("ab" * MANY)
 
 
 def test_a_write_that_cannot_be_sent_fails_alone(server, store):

@@ -139,8 +139,7 @@ def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(once, p
     process.communicate("\n", timeout=60)
 
 
-@pytest.mark.parametrize("mode", ["threads", "coroutines"])
-def test_many_callers_share_their_commits(once, mode):
+def test_many_callers_share_their_commits(once):
     once.run("set up", one)
     before, barrier = once.store._commits, threading.Barrier(64)
 
@@ -148,14 +147,8 @@ def test_many_callers_share_their_commits(once, mode):
         barrier.wait()
         once.run(number, one)
 
-    async def main():
-        await asyncio.gather(*(once.run_async(number, asyncio.sleep, 0) for number in range(64)))
-
-    if mode == "coroutines":
-        asyncio.run(main())
-    else:
-        with ThreadPoolExecutor(64) as pool:
-            list(pool.map(work, range(64)))
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(work, range(64)))
     assert len(list(once.ledger.records())) == 65
     assert once.store._commits - before < 128
 
@@ -214,21 +207,6 @@ def test_a_once_used_before_a_fork_works_in_the_children_and_the_parent(once, pa
     assert ended(children) == [0] * 4
     assert [status for _, status in rows(path)] == ["COMPLETED"] * 12
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_a_fork_while_other_threads_write_leaves_no_lock_behind(once):
-    stop = threading.Event()
-
-    def write(number):
-        while not stop.is_set():
-            once.run(number, one)
-            number += 2
-
-    with ThreadPoolExecutor(2) as pool:
-        writing = [pool.submit(write, start) for start in (0, 1)]
-        codes = [ended([forked(lambda n=number: once.run(f"child {n}", one) == 1)]) for number in range(5)]
-        stop.set()
-    assert (codes, [one.exception() for one in writing]) == ([[0]] * 5, [None] * 2)
 
 
 def test_expired_rows_are_purged_by_the_writes_themselves(once, path):
