@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime
-from uuid import UUID
 
 import pytest
 
@@ -97,16 +96,6 @@ def test_a_message_is_sent_once_for_its_key_and_duplicates_get_its_id(send, once
     (record,) = records(once).values()
     assert record.key == f"send:({target.name},order-42)"
     assert (record.status, json.loads(record.result)) == (COMPLETED, first)
-
-
-def test_the_derived_key_is_in_the_message_and_the_same_on_every_attempt(standard):
-    for _ in range(2):
-        send_once(Once("memory:"), standard.url, "hello", key=1)
-    send_once(Once("memory:"), standard.url, "hello", key=2)
-    send_once(Once("memory:"), standard.url, "hello", key=1, name="other")
-    keys = [once_key(message) for message in standard.messages]
-    assert sorted(keys.count(key) for key in keys) == [1, 1, 2, 2]
-    assert all(UUID(key) for key in keys)
 
 
 def test_a_fifo_queue_drops_what_a_ledger_that_forgot_sends_again(targets):

@@ -2,12 +2,12 @@
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig, idempotent
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig
 from aws_lambda_powertools.utilities.idempotency.base import _prepare_data
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import KeyMissing, Once
+from onceward import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.powertools import Powertools, powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
@@ -30,9 +30,9 @@ DATA = [
 ]
 
 
-def theirs_of(data, **config):
+def theirs_of(data, function="", key_prefix=NAME, **config):
     layer = DynamoDBPersistenceLayer("t", boto3_client=boto3.client("dynamodb", region_name="eu-west-1"))
-    layer.configure(IdempotencyConfig(raise_on_no_idempotency_key=True, **config), key_prefix=NAME)
+    layer.configure(IdempotencyConfig(raise_on_no_idempotency_key=True, **config), function, key_prefix)
     try:
         return layer._get_hashed_idempotency_key(data=_prepare_data(data))
     finally:
@@ -74,32 +74,11 @@ def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, 
         powertools_key(data, path)
 
 
-class Context:
-    def get_remaining_time_in_millis(self):
-        return 1000
-
-
-def test_a_decorated_handler_and_a_guard_of_its_name_meet(dynoxide, proxy, monkeypatch):
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders-prod")
-    table = dynoxide.table(f"names-{next(NUMBERS)}", {"id": "S"})
-    layer = DynamoDBPersistenceLayer(
-        table, boto3_client=boto3.client("dynamodb", endpoint_url=dynoxide.url, region_name="eu-west-1")
-    )
-
-    def handler(event, context):
-        return {"by": "theirs"}
-
-    assert "<locals>" in handler.__qualname__
-    idempotent(handler, persistence_store=layer)(ORDER, Context())
-    once = Once(DynamoStore(table, plain_wires(proxy.url), layout=Powertools()))
-
-    @once(name=powertools_name(f"{handler.__module__}.{handler.__qualname__}"), key=powertools_key)
-    def again(event):
-        raise AssertionError
-
-    assert again(ORDER) == {"by": "theirs"}
-    once.close()
-    layer.client.close()
+@each("lambda_name", ["test-func", "orders-prod"])
+def test_a_function_without_a_key_prefix_is_met(aws, monkeypatch, lambda_name):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", lambda_name)
+    name = powertools_name("app.outer.<locals>.handler")
+    assert id_of(ledger_key(name, KEY)) == theirs_of(ORDER, "app.outer.<locals>.handler", None, event_key_jmespath="id")
 
 
 @each("prefix", ["svc:orders", "with space", "100%", "v2#orders", "%3A", "a\u00a0b"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import threading
 import time
@@ -11,14 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceward import StoreError
-from onceward.core.drivers import drive, drive_async
+from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
 from onceward.stores import open_store
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from stores.line_cases import lose_the_answer_of
-
-PID = RawQuery("SELECT pg_backend_pid()")
 
 
 def end_sessions(postgres, name):
@@ -74,45 +71,6 @@ def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost
     assert set(lose_the_answer_of(what, f"{url}&lanes=1", proxy, sleep).values()) == {1}
 
 
-def make(schema):
-    """Make the ledger, which can take longer than a request."""
-    store = open_store(schema)
-    drive(store.load("?"), store)
-    store.close()
-
-
-@pytest.fixture
-def frozen(schema):
-    """A store whose statements may take two seconds, and what freezes the session behind it."""
-    make(schema)
-    store = open_store(f"{schema}&timeout=2")
-    drive(store.load("?"), store)
-    frozen = []
-
-    def freeze(rows):
-        frozen.append(rows[0][0])
-        os.kill(frozen[0], signal.SIGSTOP)
-
-    yield store, freeze
-    os.kill(frozen[0], signal.SIGCONT)
-    store.close()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_frozen_server_does_not_hold_a_caller(frozen, mode):
-    store, freeze = frozen
-    with asyncio.Runner() as runner:
-
-        def run(steps):
-            return drive(steps, store) if mode == "sync" else runner.run(drive_async(steps, store))
-
-        freeze(store.exchange(PID) if mode == "sync" else runner.run(store.exchange_async(PID)))
-        with pytest.raises(StoreError, match=r"not answered for 2 s") as caught:
-            run(store.load("key"))
-        assert caught.value.transient
-        assert run(store.insert(claim_of("key", "a"))).won  # on another connection
-
-
 def test_a_cancelled_statement_leaves_no_answer_for_the_next(store):
     async def use():
         asking = asyncio.ensure_future(store.exchange_async(RawQuery("SELECT 'late', pg_sleep(0.3)::text")))
@@ -138,34 +96,6 @@ def test_an_interrupted_statement_leaves_no_answer_for_the_next(store):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert store.exchange(RawQuery("SELECT 'next'")) == [("next",)]
-
-
-def test_forked_children_share_no_connection(store):
-    use_at_once(store, 3)
-    ((mine,),) = store.exchange(PID)
-    read, write = os.pipe()
-    children = []
-    for number in range(8):
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                for turn in range(10):
-                    assert drive(store.insert(claim_of(f"{number} {turn}", "a")), store).won
-                ((pid,),) = store.exchange(PID)
-                os.write(write, f"{pid}\n".encode())
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    for _ in range(20):  # the parent goes on meanwhile
-        drive(store.load("key"), store)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
-    os.close(write)
-    with os.fdopen(read) as told:
-        theirs = [int(line) for line in told]
-    assert len({*theirs, mine}) == 9
-    assert store.exchange(PID) == [(mine,)]  # no child has closed it
 
 
 def wrote(store, verb):

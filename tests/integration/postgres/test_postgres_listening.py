@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 import time
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
@@ -192,24 +191,3 @@ def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
             assert await task
 
     asyncio.run(main())
-
-
-def test_a_role_that_may_notify_nobody_completes_all_the_same(postgres):
-    role = database = f"mute_{uuid4().hex[:12]}"
-    postgres.sql(f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
-    theirs = postgres.url.rpartition("/")[0] + f"/{database}"
-    first = Once(theirs, name="n")
-    first.run("first", lambda: "done")
-    first.close()
-    postgres.sql(f"CREATE ROLE {role} LOGIN")
-    postgres.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}", database=database)
-    postgres.sql("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC", database=database)
-    url = theirs.replace(f"{urlsplit(theirs).username}@", f"{role}@")
-    once = Once(url, name="n", lease=LONG)
-    with psycopg.connect(url, autocommit=True) as connection, once.claim("k") as claim:
-        with claim.transaction(connection) as transaction:
-            transaction.result = "done"
-    assert once.run("k", lambda: "its own") == "done"
-    assert once.run("other", lambda: "done") == "done"
-    assert not once.store.tells
-    once.close()

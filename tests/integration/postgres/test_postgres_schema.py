@@ -10,7 +10,6 @@ from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, PROVISION, TEMPLATE
-from onceward.stores.ledger import Ledger
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.testing.bench import claim_of, next_of
 
@@ -162,19 +161,3 @@ def test_a_key_with_a_nul_is_not_cut_off(store):
     with pytest.raises(StoreError, match="NUL"):
         drive(store.insert(claim_of("a\0b", "a")), store)
     assert drive(store.load("a"), store).record is None
-
-
-def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch):
-    names = store.names
-    for number in range(30):
-        held = drive(store.insert(claim_of(f"key {number}", "a", lease=0.0, keep=0.0)), store).record
-        status = ("COMPLETED", "PARKED", "IN_PROGRESS")[min(number % 10, 2)] if number < 20 else "COMPLETED"
-        drive(store.swap(next_of(held, status=status, lease=0.0, keep=0.0 if number < 5 else None), held), store)
-    ledger = Ledger(store)
-    assert ledger.estimate() is None  # it is small
-    sql(f"ANALYZE {names.table}")
-    for module in ("sql.store", "ledger_reader"):
-        monkeypatch.setattr(f"onceward.stores.{module}.READ", 10)
-    assert ledger.estimate() == (ledger.stats(), {"total", "COMPLETED"})
-    sql(f"DROP INDEX {names.index('open')}")
-    assert ledger.estimate() is None

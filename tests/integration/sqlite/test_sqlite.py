@@ -1,6 +1,5 @@
 """The embedded ledger: durable, shared, and clear about everything that a file can suffer."""
 
-import asyncio
 import contextlib
 import os
 import sqlite3
@@ -32,17 +31,6 @@ def rows(path, sql="SELECT key, status FROM onceward ORDER BY key", *values):
         found = connection.execute(sql, values).fetchall()
         connection.commit()
         return found
-
-
-def python(code, *args):
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, *map(str, args)],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize(("option", "level"), [("", 2), ("?synchronous=NORMAL", 1)])
@@ -116,27 +104,17 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(once, path, spoil
     assert path.read_bytes() == before
 
 
-HOLD = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.readline()
-connection.execute("COMMIT")
-"""
-
-
-def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(once, path):
+def test_a_file_locked_by_somebody_else_is_a_clear_error_after_timeout(once, path):
     once.run("set up", one)
-    process = python(HOLD, path)
-    assert process.stdout.readline() == "held\n"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
     hasty = Once(f"sqlite:///{path}?timeout=0.05")
     with pytest.raises(StoreError, match=r"timeout=") as locked:
         hasty.run("k", fail_if_run)
     assert locked.value.transient
     assert hasty.run("set up", one) == 1, "a duplicate needs no lock"
     hasty.close()
-    process.communicate("\n", timeout=60)
+    holder.close()
 
 
 def test_many_callers_share_their_commits(once):
@@ -176,37 +154,6 @@ def test_a_damaged_record_fails_its_own_write_and_none_that_is_committed_with_it
     for thread in threads:
         thread.join()
     assert [isinstance(told[number], ResultNotRecorded) for number in range(8)] == [number == 3 for number in range(8)]
-
-
-def forked(work):
-    """Run it in a forked child, and return the child's number."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        code = 0 if work() else 2
-    finally:
-        os._exit(code)
-
-
-def ended(children):
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
-def test_a_once_used_before_a_fork_works_in_the_children_and_the_parent(once, path):
-    once.run("before", one)
-    asyncio.run(once.run_async("awaited before", asyncio.sleep, 0))
-
-    def work(number):
-        asyncio.run(once.run_async(f"awaited {number}", asyncio.sleep, 0))
-        return once.run("before", one) == once.run(number, one) == 1 and once.using(on_busy=10).run("all", os.getpid)
-
-    children = [forked(lambda number=number: work(number)) for number in range(4)]
-    assert once.run("parent", one) == 1
-    assert ended(children) == [0] * 4
-    assert [status for _, status in rows(path)] == ["COMPLETED"] * 12
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_expired_rows_are_purged_by_the_writes_themselves(once, path):
@@ -254,6 +201,6 @@ elif kind == "atexit":
 
 @pytest.mark.parametrize("kind", ["mid-handler", "loop closed while writing", "atexit"])
 def test_a_process_ends_quietly_whatever_is_under_way(path, kind):
-    process = python(SHUTDOWN, path, kind)
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
+    command = [sys.executable, "-W", "error", "-c", SHUTDOWN, path, kind]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCES)}, stderr=subprocess.PIPE, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")

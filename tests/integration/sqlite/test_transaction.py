@@ -1,9 +1,7 @@
 """An effect in the ledger's own file commits together with its record: both, or neither."""
 
 import contextlib
-import os
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -201,48 +199,6 @@ def test_a_locked_file_is_a_clear_error_and_nothing_runs(path, connection):
         pytest.fail("it ran")
     holder.close()
     assert not connection.in_transaction
-
-
-CRASH = """
-import os, sqlite3, sys
-from onceward import Once, current
-path, where = sys.argv[1:]
-once = Once("sqlite:///" + path, lease=0.2)
-connection = sqlite3.connect(path)
-def body(tx):
-    if where == "before": os._exit(9)
-    connection.execute("INSERT INTO effects VALUES ('effect')")
-    if where == "middle": os._exit(9)
-if where == "commit":
-    connection.set_trace_callback(lambda sql: os._exit(9) if sql == "COMMIT" else None)
-if where == "after":
-    with once.transaction("k", connection) as tx: body(tx)
-    os._exit(9)
-with once.transaction("k", connection) as tx: body(tx)
-"""
-
-
-@pytest.mark.parametrize("where", ["before", "middle", "commit", "after"])
-def test_a_crash_leaves_both_or_neither(once, path, effects, where):
-    import onceward
-
-    once.run("set up", int)
-    src = os.path.dirname(os.path.dirname(onceward.__file__))
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH, str(path), where], env={**os.environ, "PYTHONPATH": src}, timeout=60
-    )
-    assert done.returncode == 9
-    records = {record.key: record.status for record, _ in once.ledger.records("claim:")}
-    if where == "after":
-        assert (effects(), records) == (["effect"], {"claim:k": "COMPLETED"})
-    else:
-        assert (effects(), records) == ([], {})
-        connection = sqlite3.connect(path)
-        with once.transaction("k", connection) as tx:
-            assert tx.claim.attempt == 1
-            act(tx)
-        connection.close()
-        assert effects() == ["effect"]
 
 
 @pytest.fixture
