@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -90,6 +91,24 @@ def test_a_value_and_a_set_expire_and_a_member_that_is_added_extends_the_whole_s
     assert (values.get("stays"), sorted(values.get("extended"))) == (1, [1, 2])
     values.add("set", 2, None)
     assert values.get("set") == [2]
+
+
+def test_first_uses_at_once_make_one_table(postgres15):
+    for name in (f"values_{next(NAMES)}" for _ in range(10)):
+        postgres15.sql(f"CREATE SCHEMA {name}", database="test")
+        url = f"{postgres15.url}?options=-csearch_path%3D{name}"
+        several, meet = [SqlValues(url, "", "/") for _ in range(8)], threading.Barrier(8)
+
+        def use(values, meet=meet):
+            with values._database.connection():  # it is open when the others are
+                meet.wait(PATIENCE)
+            values.add("k", 1, None)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(use, several))
+        for values in several:
+            assert values.get("k") == [1]
+            values.close()
 
 
 def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):

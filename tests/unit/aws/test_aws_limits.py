@@ -67,20 +67,6 @@ def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(aws, body, att
         queue.send_many([Outgoing("fine"), Outgoing(body, attributes)])
 
 
-@each(
-    ("method", "arguments"),
-    [
-        ("receive", {"count": 0}),
-        ("receive", {"wait": 20.5}),
-        ("receive", {"visibility": 43201}),
-        ("change_many", {"holds": [("r", 1), ("r", -1)]}),
-    ],
-)
-def test_numbers_that_sqs_does_not_know_are_told_before_anything_is_sent(aws, method, arguments):
-    with pytest.raises(ValueError, match=r"give |can stay invisible"):
-        getattr(Queue(OWN, endpoint=NOBODY), method)(**arguments)
-
-
 ADDRESSES = {
     "sqs": "sqs:orders",
     "sns": "sns:arn:aws:sns:eu-west-1:000000000000:orders",

@@ -48,17 +48,16 @@ def test_a_request_that_is_sent_again_takes_effect_once(once, shop, source):
     assert header(again, "idempotent-replayed") == ["true"]
 
 
+ONE, SEVERAL = {"c": "1"}, {"c": ["1"]}
+QUERIES = {"queryStringParameters": ONE, "multiValueQueryStringParameters": SEVERAL, "rawQueryString": "c=1"}
+
+
 @source
 def test_another_payload_under_the_key_is_422_and_a_missing_or_double_key_400(once, shop, source):
     handler = served(once, shop)
     handler(keyed(source))
-    queries = {
-        "queryStringParameters": {"c": "1"},
-        "multiValueQueryStringParameters": {"c": ["1"]},
-        "rawQueryString": "c=1",
-    }
     query = keyed(source)
-    query |= {field: value for field, value in queries.items() if field in query}
+    query |= {name: value for name, value in QUERIES.items() if name in query}
     price = keyed(source, body={**BODY, "price": 13})
     for changed in (query, price, keyed(source, path="/refunds"), keyed(source, method="PATCH")):
         response = handler(changed)

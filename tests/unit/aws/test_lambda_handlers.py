@@ -3,8 +3,6 @@
 import asyncio
 import base64
 import datetime as dt
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -286,17 +284,6 @@ def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
             handle(events.sqs("a"))
 
     asyncio.run(main())
-
-
-def test_an_import_of_one_source_loads_no_other():
-    code = """
-import sys
-from onceward.aws import on_sqs
-heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.brokers", "onceward.aws.events.streams", "onceward.wire"}
-print(sorted(heavy & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):

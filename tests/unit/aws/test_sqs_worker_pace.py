@@ -10,6 +10,7 @@ from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
 from onceward.consumers.polling import Polls
+from onceward.testing.clock import ManualClock
 from tables import each
 from waiting import PATIENCE
 
@@ -21,49 +22,29 @@ def test_pauses_double_up_to_the_longest_and_are_never_less_than_half():
         assert most / 2 <= min(pauses) < max(pauses) <= most
 
 
-class Clock:
-    """A clock that is moved by hand."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-class Recorded:
+class RecordedQueue:
     """Takes the place of a queue where 12 hours must pass."""
 
     name = "recorded"
 
-    def __init__(self):
-        self.asked, self.answer = [], None
+    def __init__(self, clock):
+        self.clock, self.ends = clock, []
 
     def change_many(self, holds):
-        self.asked += holds
-        return [self.answer] * len(holds)
-
-
-def held_for_long(seconds, answer=None):
-    """Hold one message until it is lost; return the changes asked for, by when."""
-    clock, queue = Clock(), Recorded()
-    queue.answer = answer
-    visibility = Visibility(queue, seconds, clock)
-    visibility.hold([Message("m-1", "r-1", "", {}, {})])
-    asked = []
-    while clock.now < 50_000:
-        visibility._extend(visibility._due())
-        asked += [(clock.now, span) for _, span in queue.asked]
-        queue.asked.clear()
-        clock.now += seconds / 10
-    return asked, visibility
+        self.ends += [self.clock() + span for _, span in holds]
+        return [None] * len(holds)
 
 
 def test_a_message_is_held_for_twelve_hours_and_no_longer(caplog):
-    asked, visibility = held_for_long(600)
+    clock = ManualClock(0.0)
+    queue = RecordedQueue(clock)
+    visibility = Visibility(queue, 600, clock)
+    visibility.hold([Message("m-1", "r-1", "", {}, {})])
+    while clock() < 50_000:
+        visibility._extend(visibility._due())
+        clock.advance(60)
 
-    assert all(at + span <= 43_200 for at, span in asked), "SQS refuses more"
-    assert asked[-1][0] + asked[-1][1] > 43_190
+    assert 43_190 < max(queue.ends) <= 43_200, "SQS refuses more"
     assert caplog.text.count("was held for 12 hours") == 1
     visibility.give_back("r-1", 5)
     assert not visibility._back, "it is no longer ours"

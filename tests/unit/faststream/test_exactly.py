@@ -93,18 +93,17 @@ def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once):
 
     broker.subscriber("orders", **SAFE)(exactly(once, key="body.id", name="charge", final=(Declined,))(pay))
 
-    async def main():
-        async with TestNatsBroker(broker) as fake:
-            await fake.publish({"id": "1"}, "orders")
-
     with pytest.raises(StepNotRecorded):
-        asyncio.run(main())
+        started(broker, TestNatsBroker, {"id": "1"})
 
 
-def started(broker, testing):
+def started(broker, testing, *orders):
+    """Start the broker, and publish these."""
+
     async def main():
-        async with testing(broker):
-            pass
+        async with testing(broker) as fake:
+            for order in orders:
+                await fake.publish(order, "orders")
 
     asyncio.run(main())
 

@@ -264,16 +264,8 @@ def test_each_event_is_a_line_without_the_payload():
     for event in SCRIPT:
         log(event)
     first, malformed = lines.told[0], lines.told[12]
-    fields = {
-        "kind": "claimed",
-        "key": f"n:{SECRET}",
-        "name": "n",
-        "attempt": 1,
-        "fence": 5,
-        "worker": "w",
-        "waited": 0.001,
-    }
-    assert first == {"time": "1970-01-01T00:00:00.000+00:00", **fields}
+    fields = {"kind": "claimed", "key": f"n:{SECRET}", "attempt": 1, "fence": 5, "worker": "w", "waited": 0.001}
+    assert first == {"time": "1970-01-01T00:00:00.000+00:00", "name": "n", **fields}
     assert malformed["error"] == "ValueError"
     assert "payload" not in lines.getvalue()
     assert len(lines.told) == 16

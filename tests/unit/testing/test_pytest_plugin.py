@@ -169,17 +169,6 @@ def test_it_works_with_pytest_asyncio(run):
     assert "4 passed" in told
 
 
-def test_a_run_that_uses_no_fixture_of_it_imports_nothing(run):
-    told, passed = run("""
-        import sys
-
-        def test_nothing():
-            assert not {name for name in sys.modules if name.startswith("onceward.testing.")} - {"onceward.testing.pytest_plugin"}
-            assert not {"msgspec", "jmespath", "onceward.claim.guard", "onceward.stores.memory"} & set(sys.modules)
-    """)
-    assert passed, told
-
-
 def test_an_entry_point_registers_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"onceward": PLUGIN}
