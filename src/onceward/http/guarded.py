@@ -46,7 +46,7 @@ class Exchange:
         status = answer.status
         if self._rules.records(status, began):
             return self._rules.keep(answer, self._most) if cut is None else bodiless(status, answer.headers, cut)
-        if self._rules.failed(status, began):
+        if self._rules.is_failure(status, began):
             return Unrecorded(f"answered with status {status}")
         return GivenBack(f"refused with status {status}")
 

@@ -226,7 +226,7 @@ class Rules:
             logger().exception("record(%d) raised; the answer is recorded", status)
             return True
 
-    def failed(self, status: int, began: bool | None) -> bool:
+    def is_failure(self, status: int, began: bool | None) -> bool:
         """Return whether an unrecorded answer is the endpoint's failure. If not, the request was refused before it ran."""
         return began is not False and (began is True or status not in _REFUSALS)
 

@@ -23,7 +23,7 @@ from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web.django_exchange import answer, ask, ask_async, ended, ended_async, response_of
+from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, response_of
 from onceward.web.django_project import project_once
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
@@ -182,7 +182,7 @@ def _answer(
     held.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
     held.began = began if began is not None else _began(request, response)
-    return ended(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
+    return conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
 
 
 async def _answer_async(
@@ -205,20 +205,20 @@ async def _answer_async(
 
 async def _handle_async(
     guarded: Guarded,
-    keyed: KeyedRequest,
+    stage: KeyedRequest,
     request: HttpRequest,
     respond: RespondAsync,
     *,
     view: object,
     began: bool | None,
 ) -> HttpResponseBase:
-    held = await claim_async(guarded, keyed)
+    held = await claim_async(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
     held.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
     held.began = began if began is not None else _began(request, response)
-    return await ended_async(held, response, guarded.rules.max_response)
+    return await conclude_async(held, response, guarded.rules.max_response)
 
 
 async def _discard(response: HttpResponseBase) -> None:

@@ -80,7 +80,7 @@ def _request(request: HttpRequest) -> Request:
     return own
 
 
-def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bool) -> HttpResponseBase:
+def conclude(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bool) -> HttpResponseBase:
     """Return what the client gets. It is recorded now, or when it is sent.
 
     Args:
@@ -95,8 +95,8 @@ def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bo
     return _whole(held, response, held.end(answer(response)), waits=waits)
 
 
-async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    """As :func:`ended`, for a coroutine."""
+async def conclude_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
+    """As :func:`conclude`, for a coroutine."""
     if response.streaming:
         return _stream(held, response, most)  # Django iterates a synchronous one in a thread
     return _whole(held, response, await held.end_async(answer(response)), waits=True)

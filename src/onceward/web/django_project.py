@@ -79,7 +79,7 @@ class ProjectStore:
 
     def __init__(self) -> None:
         self.instead: Store | None = None
-        self._opened: tuple[object, Store] | None = None
+        self._store: tuple[object, Store] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store(), name)
@@ -89,11 +89,11 @@ class ProjectStore:
         if self.instead is not None:
             return self.instead
         place = alias(), _settings_of(alias()).get("NAME")
-        if self._opened is None or self._opened[0] != place:
-            if self._opened is not None:
-                self._opened[1].close()
-            self._opened = place, open_store(project_url())
-        return self._opened[1]
+        if self._store is None or self._store[0] != place:
+            if self._store is not None:
+                self._store[1].close()
+            self._store = place, open_store(project_url())
+        return self._store[1]
 
 
 STORE: Final = ProjectStore()

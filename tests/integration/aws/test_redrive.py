@@ -164,7 +164,7 @@ def test_where_is_over_the_body_and_the_others_stay_and_are_met_once(scene):
     others = {scene.dead({"total": n}) for n in range(12)} | {scene.dead("no JSON")}
     fates = scene.run(where="body.total >= `12`")
     assert sorted(outcomes(fates)) == ["filtered"] * 13 + ["moved"] * 2
-    assert {fate.message.id for fate in fates if fate.gone} == meant
+    assert {fate.message.id for fate in fates if fate.leaves} == meant
     assert set(scene.there()) == others
 
 

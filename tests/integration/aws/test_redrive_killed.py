@@ -125,7 +125,7 @@ def test_killed_at_any_exchange_nothing_is_lost_or_doubled(ministack, tmp_path, 
     assert len(killed) > 30
     time.sleep(1.1)  # visibility and leases of the killed are over
     for point, scene, keys in killed:
-        left = [fate for fate in scene.run(completed="rerun", visibility=1) if not fate.gone]
+        left = [fate for fate in scene.run(completed="rerun", visibility=1) if not fate.leaves]
         assert left == [], point
         scene.consume()
         assert sorted(scene.effects) == sorted(keys), point

@@ -58,7 +58,7 @@ class Fate(NamedTuple):
     waits: bool = False
 
     @property
-    def gone(self) -> bool:
+    def leaves(self) -> bool:
         """Whether the message leaves the dead-letter queue."""
         return self.outcome in {"moved", "finished", "dropped"}
 
@@ -115,23 +115,23 @@ class Mover:
         reading = self._letters.read(message)
         if reading.origin in self._sent:
             raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
-        resumes = own is not None and verdict is not Verdict.START
-        plan, record = self._plan(reading, resumes=resumes, dry_run=True)
+        has_begun = own is not None and verdict is not Verdict.START
+        plan, record = self._plan(reading, has_begun=has_begun, dry_run=True)
         if plan.moves:
             self._copy(message)  # refuses what cannot be sent before anything is changed
         if not self._dry_run and (plan.moves or plan.step == "finish"):
             if plan.step == "rerun" and record is not None:
                 self._clear(message, own, record)
-                done, _ = self._act(message, reading, resumes=True)
+                done, _ = self._act(message, reading, has_begun=True)
                 plan = plan if done.moves else done
             else:
-                plan, record = self._act(message, reading, resumes=resumes)
+                plan, record = self._act(message, reading, has_begun=has_begun)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
         return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
-    def _act(self, message: Message, reading: LetterReading, *, resumes: bool) -> tuple[Plan, Record | None]:
+    def _act(self, message: Message, reading: LetterReading, *, has_begun: bool) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
         try:
             claim = self._once.acquire(message.id, name=NAME, **self._options)
@@ -140,7 +140,7 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is moving it: {error}") from error
         try:
-            plan, record = self._plan(reading, resumes=resumes, dry_run=False)
+            plan, record = self._plan(reading, has_begun=has_begun, dry_run=False)
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait", "drop"}:
@@ -182,10 +182,10 @@ class Mover:
         if not drive(store.delete(record), store).won:
             raise Refusal("its key has changed meanwhile: try again")
 
-    def _plan(self, reading: LetterReading, *, resumes: bool, dry_run: bool) -> tuple[Plan, Record | None]:
+    def _plan(self, reading: LetterReading, *, has_begun: bool, dry_run: bool) -> tuple[Plan, Record | None]:
         """Return what to do with a message, and the record of its key; unless ``dry_run``, make the key ready to run again."""
         mark, answers = reading.fingerprint, (self._completed, self._in_doubt)
-        return readied(self._once, reading.key, *answers, dry_run=dry_run, has_begun=resumes, fingerprint=mark)
+        return readied(self._once, reading.key, *answers, dry_run=dry_run, has_begun=has_begun, fingerprint=mark)
 
     def _look(self, key: str) -> tuple[Record | None, float]:
         store = self._once.store

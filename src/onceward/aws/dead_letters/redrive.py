@@ -159,10 +159,10 @@ class Redrive:
                 if not self._dry_run:
                     fates = self._delete(fates)
                     for fate in fates:
-                        if fate.gone:
+                        if fate.leaves:
                             visibility.release(receipts.pop(fate.message.id))
                 yield from fates
-                remaining = None if remaining is None else remaining - sum(fate.gone for fate in fates)
+                remaining = None if remaining is None else remaining - sum(fate.leaves for fate in fates)
                 self._check(fates)
 
     @contextmanager
@@ -204,8 +204,8 @@ class Redrive:
 
     def _delete(self, fates: Sequence[Fate]) -> list[Fate]:
         """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""
-        errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
-        return [fate if not fate.gone or (error := next(errors)) is None else _failure(fate, error) for fate in fates]
+        errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.leaves]))
+        return [fate if not fate.leaves or (error := next(errors)) is None else _failure(fate, error) for fate in fates]
 
     def _check(self, fates: Sequence[Fate]) -> None:
         """Raise an error that is not about one message, because all the others would fail, too."""

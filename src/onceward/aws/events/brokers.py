@@ -18,7 +18,7 @@ from onceward.aws.events.records import (
     text_of_bytes,
     unfit,
 )
-from onceward.aws.events.response import ReportOptions, Response, raise_failed, reported
+from onceward.aws.events.response import ReportOptions, Response, raise_failed, report
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 from onceward.once import Once
@@ -51,7 +51,7 @@ def on_kafka(once: Once, *, concurrency: int = 1, **options: Unpack[ReportOption
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return reported(
+    return report(
         once,
         "on_kafka",
         _of_kafka,

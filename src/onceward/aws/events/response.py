@@ -52,7 +52,7 @@ class ReportOptions(DeliveryOptions, total=False):
     all_failed: AllFailed
 
 
-def reported(
+def report(
     once: Once,
     source: str,
     deliveries: Callable[[object], list[Delivery]],

@@ -7,7 +7,7 @@ from typing import Final, Literal, Unpack
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator
 from onceward.aws.events.records import at, deliveries_of, fill_in, last_part, notification, require_text, text_at
-from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.aws.events.response import ReportOptions, Response, report
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
@@ -41,7 +41,7 @@ def on_sqs(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return reported(once, "on_sqs", _reader(unwrap, fifo=False), concurrency=concurrency, **options)
+    return report(once, "on_sqs", _reader(unwrap, fifo=False), concurrency=concurrency, **options)
 
 
 def on_sqs_fifo(
@@ -60,7 +60,7 @@ def on_sqs_fifo(
     """
     if stop not in {"group", "batch"}:
         raise ValueError(f'stop={stop!r}: give "group" or "batch"')
-    return reported(
+    return report(
         once,
         "on_sqs_fifo",
         _reader(unwrap, fifo=True),

@@ -10,7 +10,7 @@ import msgspec
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.events.handler import Decorator
 from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, require_text, text_at
-from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.aws.events.response import ReportOptions, Response, report
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
@@ -40,7 +40,7 @@ def on_kinesis(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Respon
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return reported(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
+    return report(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
 
 
 def on_dynamodb_stream(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Response]:
@@ -50,7 +50,7 @@ def on_dynamodb_stream(once: Once, **options: Unpack[ReportOptions]) -> Decorato
     ``OldImage``. Their values are plain: a number is an int, or a Decimal if it is not whole; a binary is bytes. The key is the
     ``eventID`` by default. Arguments, answer and errors are those of :func:`on_kinesis`.
     """
-    return reported(
+    return report(
         once,
         "on_dynamodb_stream",
         partial(_deliveries, source=DYNAMODB, fill=_change),

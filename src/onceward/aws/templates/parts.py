@@ -134,7 +134,7 @@ def _lines(value: object, indent: str = "") -> list[str]:
     )
     for head, one in entries:
         if not isinstance(one, Mapping | list):
-            lines.append(f"{indent}{head} {quoted(one)}")
+            lines.append(f"{indent}{head} {quote(one)}")
         elif head == "-":
             first, *rest = _lines(one, f"{indent}  ")
             lines += [f"{indent}- {first.strip()}", *rest]
@@ -143,6 +143,6 @@ def _lines(value: object, indent: str = "") -> list[str]:
     return lines
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """Return a plain value as JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from onceward.aws.templates.parts import quoted
+from onceward.aws.templates.parts import quote
 
 Values = Mapping[str, Any]
 # A block: its head, and its values. A tuple among these has blocks, all else is assigned.
@@ -166,7 +166,7 @@ class _Names:
 
 
 def _hcl(value: object) -> str:
-    return quoted(value).replace("${", "$${").replace("%{", "%%{")
+    return quote(value).replace("${", "$${").replace("%{", "%%{")
 
 
 def _snake(name: str) -> str:

@@ -97,7 +97,7 @@ class WebhookReceiver:
         if accept:
             options["keep_input"] = True
         self._verifier, self.accepts, self._handshake = verifier, accept, handshake
-        call: Any = once(key=lambda event: event.id, name=name, **options)(_telling(handler))
+        call: Any = once(key=lambda event: event.id, name=name, **options)(_wrap(handler))
         self.is_async: bool = inspect.iscoroutinefunction(call)
         self._call: Callable[[WebhookEvent], Any] = call
         self._running: set[asyncio.Task[object]] = set()
@@ -139,14 +139,14 @@ class WebhookReceiver:
         events = self._verify(WebhookRequest(method, query or {}, _lower(headers), body))
         if isinstance(events, Answer):
             return events
-        ended = _Delivery()
+        total = _Delivery()
         for event in events:
-            with ended:
+            with total:
                 try:
-                    ended.take(self._accept(event) if self.accepts else _answer_of(self._call(event)))
+                    total.take(self._accept(event) if self.accepts else _answer_of(self._call(event)))
                 except OncewardError as error:
-                    ended.take(self._answer_to(event, error))
-        return ended.answer()
+                    total.take(self._answer_to(event, error))
+        return total.answer()
 
     async def answer_async(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -159,14 +159,14 @@ class WebhookReceiver:
         events = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
         if isinstance(events, Answer):
             return events
-        ended = _Delivery()
+        total = _Delivery()
         for event in events:
-            with ended:
+            with total:
                 try:
-                    ended.take(await self._accept_async(event) if self.accepts else _answer_of(await self._call(event)))
+                    total.take(await self._accept_async(event) if self.accepts else _answer_of(await self._call(event)))
                 except OncewardError as error:
-                    ended.take(self._answer_to(event, error))
-        return ended.answer()
+                    total.take(self._answer_to(event, error))
+        return total.answer()
 
     def _verify(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
@@ -321,7 +321,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function under the handler's name. It tells, as it begins, that the ledger has the event."""
     form = handler_of(handler)
 
