@@ -12,9 +12,8 @@ import sys
 import threading
 import time
 import warnings
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
 
 from histories.plants import PLANTS
 from histories.recording import RecordedStore, instant
@@ -26,38 +25,11 @@ from torture.journal import Journal
 from torture.plan import Plan
 from torture.wire import lose_replies
 
+TASKS, THREADS = 64, 16
 KEYS = 6  # of each part of a run
 PART = 0.4  # seconds in which all processes deliver the same new keys
 BEFORE = 20  # parts whose keys are delivered again
 IN_PROCESS = {"memory", "sqlite"}  # stores whose replies are lost in the process
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """What the processes of a run have in common."""
-
-    store: str
-    url: str
-    folder: str
-    began: int
-    seconds: float
-    lease: float
-    seed: int
-    loss: float
-    tasks: int = 64
-    threads: int = 16
-    plant: str | None = None
-
-    def text(self) -> str:
-        return json.dumps(asdict(self))
-
-    def with_seconds(self, seconds: float) -> Self:
-        """Return it for a process that starts late."""
-        return replace(self, seconds=seconds)
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        return cls(**json.loads(text))
 
 
 class Failed(Exception):
@@ -65,7 +37,7 @@ class Failed(Exception):
 
 
 class Process:
-    def __init__(self, crowd: Crowd, number: int) -> None:
+    def __init__(self, crowd: SimpleNamespace, number: int) -> None:
         self.crowd, self.number = crowd, number
         journal = Journal(Path(crowd.folder) / f"history-{number}")
         store = open_store(crowd.url)
@@ -79,7 +51,7 @@ class Process:
             lose_replies(store, Plan(crowd.seed, crowd.store, "run", [], loss=crowd.loss), faults, number)
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._thread, args=(number,)) for number in range(self.crowd.threads)]
+        threads = [threading.Thread(target=self._thread, args=(number,)) for number in range(THREADS)]
         for thread in threads:
             thread.start()
         asyncio.run(self._tasks())
@@ -105,7 +77,7 @@ class Process:
 
     async def _tasks(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for number in range(self.crowd.tasks):
+            for number in range(TASKS):
                 group.create_task(self._task(number))
 
     async def _task(self, number: int) -> None:
@@ -174,7 +146,7 @@ def main(text: str, number: str) -> None:
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     warnings.simplefilter("ignore")
     logging.disable()
-    Process(Crowd.of(text), int(number)).run()
+    Process(SimpleNamespace(**json.loads(text)), int(number)).run()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import waiting
-from histories.crowd import Crowd
 from histories.grounds import GROUNDS, REPLICATED
 from histories.recording import instant
 from places import SOURCES, SUPPORT
@@ -104,10 +103,14 @@ def _deliver(asked: Asked, folder: Path) -> None:
         assert asked.store in REPLICATED, f"{asked.store} has no replica here"
         more = {"replicated": True, "synchronous": asked.synchronous}
     ground = GROUNDS[asked.store](folder, Plan(asked.seed, asked.store, "run", [], loss=asked.loss), **more)
-    lease = LEASES.get(asked.store, 0.6)
-    crowd = Crowd(
-        asked.store, ground.url, str(folder), instant(), asked.seconds, lease, asked.seed, asked.loss, plant=asked.plant
-    )
+    crowd = {
+        "store": asked.store,
+        "url": ground.url,
+        "folder": str(folder),
+        "began": instant(),
+        "seconds": asked.seconds,
+    }
+    crowd |= {"lease": LEASES.get(asked.store, 0.6), "seed": asked.seed, "loss": asked.loss, "plant": asked.plant}
     running: dict[int, subprocess.Popen] = {}
     try:
         for number in range(1 if ground.one_process else PROCESSES):
@@ -129,18 +132,18 @@ def _has_begun(folder: Path, number: int) -> bool:
     return written.exists() and written.stat().st_size > 0
 
 
-def _start(crowd: Crowd, number: int, *, skewed: bool) -> subprocess.Popen:
+def _start(crowd: dict[str, object], number: int, *, skewed: bool) -> subprocess.Popen:
     clock = {}
     if skewed and number % 3 and library() is not None:
         clock = wrong_clock("+1h" if number % 3 == 1 else "-1h")
     keys = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
     environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", **keys, **clock}
-    command = [sys.executable, "-m", "histories.crowd", crowd.text(), str(number)]
+    command = [sys.executable, "-m", "histories.crowd", json.dumps(crowd), str(number)]
     return watched(subprocess.Popen(command, cwd=SUPPORT, env=environment))
 
 
 def _strike(
-    asked: Asked, crowd: Crowd, ground: object, running: dict[int, subprocess.Popen], chance: random.Random
+    asked: Asked, crowd: dict[str, object], ground: object, running: dict[int, subprocess.Popen], chance: random.Random
 ) -> None:
     """Stop, kill and restart what the run's kind says, until its time is over."""
     ends, third = instant() + int(asked.seconds * 1e9), instant() + int(asked.seconds * 1e9 / 3)
@@ -154,11 +157,11 @@ def _strike(
             process.wait()
             del running[number]
             if (left := (ends - instant()) / 1e9) > 1:
-                running[count] = _start(crowd.with_seconds(left), count, skewed=True)
+                running[count] = _start(crowd | {"seconds": left}, count, skewed=True)
             count += 1
         elif process.poll() is None:
             process.send_signal(signal.SIGSTOP)
-            time.sleep(crowd.lease * chance.choice((0.3, 1.5)))
+            time.sleep(crowd["lease"] * chance.choice((0.3, 1.5)))
             process.send_signal(signal.SIGCONT)
         if struck or instant() < third:
             continue

@@ -23,9 +23,6 @@ def append(path, line):
         os.close(log)
 
 
-# --- effects that commit with the record --------------------------------------------------------------------------
-
-
 def transact(url, count):
     """Go through all keys, of both kinds and in any order, until every one is completed."""
     ledger = ledgers.at(url)
@@ -53,9 +50,6 @@ def _done(once, ledger, key):
     except (Busy, LeaseLost):
         return False
     return True
-
-
-# --- a worker that is paused --------------------------------------------------------------------------------------
 
 
 def zombie(url):
@@ -100,9 +94,6 @@ def patient(url):
         say("completed")
 
 
-# --- many on the same keys ----------------------------------------------------------------------------------------
-
-
 def race(url, log, count):
     once = Once(url, lease=60, on_busy=60.0)
     say("ready")
@@ -118,9 +109,6 @@ def _logged(log, key):
     append(log, key)
     time.sleep(0.001)
     return key
-
-
-# --- a server that goes away --------------------------------------------------------------------------------------
 
 
 def survive(url, log, count):
@@ -146,38 +134,28 @@ def _survived(once, ledger, log, key):
     return True
 
 
-# --- a worker whose clock is wrong --------------------------------------------------------------------------------
-
-
 def skewed(url, name):
     """The parent holds "live" for 120 s and has completed "done" with a retention of 120 s."""
     summer = time.localtime().tm_isdst
     say("summer" if summer else "no summer")
     sys.stdin.readline()
-    told = [("time", time.time())]
     once = Once(url, lease=6.0, retention=120.0)
-    try:
-        once.acquire("live")
-        told.append(("live", "stolen"))
-    except Busy:
-        told.append(("live", "busy"))
-    try:
-        once.acquire("done")
-        told.append(("done", "forgotten"))
-    except Completed as done:
-        told.append(("done", "replayed", done.result))
+
+    def met(key, **options):
+        try:
+            once.acquire(key, **options)
+        except Busy:
+            return ("busy",)
+        except Completed as done:
+            return ("replayed", done.result)
+        return ("claimed",)
+
+    told = [("time", time.time()), ("live", *met("live")), ("done", *met("done"))]
     start = os.times().elapsed  # not a clock that can be faked
-    try:
-        once.acquire("live", on_busy=1.0)
-        told.append(("waited", "stolen"))
-    except Busy:
-        told.append(("waited", round(os.times().elapsed - start, 1)))
+    is_busy = met("live", on_busy=1.0) == ("busy",)
+    told.append(("waited", round(os.times().elapsed - start, 1) if is_busy else "stolen"))
     once.acquire(("own", name)).complete(name)
-    try:
-        once.acquire(("own", name))
-        told.append(("own", "forgotten"))
-    except Completed as done:
-        told.append(("own", "held" if done.result == name else done.result))
+    told.append(("own", "held" if met(("own", name)) == ("replayed", name) else "forgotten"))
     with once.claim(("long", name)) as claim:
         say("long")
         sys.stdin.readline()
@@ -185,9 +163,6 @@ def skewed(url, name):
     told.append(("changed", summer != time.localtime().tm_isdst))
     for words in told:
         say(*words)
-
-
-# --- forks --------------------------------------------------------------------------------------------------------
 
 
 def prefork(url, log):
