@@ -35,22 +35,16 @@ def test_a_wrong_setting_is_said(small, setting, number, text):
     assert text in told
 
 
-def test_atomic_requests_is_warned_of_and_a_wrong_setting_stops_a_handler(small):
+def test_atomic_requests_is_warned_of(small):
     told = small.run(
         """
         from django.core.checks import run_checks
         from django.db import connections
-        from django.test import override_settings
         connections.settings["default"]["ATOMIC_REQUESTS"] = True
         print([message.id for message in run_checks(tags=["onceward"])])
-        with override_settings(ONCEWARD={"leese": 1}):
-            from onceward.django import once
-            once.policy
-        """,
-        status=1,
+        """
     )
-    assert told.startswith("['onceward.W001']\n")
-    assert "ImproperlyConfigured: settings.ONCEWARD has unknown names: leese" in told
+    assert told == "['onceward.W001']\n"
 
 
 def test_the_url_of_a_database_has_all_that_its_settings_say(small):

@@ -2,9 +2,9 @@
 
 import base64
 import datetime as dt
+import hmac
 import http.client
 import json
-import subprocess
 import urllib.error
 
 import pytest
@@ -95,24 +95,15 @@ def test_githubs_own_example_is_taken():
 
 
 def test_shopifys_key_has_the_shop_and_the_topic():
-    headers = {
-        "x-shopify-shop-domain": "a.myshopify.com",
-        "x-shopify-topic": "orders/paid",
-        "x-shopify-event-id": "7",
-    }
+    headers = {"x-shopify-shop-domain": "a.myshopify.com", "x-shopify-topic": "orders/paid", "x-shopify-event-id": "7"}
     verifier = Shopify("secret")
-    done = subprocess.run(
-        ["openssl", "dgst", "-sha256", "-hmac", "secret", "-binary"], input=BODY, capture_output=True, check=True
-    )
-    headers["x-shopify-hmac-sha256"] = base64.b64encode(done.stdout).decode()
+    headers["x-shopify-hmac-sha256"] = base64.b64encode(hmac.digest(b"secret", BODY, "sha256")).decode()
     event = verifier.verify(headers, BODY)
     assert event == WebhookEvent("a.myshopify.com orders/paid 7", "orders/paid", json.loads(BODY), "a.myshopify.com")
     newer = {name.removeprefix("x-"): value for name, value in headers.items()}
     assert verifier.verify(newer, BODY) == event
     with pytest.raises(SignatureRefused):
-        verifier.verify(
-            newer | {"shopify-hmac-sha256": "x", "x-shopify-hmac-sha256": newer["shopify-hmac-sha256"]}, BODY
-        )
+        verifier.verify({**headers, **newer, "shopify-hmac-sha256": "x"}, BODY)
     del headers["x-shopify-event-id"]
     with pytest.raises(ValueError, match="no webhook-id"):
         verifier.verify(headers, BODY)

@@ -147,10 +147,7 @@ def blocked(tmp_path):
 @pytest.mark.slow
 @each(
     ("missing", "command"),
-    [
-        (("typer",), ["-m", "onceward", "--version"]),
-        (("rich",), ["-c", "from onceward.cli import main; main()"]),
-    ],
+    [(("typer",), ["-m", "onceward", "--version"]), (("rich",), ["-c", "from onceward.cli import main; main()"])],
 )
 def test_the_command_without_typer_and_rich_says_what_to_install(blocked, command, missing):
     result = subprocess.run([sys.executable, *command], env=blocked(*missing), capture_output=True, text=True)

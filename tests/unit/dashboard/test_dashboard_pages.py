@@ -18,6 +18,7 @@ from onceward.dashboard.actions import ACTIONS
 from onceward.dashboard.asking import Sampler
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
+from onceward.stores.audit import Deed, begin
 from onceward.testing.clock import ManualClock
 from places import DOCS
 from web.visitors import DashboardVisitor
@@ -88,10 +89,8 @@ def completed_with_messages(once, key, due):
     claim = ended(first_claim(key, "o", None, once.policy), COMPLETED, "1", None)
     origin = msgspec.json.encode({"root": "shop.order:1", "parent": "shop.charge:order-7"}).decode()
     unsent = Unsent("o", None, entries).text
-    drive(
-        once.store.insert(claim._replace(keep=None, unsent=unsent, lease=min(due, 0.0), due=due, origin=origin)),
-        once.store,
-    )
+    claim = claim._replace(keep=None, unsent=unsent, lease=min(due, 0.0), due=due, origin=origin)
+    drive(once.store.insert(claim), once.store)
 
 
 def test_messages_that_nobody_sends_are_told(once, client):
@@ -125,20 +124,16 @@ def test_hostile_text_stays_text(once, client):
         assert not {"\x1b", "\x07", "\u202e"} & set(told)
 
 
-def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
+def test_a_ledger_without_an_index_is_not_read_unasked_nor_for_a_page_of_another_site(once, monkeypatch):
     monkeypatch.setattr(type(once.store), "capabilities", {})
     client = DashboardVisitor(dashboard(once))
     for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit", "/handlers"):
         told = client.get(path).text
         assert "order-7" not in told
     assert "order-7" in client.get("/records?status=PARKED&scan=1").text
-
-
-def test_a_page_of_another_site_cannot_ask_to_read_the_ledger(once, monkeypatch):
-    monkeypatch.setattr(type(once.store), "capabilities", {})
-    client = DashboardVisitor(dashboard(once), headers={"sec-fetch-site": "cross-site"})
+    elsewhere = DashboardVisitor(dashboard(once), headers={"sec-fetch-site": "cross-site"})
     for path in ("/records?status=PARKED&scan=1", "/audit?scan=1"):
-        assert "This reads the ledger" in client.get(path).text
+        assert "This reads the ledger" in elsewhere.get(path).text
 
 
 def test_what_is_missing_is_said(client):
@@ -217,3 +212,11 @@ def test_a_ledger_that_is_away_is_asked_once_however_many_wait():
         with pytest.raises(StoreError, match="away"):
             sampler.latest()
     assert len(asked) == 1
+
+
+def test_an_audit_that_is_cut_says_so_before_its_entries(once, monkeypatch):
+    monkeypatch.setattr("onceward.dashboard.pages._ENTRIES", 5)
+    for n in range(6):
+        begin(once.ledger, Deed(f"k:{n}", "park", "ada", "why", "before"))
+    first = DashboardVisitor(dashboard(once)).get("/audit").text
+    assert 0 < first.index("part of the audit") < first.index("k:0")

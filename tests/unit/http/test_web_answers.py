@@ -5,11 +5,14 @@ import json
 import math
 import zlib
 
+import pytest
+
 from onceward.errors import (
     Busy,
     LeaseLost,
     Mismatch,
     Parked,
+    Reentrant,
     ResultNotRecorded,
     ResultUnavailable,
     StoreError,
@@ -199,6 +202,9 @@ def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog)
     exchange = Exchange(Rules(), KeyedRequest(("k",), "f", "POST /orders"), 10**6)
     assert exchange.refusal(ResultNotRecorded("k", None, "the store is away"), done=True) is None
     assert "the store is away" in caplog.text
+    for error in (Reentrant("k"), ZeroDivisionError()):
+        with pytest.raises(type(error)):
+            exchange.refusal(error)
 
 
 ORDER = b'{"amount": 5, "id": "k"}'

@@ -17,7 +17,7 @@ def guarded(shop, once):
 def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded):
     ran = []
 
-    @guarded.server.tool()
+    @guarded.server.tool(annotations=ToolAnnotations(title="Charge", destructive_hint=False))
     def charge(order: str) -> str:
         ran.append(order)
         return "charged"
@@ -26,24 +26,12 @@ def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded)
     def look(order: str) -> str:
         return "paid"
 
-    @guarded.server.tool(name="refund", annotations=ToolAnnotations(title="Refund", destructive_hint=False))
-    def give_back(order: str) -> str:
-        return "refunded"
-
     tools = guarded.tools()
-    assert [name for name, tool in tools.items() if "idempotency_key" in tool.input_schema["properties"]] == [
-        "charge",
-        "refund",
-    ]
-    assert {name: tool.annotations.idempotent_hint for name, tool in tools.items()} == {
-        "charge": True,
-        "look": None,
-        "refund": True,
-    }
-    assert (tools["refund"].annotations.title, tools["refund"].annotations.destructive_hint) == ("Refund", False)
+    assert ["idempotency_key" in tools[name].input_schema["properties"] for name in ("charge", "look")] == [True, False]
+    assert [tools[name].annotations.idempotent_hint for name in ("charge", "look")] == [True, None]
+    assert (tools["charge"].annotations.title, tools["charge"].annotations.destructive_hint) == ("Charge", False)
     assert [text(guarded.call("charge", order="o", idempotency_key="k")) for _ in range(2)] == ["charged"] * 2
     assert text(guarded.call("look", order="o")) == "paid"
-    assert text(guarded.call("refund", order="o", idempotency_key="k")) == "refunded"
     assert ran == ["o"]
 
 

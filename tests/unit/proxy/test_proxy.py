@@ -2,14 +2,18 @@
 
 import asyncio
 import gzip
+import socket
+import ssl
+import threading
 
 import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
+from servers.certificates import certificate
 from servers.needs import free_port
-from web.asgi import KEY, Client, ask, scope, statuses
+from web.asgi import KEY, ask, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, with_upstream
 
@@ -168,27 +172,28 @@ def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
     with_upstream(with_body, OK)(main)
 
 
-def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
-    async def slow(reader, writer):
-        begun.set()
-        await release.wait()
-        writer.write(OK)
+@pytest.mark.parametrize("says_so", [False, True], ids=["cut", "closed"])
+def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_that_it_closes(
+    once, says_so, tmp_path, monkeypatch
+):
+    chain, private = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(chain, private)
 
-    async def main(upstream):
-        nonlocal begun, release
-        begun, release = asyncio.Event(), asyncio.Event()
-        proxy = upstream.proxy(once, wait=60)
-        client = Client()
-        request = asyncio.create_task(proxy(scope(), client.receive, client.send))
-        await begun.wait()
-        client.gone.set()
-        request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await request
-        release.set()
-        again = await ask(proxy)
-        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
-        assert len(upstream.requests) == 1
+    def serve(listener):
+        connection = context.wrap_socket(listener.accept()[0], server_side=True)
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 201 Created\r\nConnection: close\r\n\r\nabc")
+        if says_so:
+            connection.unwrap()
+        connection.close()
 
-    begun = release = None
-    with_upstream(slow)(main)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        proxy = Proxy(f"https://127.0.0.1:{listener.getsockname()[1]}", once, Rules(), name="http")
+        first = asyncio.run(asyncio.wait_for(ask(proxy), 60))
+        thread.join()
+    assert statuses(once) == [COMPLETED if says_so else IN_PROGRESS]
+    assert first.sent[-1].get("more_body", False) is not says_so

@@ -250,3 +250,22 @@ def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
 
     run(main())
     assert statuses(once) == [IN_PROGRESS]
+
+
+def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
+    begun = asyncio.Event()
+
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            await asyncio.sleep(0.001)
+
+    async def main():
+        await cancelled(AsgiIdempotency(app, once), begun)
+        while statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
+            await asyncio.sleep(0.01)
+
+    run(main())

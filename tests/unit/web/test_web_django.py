@@ -73,26 +73,15 @@ def test_a_streamed_response_ends_when_it_is_recorded(site, once):
     assert (post().content, post()["Idempotent-Replayed"]) == (b"IN_PROGRESSb", "true")
 
 
-def scope(url="/later/7"):
-    return {
-        "type": "http",
-        "method": "POST",
-        "path": url,
-        "query_string": b"",
-        "headers": [(b"idempotency-key", b'"k"'), (b"host", b"x"), (b"content-type", b"application/json")],
-    }
-
-
 async def leave_when(told, sent=None, url="/later/7"):
     """Send a request to Django's handler, and leave when ``told`` is set."""
-    handler = ASGIHandler()
-    first = True
+    headers = [(b"idempotency-key", b'"k"'), (b"host", b"x"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": url, "query_string": b"", "headers": headers}
+    pending = [b"{}"]
 
     async def receive():
-        nonlocal first
-        if first:
-            first = False
-            return {"type": "http.request", "body": b"{}"}
+        if pending:
+            return {"type": "http.request", "body": pending.pop()}
         await told.wait()
         return {"type": "http.disconnect"}
 
@@ -103,7 +92,7 @@ async def leave_when(told, sent=None, url="/later/7"):
                 told.set()
                 await asyncio.sleep(3600)
 
-    await asyncio.wait_for(handler(scope(url), receive, send), PATIENCE)
+    await asyncio.wait_for(ASGIHandler()(scope, receive, send), PATIENCE)
 
 
 @pytest.mark.parametrize("url", ["/later/7", "/orders/7"])
@@ -265,10 +254,18 @@ def test_with_atomic_requests_the_effect_commits_before_its_record_or_is_undone(
     assert statuses(once) == [COMPLETED]
 
 
+def atomic_around(get_response):
+    """A middleware of the site, with a transaction around the rest."""
+    return transaction.atomic(get_response)
+
+
 def test_a_transaction_around_a_guarded_view_is_refused_beforehand(once):
     order = Order()
     with pytest.raises(ImproperlyConfigured, match="a transaction on the database 'default' is open"):
         called(transaction.atomic(idempotent(once)(order)))
+    urls = (path("later/<int:number>", idempotent(once)(order.later)),)
+    with override_settings(MIDDLEWARE=[f"{__name__}.atomic_around"], ROOT_URLCONF=urls):
+        assert run(post_async("/later/7")).status_code == 500
     assert (order.runs, statuses(once)) == (0, [])
 
 

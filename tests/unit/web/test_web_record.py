@@ -22,7 +22,6 @@ from onceward.web import flask as flask_face
 
 pytestmark = pytest.mark.sampled(face=3, status=2)
 
-VIEW = {}  # what Django's URLs lead to
 JSON = "application/json"
 
 
@@ -76,15 +75,7 @@ def asgi(service):
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body"})
 
-    async def outside(scope, receive, send):
-        try:
-            await guarded(scope, receive, send)
-        except Broken:
-            await send({"type": "http.response.start", "status": 500, "headers": []})
-            await send({"type": "http.response.body"})
-
-    guarded = AsgiIdempotency(app, service.once, service.rules, name="n")
-    return with_httpx(outside)
+    return with_httpx(AsgiIdempotency(app, service.once, service.rules, name="n"))
 
 
 def wsgi(service):
@@ -139,34 +130,22 @@ def fastapi_middleware(service):
     return with_httpx(app)
 
 
-def view(request):
-    return VIEW["now"](request)
-
-
-async def view_async(request):
-    return await VIEW["now"](request)
-
-
-urlpatterns = [path("orders", view), path("later", view_async)]
-
-
 def with_django(decorate, *, middleware, service, is_async):
-    def plain(request):
+    def view(request):
         return HttpResponse(status=service.run())
 
-    async def plain_async(request):
-        return plain(request)
+    async def view_async(request):
+        return view(request)
 
-    VIEW["now"] = decorate(plain_async if is_async else plain)
+    urls = (path("orders", decorate(view_async if is_async else view)),)
     own = ["onceward.web.django.IdempotencyMiddleware"] if middleware else []
     guard = {"once": service.once, "rules": service.rules, "name": "n"}
 
     def send(url, body):
         headers = {"Idempotency-Key": "k"}
-        with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=own, ONCEWARD=guard):
+        with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=own, ONCEWARD=guard):
             if is_async:
                 client = AsyncClient(raise_request_exception=False)
-                url = url.replace("/orders", "/later")
                 return asyncio.run(client.post(url, body, JSON, headers=headers)).status_code
             return Client(raise_request_exception=False).post(url, body, JSON, headers=headers).status_code
 

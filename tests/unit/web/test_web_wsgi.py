@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import threading
 import tracemalloc
 from wsgiref.validate import validator
@@ -276,10 +277,8 @@ def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_bodiless(once):
 
     app = WsgiIdempotency(app, once, Rules(max_response=150_000))
     exchange = Exchange(app)
-    size = 0
     tracemalloc.start()
-    while (got := next(exchange._parts, None)) is not None:
-        size += len(got)
+    size = sum(map(len, exchange._parts))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     exchange.close()
@@ -320,3 +319,25 @@ def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(once):
     app(given, lambda *head: heads.append(head))
     assert heads[0][0] == "400 Bad Request"
     assert shop.runs == 0
+
+
+def test_what_an_application_writes_is_recorded(once):
+    def app(environ, start_response):
+        start_response("200 OK", [])(b"one ")
+        return [b"two"]
+
+    app = WsgiIdempotency(app, once)
+    assert [ask(app).sent for _ in range(2)] == [b"one two"] * 2
+
+
+def test_an_application_may_begin_another_answer_before_the_first_has_parts(once):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        try:
+            raise LookupError("nothing there")
+        except LookupError:
+            start_response("404 Not Found", [], sys.exc_info())
+        return [b"nothing"]
+
+    app = WsgiIdempotency(app, once)
+    assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
