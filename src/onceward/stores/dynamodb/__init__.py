@@ -70,9 +70,9 @@ def open_table(
         raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
     if client is not None and blobs is not None:
         raise ValueError("blobs= does not go with client=, which reaches DynamoDB alone")
-    told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
-    told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
-    query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
+    options = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
+    options |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
+    query = urlencode({name: value for name, value in options.items() if value}, safe=":/{}=", quote_via=quote)
     if preset not in {None, "powertools"}:
         raise ValueError(f'preset={preset!r}: give "powertools", or leave it out')
     if preset is None:
@@ -112,11 +112,11 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> DynamoStore:
     names = {key.removeprefix("name."): value for key, value in options.items() if key.startswith("name.")}
     unknown = options.keys() - set(OPTIONS) - {f"name.{field}" for field in names}
     if unknown:
-        known = ", ".join(OPTIONS)
-        raise ValueError(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are {known} and name.FIELD")
+        choices = ", ".join(OPTIONS)
+        raise ValueError(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are {choices} and name.FIELD")
     try:
         timeout = float(options.get("timeout", "5"))
     except ValueError:
         raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
-    given: dict[str, Any] = {name: options[name] for name in OPTIONS if name in options}
-    return open_table(parts.netloc, **{**given, "names": names or None, "timeout": timeout})
+    arguments: dict[str, Any] = {name: options[name] for name in OPTIONS if name in options}
+    return open_table(parts.netloc, **{**arguments, "names": names or None, "timeout": timeout})

@@ -45,10 +45,10 @@ class Blobs:
             raise ValueError(f"blobs={shown_url(url)!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
         # Recent objects: a completion that a renewal has outrun is written again, and must not be outrun again.
-        self._written: dict[str, None] = {}
+        self._recent: dict[str, None] = {}
         self._away: tuple[float, StoreError] | None = None
 
-    def kept(self, ask: Ask, record: Record) -> Steps[Value]:
+    def put(self, ask: Ask, record: Record) -> Steps[Value]:
         """Write the record's result to an object, and return the attribute that points to it.
 
         Raises:
@@ -59,11 +59,11 @@ class Blobs:
         digest = sha256(content).hexdigest()
         name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
-        if key not in self._written:
+        if key not in self._recent:
             yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
-            self._written[key] = None
-            for old in list(self._written)[:-_REMEMBERED]:
-                self._written.pop(old, None)
+            self._recent[key] = None
+            for old in list(self._recent)[:-_REMEMBERED]:
+                self._recent.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
     def _write(self, ask: Ask, call: ObjectCall) -> Steps[None]:
@@ -88,9 +88,9 @@ def elsewhere(ask: Ask, blobs: Blobs | None, record: Record, value: Value) -> El
     """Return the result that ``value`` points to, not yet fetched."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
-    made = Elsewhere(f"{PLACE}{bucket}/{key}")
-    made.fetch = lambda: _fetched(ask, blobs, record.key, ObjectCall("GET", bucket, key))
-    return made
+    result = Elsewhere(f"{PLACE}{bucket}/{key}")
+    result.fetch = lambda: _fetched(ask, blobs, record.key, ObjectCall("GET", bucket, key))
+    return result
 
 
 def _fetched(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
@@ -99,7 +99,7 @@ def _fetched(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
     if call.bucket != blobs.bucket:  # who can write the table must not choose what we read
         raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
-    answer = yield from ask(call, gone=404)
+    answer = yield from ask(call, accept=404)
     if answer.status == 404:
         raise ResultUnavailable(key, f"its result is no longer at {where}")
     assert isinstance(answer.body, bytes)

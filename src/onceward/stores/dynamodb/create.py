@@ -43,7 +43,7 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
     check_options(store.url, options, {"ttl"})
     parts = [(yield from _table(store))]
     steps: list[Callable[[], Steps[Part]]] = [
-        lambda: _indexed(store, made=parts[0].made),
+        lambda: _index(store, is_new=parts[0].made),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
     ]
     for step in steps:
@@ -95,22 +95,22 @@ def expiry_of(layout: Layout) -> Body:
 
 def _table(store: DynamoTable) -> Steps[Part]:
     described = yield from _described(store)
-    made = False
+    is_new = False
     if described is None:
         body = table_of(store.requests.table, store.layout)
-        made = (yield from _asked(store, "CreateTable", body, "ResourceInUse")).status == 200
+        is_new = (yield from _request(store, "CreateTable", body, "ResourceInUse")).status == 200
     for pause in _WAITS:
         status = None if described is None else str(described.get("TableStatus"))
         if described is not None and status == "ACTIVE":
-            there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
-            if there != wanted:
+            there, ours = key_text(keys_of(described)), key_text(keys_of(table_of("", store.layout)))
+            if there != ours:
                 raise StoreError(
-                    f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
+                    f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {ours}: give it "
                     "another table, or say how records are stored in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing "
                     "was changed"
                 )
             billing = "on demand" if is_on_demand(described) else "provisioned capacity, left as it is"
-            return Part(f"table {store.requests.table} ({billing}, key {there})", made)
+            return Part(f"table {store.requests.table} ({billing}, key {there})", is_new)
         # None: descriptions are eventually consistent and may not show a new table for a moment.
         if status not in {None, "CREATING", "UPDATING"}:
             raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
@@ -119,14 +119,14 @@ def _table(store: DynamoTable) -> Steps[Part]:
     raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
 
 
-def _indexed(store: DynamoTable, *, made: bool) -> Steps[Part]:
+def _index(store: DynamoTable, *, is_new: bool) -> Steps[Part]:
     """Make the index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
-    wanted, part, why = index_of(store.layout), Part(f"index {MESSAGES}", made), ""
+    index, part, why = index_of(store.layout), Part(f"index {MESSAGES}", is_new), ""
     for pause in _PAUSES:
         described = (yield from _described(store)) or {}
         for there in described.get("GlobalSecondaryIndexes") or ():
             if there["IndexName"] == MESSAGES:
-                if _by_kind(there) != _by_kind(wanted):
+                if _by_kind(there) != _by_kind(index):
                     raise StoreError(
                         f"ledger {store.url}: the table has an index {MESSAGES} with another key. Delete it, and run this again, "
                         "or give the ledger another table. Nothing was changed"
@@ -134,16 +134,16 @@ def _indexed(store: DynamoTable, *, made: bool) -> Steps[Part]:
                 return part
         if described:
             if not is_on_demand(described):
-                given = described["ProvisionedThroughput"]
-                wanted["ProvisionedThroughput"] = {
-                    f"{kind}CapacityUnits": given[f"{kind}CapacityUnits"] for kind in ("Read", "Write")
+                throughput = described["ProvisionedThroughput"]
+                index["ProvisionedThroughput"] = {
+                    f"{kind}CapacityUnits": throughput[f"{kind}CapacityUnits"] for kind in ("Read", "Write")
                 }
             body = {
                 "TableName": store.requests.table,
                 "AttributeDefinitions": _attributes(store.layout),
-                "GlobalSecondaryIndexUpdates": [{"Create": wanted}],
+                "GlobalSecondaryIndexUpdates": [{"Create": index}],
             }
-            answer = yield from _asked(store, "UpdateTable", body, *_BUSY)
+            answer = yield from _request(store, "UpdateTable", body, *_BUSY)
             if answer.status == 200:
                 return part._replace(made=True)
             why = message_of(answer)
@@ -155,9 +155,9 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     """Switch the TTL on. ``any_items`` says whether to do so in a table that has items."""
     table, name, why = {"TableName": store.requests.table}, store.layout.expiry, ""
     for pause in _PAUSES:
-        answer = yield from _asked(store, "DescribeTimeToLive", table, "ResourceNotFound")
-        told = cast("Document", answer.body).get("TimeToLiveDescription", {})
-        status, attribute = told.get("TimeToLiveStatus"), told.get("AttributeName")
+        answer = yield from _request(store, "DescribeTimeToLive", table, "ResourceNotFound")
+        description = cast("Document", answer.body).get("TimeToLiveDescription", {})
+        status, attribute = description.get("TimeToLiveStatus"), description.get("AttributeName")
         if status in SWITCHED_ON:
             if attribute != name:
                 field = "expiration" if store.layout.shared else "expires_at"  # Powertools' attributes have its names
@@ -170,7 +170,7 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
             if not any_items:
                 yield from _check_empty(store, table, name)
             body = {**table, "TimeToLiveSpecification": expiry_of(store.layout)}
-            answer = yield from _asked(store, "UpdateTimeToLive", body, *_BUSY)
+            answer = yield from _request(store, "UpdateTimeToLive", body, *_BUSY)
             if answer.status == 200:
                 return Part(f"TTL on {name}", made=True)
         why = message_of(answer) or f"it is {status}"
@@ -183,8 +183,8 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
 
 def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
     look = {**table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
-    found = cast("Document", (yield from _asked(store, "Scan", look)).body)
-    if found.get("Count") or found.get("LastEvaluatedKey"):
+    page = cast("Document", (yield from _request(store, "Scan", look)).body)
+    if page.get("Count") or page.get("LastEvaluatedKey"):
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {name}, DynamoDB "
             f"would delete every item whose {name} is a time in the past, also those of other programs, so it "
@@ -193,11 +193,11 @@ def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
         )
 
 
-def _asked(store: DynamoTable, action: str, body: Document, *expected: str) -> Steps[ServiceAnswer]:
+def _request(store: DynamoTable, action: str, body: Document, *expected: str) -> Steps[ServiceAnswer]:
     """Send a call and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
     call = Call(DYNAMODB, action, body)
     for pause in (*_PAUSES, 0.0):
-        answer = yield from store.ask(call, gone=400)
+        answer = yield from store.ask(call, accept=400)
         if answer.status == 200 or code_of(answer) in expected:
             break
         error = store.failure(call, answer)
@@ -212,7 +212,7 @@ def _asked(store: DynamoTable, action: str, body: Document, *expected: str) -> S
 
 def _described(store: DynamoTable) -> Steps[Document | None]:
     """Return the table's description, or None when there is no such table."""
-    answer = yield from _asked(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
+    answer = yield from _request(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
     return None if answer.status != 200 else cast("Document", answer.body)["Table"]
 
 
@@ -226,7 +226,7 @@ def _by_kind(described: Document) -> dict[str, str]:
     return {one["KeyType"]: one["AttributeName"] for one in described["KeySchema"]}
 
 
-def written(keys: Keys) -> str:
+def key_text(keys: Keys) -> str:
     """Return key attributes as people write them: ``pk (S) and sk (S)``."""
     return " and ".join(f"{name} ({kind})" for name, kind in keys)
 

@@ -65,13 +65,13 @@ def _messages(store: DynamoTable, selection: DueWithin, after: str | None, limit
         starts[shard] = item
     more = len(over) > limit or any(last and _due_in(store, last) <= most for _, last in pages)
     records, damaged = [], []
-    for found in (yield from store.look_many([key for _, key, _, _ in over[:limit]])).values():
-        if isinstance(found, DamagedRecord):
-            damaged.append(found.damaged)
-        elif isinstance(found, StoreError):
-            raise found
-        elif found.record is not None and selection.means(found.record, now):  # somebody may have sent it by now
-            records.append(found.record)
+    for answer in (yield from store.look_many([key for _, key, _, _ in over[:limit]])).values():
+        if isinstance(answer, DamagedRecord):
+            damaged.append(answer.damaged)
+        elif isinstance(answer, StoreError):
+            raise answer
+        elif answer.record is not None and selection.means(answer.record, now):  # somebody may have sent it by now
+            records.append(answer.record)
     records.sort(key=lambda record: (record.due_at, record.key))
     following = json.dumps(starts, separators=(",", ":")) if more else None
     return Page(records, following, now, damaged, next((due_at - now for due_at, *_ in entries if due_at > most), None))
@@ -132,28 +132,28 @@ def _scanned(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, 
     if isinstance(selection, ChainOf):
         terms.add(terms.begins(store.layout.names["origin"], beginning(selection.root)))
     elif criteria is not None and criteria != ANY and not store.layout.shared:  # another system has other attributes
-        terms.add(_printed(criteria.clause, store.layout, now, terms))
+        terms.add(_expression(criteria.clause, store.layout, now, terms))
     most = min(limit, _SCANNED) if criteria == ANY else None
     items, last = page_of(
         (yield from store.ask(store.requests.scan(None if after is None else resumed(after), most, terms)))
     )
-    found, damaged = store.sorted_out(items)
+    candidates, damaged = store.sorted_out(items)
     now = max(now, store.clock.earliest())
     # DynamoDB's filter may let other keys through.
-    records = [record for record in found if selection.means(record, now)]
+    records = [record for record in candidates if selection.means(record, now)]
     if len(records) > limit and criteria is not None:
         records = records[:limit]
         last = store.layout.key(records[-1].key)
     return Page(records, token(last), now, tuple(one for one in damaged if one.key.startswith(prefix)))
 
 
-def _printed(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
+def _expression(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
     if isinstance(clause, Comparison):
         name = layout.names[clause.field]
         if clause.sign == "absent":
             return f"attribute_not_exists({terms.name(name)})"
         value = clause.value if isinstance(clause.value, str) else now - clause.value
         return terms.compared(name, clause.sign, value)
-    printed = [_printed(term, layout, now, terms) for term in clause.terms]
+    texts = [_expression(term, layout, now, terms) for term in clause.terms]
     word = " AND " if isinstance(clause, Every) else " OR "
-    return printed[0] if len(printed) == 1 else f"({word.join(printed)})"  # DynamoDB refuses double parentheses
+    return texts[0] if len(texts) == 1 else f"({word.join(texts)})"  # DynamoDB refuses double parentheses

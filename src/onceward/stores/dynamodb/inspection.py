@@ -11,8 +11,8 @@ from onceward.stores.dynamodb.create import (
     Document,
     Keys,
     is_on_demand,
+    key_text,
     keys_of,
-    written,
 )
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
@@ -37,7 +37,7 @@ class Table(NamedTuple):
     name: str = "ledger"
     status: str | None = "ACTIVE"  # the table's status; None if there is no table, "" if it could not be read
     keys: Keys = (("key", "S"),)  # its key attributes with their types, HASH first
-    wanted: Keys = (("key", "S"),)  # the ledger's key attributes
+    expected: Keys = (("key", "S"),)  # the ledger's key attributes
     on_demand: bool = True  # whether it is billed by request
     ttl: str | None = "expires_at"  # the attribute of its TTL; "" if it is off, None if unknown
     expiry: str = "expires_at"  # the attribute by which the ledger's records expire
@@ -64,15 +64,15 @@ def _checked(ledger: Table) -> Iterator[Finding]:
         says, why = f"there is no table of {ledger.url} in this region", "no handler runs without its ledger"
         fix = f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region"
         yield Finding("error", "table", says, why, fix)
-    elif ledger.keys != ledger.wanted:
-        says = f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}"
+    elif ledger.keys != ledger.expected:
+        says = f"the table's key is {key_text(ledger.keys)}, and that of {ledger.url} is {key_text(ledger.expected)}"
         fix = "give the ledger another table, or say in its URL how records stand in this one (docs/how-to/migrate.md)"
         yield Finding("error", "key schema", says, "DynamoDB refuses every write", fix)
     elif ledger.status not in {"ACTIVE", "UPDATING"}:
         says = f"the table of {ledger.url} is {ledger.status}"
         yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
     else:
-        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
+        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {key_text(ledger.keys)}")
         for check in (_expiry, _capacity, _recovery, _regions, _clock):
             yield from check(ledger)
 
@@ -148,21 +148,21 @@ def inspect(store: DynamoTable) -> Table:
     gaps = Gaps()
     name = {"TableName": store.requests.table}
 
-    def asked(check: str, action: str, *, is_needed: bool = True) -> Document | None:
+    def ask(check: str, action: str, *, is_needed: bool = True) -> Document | None:
         return gaps.read(check, lambda: drive(_answer(store, action, name), store), is_needed=is_needed)
 
     layout = store.layout
-    wanted = tuple((part.name, "S") for part in layout.parts)
+    expected = tuple((part.name, "S") for part in layout.parts)
     times = frozenset(layout.names[field] for field in _TIMES)
-    table = Table(store.url, store.requests.table, status=None, wanted=wanted, expiry=layout.expiry, times=times)
-    answer = asked("table", "DescribeTable")
+    table = Table(store.url, store.requests.table, status=None, expected=expected, expiry=layout.expiry, times=times)
+    answer = ask("table", "DescribeTable")
     if answer is None:
         return table._replace(status="", gaps=tuple(gaps.findings))
     if not answer:
         return table
     described = answer["Table"]
-    ttl = asked("TTL", "DescribeTimeToLive")
-    backups = asked("point-in-time recovery", "DescribeContinuousBackups", is_needed=False)
+    ttl = ask("TTL", "DescribeTimeToLive")
+    backups = ask("point-in-time recovery", "DescribeContinuousBackups", is_needed=False)
     return table._replace(
         status=described["TableStatus"],
         keys=keys_of(described),
@@ -182,7 +182,7 @@ def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
         StoreError: it was refused, or no answer came.
     """
     call = Call(DYNAMODB, action, body)
-    answer: ServiceAnswer = yield from store.ask(call, gone=400)
+    answer: ServiceAnswer = yield from store.ask(call, accept=400)
     if answer.status == 200:
         return cast("Document", answer.body)
     if code_of(answer) == "ResourceNotFound":
@@ -192,15 +192,15 @@ def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
     raise store.failure(call, answer)
 
 
-def _ttl(told: Document) -> str:
+def _ttl(answer: Document) -> str:
     """Return the attribute that a TTL is on, or "" when it is off."""
-    described = told.get("TimeToLiveDescription", {})
+    described = answer.get("TimeToLiveDescription", {})
     return str(described.get("AttributeName", "")) if described.get("TimeToLiveStatus") in SWITCHED_ON else ""
 
 
-def _recovers(told: Document) -> bool:
-    found = told.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
-    return bool(found.get("PointInTimeRecoveryStatus") == "ENABLED")
+def _recovers(answer: Document) -> bool:
+    description = answer.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
+    return bool(description.get("PointInTimeRecoveryStatus") == "ENABLED")
 
 
 def _lagging(described: Document) -> tuple[str, ...]:

@@ -84,9 +84,9 @@ class Layout:
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
         self.expiry = self.names["expires_at"]
-        self._named = tuple(self.names.values())
-        check_apart([*(part.name for part in self.parts), *self._named, _SHARD])
-        self.attributes: tuple[str, ...] = (*self._named, _SHARD)
+        self._names = tuple(self.names.values())
+        check_apart([*(part.name for part in self.parts), *self._names, _SHARD])
+        self.attributes: tuple[str, ...] = (*self._names, _SHARD)
         # Ledgers that share a table differ by the texts in its key.
         self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
@@ -124,7 +124,7 @@ class Layout:
         if seen is not None:
             return self._changes(record, seen)
         item = self.key(record.key)
-        for name, value, (kind, write, _) in zip(self._named, record[1:], _FORMS, strict=True):
+        for name, value, (kind, write, _) in zip(self._names, record[1:], _FORMS, strict=True):
             if value is not None:
                 item[name] = {kind: write(value)}
         if record.result is not None:
@@ -135,7 +135,7 @@ class Layout:
 
     def _changes(self, record: Record, seen: Record) -> Item:
         changes: Item = {}
-        for name, value, before, (kind, write, _) in zip(self._named, record[1:], seen[1:], _FORMS, strict=True):
+        for name, value, before, (kind, write, _) in zip(self._names, record[1:], seen[1:], _FORMS, strict=True):
             if value != before:
                 changes[name] = NULL if value is None else {kind: write(value)}
         if record.result is not None and record.result != seen.result:
@@ -153,7 +153,7 @@ class Layout:
         try:
             fields = [
                 read(held[kind]) if (held := item.get(name)) is not None and kind in held else None
-                for name, (kind, _, read) in zip(self._named, _FORMS, strict=True)
+                for name, (kind, _, read) in zip(self._names, _FORMS, strict=True)
             ]
             fields[_RESULT] = _unpacked(item.get(self.names["result"]))
             fields.insert(0, item[self.holder.name]["S"][len(self.holder.prefix) :])
@@ -172,9 +172,9 @@ def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, s
     unknown = names.keys() - set(fields)
     if unknown:
         raise ValueError(f"names: unknown field {', '.join(sorted(unknown))}; there are {', '.join(fields)}")
-    made = {field: names.get(field, field) for field in fields}
-    check_apart([*keys, *made.values()])
-    return made
+    complete = {field: names.get(field, field) for field in fields}
+    check_apart([*keys, *complete.values()])
+    return complete
 
 
 def check_apart(attributes: Sequence[str]) -> None:

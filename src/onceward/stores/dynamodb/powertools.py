@@ -48,12 +48,12 @@ class Powertools(Layout):
     def __init__(
         self, partition: str = "id={key}", sort: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        given = names or {}
-        if unknown := given.keys() - set(_ATTRIBUTES):
+        attributes = names or {}
+        if unknown := attributes.keys() - set(_ATTRIBUTES):
             raise ValueError(
                 f"names: unknown attribute {', '.join(sorted(unknown))}; there are {', '.join(_ATTRIBUTES)}"
             )
-        self._word, expiry, self._data, self._lapse = (given.get(name, name) for name in _ATTRIBUTES)
+        self._word, expiry, self._data, self._lapse = (attributes.get(name, name) for name in _ATTRIBUTES)
         super().__init__(partition, sort, {"status": "onceward_status", "expires_at": expiry})
         self.attributes += (self._word, self._data, self._lapse)
         check_apart([*(part.name for part in self.parts), *self.attributes])
@@ -61,8 +61,8 @@ class Powertools(Layout):
 
     def key(self, key: str) -> Item:
         name, _, form = key.partition(":")
-        made = unquote(name) + "#" + form.strip('"')  # a hash of digits only is quoted in a key
-        return super().key(made if _key_of(made) == key else key)
+        text = unquote(name) + "#" + form.strip('"')  # a hash of digits only is quoted in a key
+        return super().key(text if _key_of(text) == key else key)
 
     def key_in(self, item: Mapping[str, Value]) -> str:
         return _key_of(super().key_in(item))
@@ -148,15 +148,15 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
         KeyMissing: nothing was found in ``data`` (Powertools would raise, or run the function unprotected).
         TypeError: ``data`` has a value that is not JSON's.
     """
-    found = jmespath.search(event_key_jmespath, data, options=_options()) if event_key_jmespath else data
-    if isinstance(found, dict | tuple | list):  # as its persistence/base.py, is_missing_idempotency_key
-        parts = found.values() if isinstance(found, dict) else found
+    value = jmespath.search(event_key_jmespath, data, options=_options()) if event_key_jmespath else data
+    if isinstance(value, dict | tuple | list):  # as its persistence/base.py, is_missing_idempotency_key
+        parts = value.values() if isinstance(value, dict) else value
         missing = all(part is None for part in parts)
     else:
-        missing = not isinstance(found, int | float) and not found
+        missing = not isinstance(value, int | float) and not value
     if missing:
         raise KeyMissing(f"no data for a Powertools key ({event_key_jmespath or 'the whole event'}): check the event")
-    return hashlib.new(hash_function, json.dumps(found, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.new(hash_function, json.dumps(value, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
 @cache

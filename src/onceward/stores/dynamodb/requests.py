@@ -29,8 +29,8 @@ class Terms:
     def value(self, value: str | float) -> str:
         """Return what stands for a text or a number in an expression."""
         mark = f":t{len(self._values)}"
-        made: Value = {"S": value} if isinstance(value, str) else {"N": number(float(value))}
-        self._values[mark] = made
+        attribute: Value = {"S": value} if isinstance(value, str) else {"N": number(float(value))}
+        self._values[mark] = attribute
         return mark
 
     def compared(self, attribute: str, sign: str, value: str | float) -> str:
@@ -104,8 +104,8 @@ class Requests:
         """Return what all updates of these attributes have in common."""
         sets = [f"{self._marks[name]} = {self._values[name]}" for name, value in changes.items() if value is not NULL]
         expression = f"SET {', '.join(sets)}" if sets else ""
-        if gone := [self._marks[name] for name, value in changes.items() if value is NULL]:
-            expression += " REMOVE " + ", ".join(gone)
+        if removals := [self._marks[name] for name, value in changes.items() if value is NULL]:
+            expression += " REMOVE " + ", ".join(removals)
         names = {self._marks[name]: name for name in (*changes, *was)}
         condition = self._unchanged(was)
         return {**self._plain, **condition, "UpdateExpression": expression, "ExpressionAttributeNames": names}

@@ -38,21 +38,21 @@ class SdkWire:
         self._methods = {api: getattr(client, name) for name, api in client.meta.method_to_api_mapping.items()}
 
     def send(self, call: Any, at: float) -> ServiceAnswer:
-        asked: Call = call
-        sent, told = self._clock(), {}
+        request: Call = call
+        sent, details = self._clock(), {}
         try:
-            response = self._methods[asked.action](**asked.body)
+            response = self._methods[request.action](**request.body)
         except ClientError as error:
             response = error.response
-            told = {"__type": response["Error"].get("Code", ""), "message": response["Error"].get("Message", "")}
+            details = {"__type": response["Error"].get("Code", ""), "message": response["Error"].get("Message", "")}
         except (BotoCoreError, OSError) as error:
             raise StoreError(
-                f"{asked.action} through the given client: {error}", transient=isinstance(error, _PASSING)
+                f"{request.action} through the given client: {error}", transient=isinstance(error, _PASSING)
             ) from error
         about = response["ResponseMetadata"]
         headers = about.get("HTTPHeaders", {})
         date = headers.get("date") if "x-amzn-requestid" in headers else None  # a proxy's clock is not the service's
-        body = {name: value for name, value in response.items() if name not in {"ResponseMetadata", "Error"}} | told
+        body = {name: value for name, value in response.items() if name not in {"ResponseMetadata", "Error"}} | details
         read = None if date is None else read_date(date.lower().encode())
         return ServiceAnswer(about["HTTPStatusCode"], body, read, sent, self._clock())
 

@@ -29,7 +29,7 @@ from onceward.wire.calls import Call, ServiceAnswer, code_of
 from onceward.wire.wires import Wires
 
 _LOST: Final = frozenset({REFUSED, "DuplicateItem"})
-Wanted = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
+Change = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
 
 
 # Writes as they were stamped, when, the calls that they were sent with, and the answers to these
@@ -109,22 +109,22 @@ class DynamoStore(DynamoTable, Polled):
         terms = self.requests.having("")
         terms.add(terms.compared(self.layout.expiry, "<=", float(math.floor(self.clock.earliest()))))
         items, last = page((yield from self.ask(self.requests.scan(start, limit, terms))))
-        gone = 0
+        count = 0
         records, damaged = self.sorted_out(items)
         # A newer version may still need others.
         calls = tuple(self.requests.delete(record) for record in records if is_known(record))
         for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
             try:
-                gone += (yield from self.reply(one, deleted, None, 0.0)).won
+                count += (yield from self.reply(one, deleted, None, 0.0)).won
             except DamagedRecord as error:  # it was damaged since it was read
                 damaged.append(error.damaged)
-        return Purged(gone, token(last), tuple(damaged))
+        return Purged(count, token(last), tuple(damaged))
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
-            (record,), (item,), now = yield from self.stamped([(write, seen)])
+            (record,), (item,), now = yield from self.stamp([(write, seen)])
         else:
             now = clock.latest()
             record = whole(write.at(now))
@@ -141,21 +141,21 @@ class DynamoStore(DynamoTable, Polled):
 
     # --- what becomes of writes ------------------------------------------------------------------------------------
 
-    def sent(self, wanted: Sequence[Wanted], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
+    def send(self, changes: Sequence[Change], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
         """Stamp writes, send their calls in parallel, and return the answers and errors.
 
         If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
         stamps. A write that was already made then meets itself.
         """
         for again in (True, False):
-            records, items, now = yield from self.stamped(wanted)
+            records, items, now = yield from self.stamp(changes)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
             if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
                 break
         return records, now, calls, answers
 
-    def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
+    def refusal(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
         """Return the reply to a refused write of ``record``. ``item`` caused the refusal, if the answer has it."""
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
@@ -163,12 +163,12 @@ class DynamoStore(DynamoTable, Polled):
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
-    def stamped(self, wanted: Sequence[Wanted]) -> Steps[tuple[list[Record], list[Item], float]]:
+    def stamp(self, changes: Sequence[Change]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records of writes stamped now, their items, and that time."""
         yield from self.learn_time()
         now = self.clock.latest()
         records, items = [], []
-        for write, seen in wanted:
+        for write, seen in changes:
             record = whole(write.at(now))
             item = self.layout.item(record, seen)
             if record.result is not None and len(record.result) > COMPRESS_OVER:
@@ -193,7 +193,7 @@ class DynamoStore(DynamoTable, Polled):
             return won(record, answer, now)
         if code_of(answer) != REFUSED:
             raise self.failure(call, answer)
-        return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
+        return (yield from self.refusal(record, member(answer, "Item"), inserted=inserted))
 
     def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
@@ -203,7 +203,7 @@ class DynamoStore(DynamoTable, Polled):
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self.blobs is not None:
             try:
-                item[name] = yield from self.blobs.kept(self.ask, record)
+                item[name] = yield from self.blobs.put(self.ask, record)
             except StoreError as error:
                 why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
             else:
@@ -213,36 +213,36 @@ class DynamoStore(DynamoTable, Polled):
 
     # --- many keys ------------------------------------------------------------------------------------------------
 
-    def write_many(self, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+    def write_many(self, changes: Sequence[Change]) -> Steps[list[Answered]]:
         """Make each write independently. Return the replies in the same order, with an error for each that failed."""
         # A request can contain a key once, so a key's second write waits for the first one's answer.
         first: dict[str, int] = {}
-        for number, (write, _) in enumerate(wanted):
+        for number, (write, _) in enumerate(changes):
             first.setdefault(write.key, number)
-        made = yield from self._write_once([wanted[number] for number in first.values()])
-        if len(made) == len(wanted):
-            return made
-        replies = dict(zip(first.values(), made, strict=True))
-        later = [number for number in range(len(wanted)) if number not in replies]
-        replies |= zip(later, (yield from self.write_many([wanted[number] for number in later])), strict=True)
-        return [replies[number] for number in range(len(wanted))]
+        answers = yield from self._write_once([changes[number] for number in first.values()])
+        if len(answers) == len(changes):
+            return answers
+        replies = dict(zip(first.values(), answers, strict=True))
+        later = [number for number in range(len(changes)) if number not in replies]
+        replies |= zip(later, (yield from self.write_many([changes[number] for number in later])), strict=True)
+        return [replies[number] for number in range(len(changes))]
 
-    def _write_once(self, wanted: Sequence[Wanted], *, alone: bool = False) -> Steps[list[Answered]]:
+    def _write_once(self, changes: Sequence[Change], *, alone: bool = False) -> Steps[list[Answered]]:
         """Make writes of different keys. ``alone``: with a request for each, in parallel."""
-        alone = alone or len(wanted) == 1 or not self.may_batch
-        records, now, calls, sent = yield from self.sent(wanted, partial(self._calls, wanted, alone))
+        alone = alone or len(changes) == 1 or not self.may_batch
+        records, now, calls, sent = yield from self.send(changes, partial(self._calls, changes, alone))
         replies: list[Answered | None] = []
         lost: dict[int, str] = {}
         for call, answers in zip(calls, sent, strict=True):
             for answer in [answers] if alone else apart(call, answers):
-                record, inserted = records[len(replies)], wanted[len(replies)][1] is None
+                record, inserted = records[len(replies)], changes[len(replies)][1] is None
                 reply: Answered | None = None
                 if isinstance(answer, StoreError):  # the callers' steps retry it
                     reply = answer
                 elif answer.status == 200:
                     reply = won(record, answer, now)
                 elif alone:
-                    reply = yield from self._refused(call, answer, record, inserted=inserted)
+                    reply = yield from self._answer_of(call, answer, record, inserted=inserted)
                 elif (code := code_of(answer)) in _LOST:
                     lost[len(replies)] = record.key
                 elif code == DENIED:
@@ -254,25 +254,25 @@ class DynamoStore(DynamoTable, Polled):
                 "dynamodb:PartiQLInsert, PartiQLUpdate and PartiQLSelect on the table",
                 stacklevel=2,
             )
-        found = (yield from self.look_many(list(lost.values()))) if lost else {}
+        current = (yield from self.look_many(list(lost.values()))) if lost else {}
         others = [number for number, reply in enumerate(replies) if reply is None and number not in lost]
-        again = (yield from self._write_once([wanted[number] for number in others], alone=True)) if others else []
-        told = {number: found[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
-        return [told[number] if reply is None else reply for number, reply in enumerate(replies)]
+        again = (yield from self._write_once([changes[number] for number in others], alone=True)) if others else []
+        rest = {number: current[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
+        return [rest[number] if reply is None else reply for number, reply in enumerate(replies)]
 
-    def _refused(self, call: Call, answer: ServiceAnswer, record: Record, *, inserted: bool) -> Steps[Answered]:
+    def _answer_of(self, call: Call, answer: ServiceAnswer, record: Record, *, inserted: bool) -> Steps[Answered]:
         try:
             return (yield from self.reply(call, answer, record, 0.0, inserted=inserted))
         except StoreError as error:
             return error
 
-    def _calls(self, wanted: Sequence[Wanted], alone: bool, items: list[Item]) -> tuple[Call, ...]:
-        made = self.requests
-        pairs = [(item, seen) for (_, seen), item in zip(wanted, items, strict=True)]
+    def _calls(self, changes: Sequence[Change], alone: bool, items: list[Item]) -> tuple[Call, ...]:
+        requests = self.requests
+        pairs = [(item, seen) for (_, seen), item in zip(changes, items, strict=True)]
         if alone:
-            return tuple(made.write(*pair) for pair in pairs)
-        return made.statements(
-            [made.inserting(item) if seen is None else made.swapping(item, seen) for item, seen in pairs]
+            return tuple(requests.write(*pair) for pair in pairs)
+        return requests.statements(
+            [requests.inserting(item) if seen is None else requests.swapping(item, seen) for item, seen in pairs]
         )
 
 

@@ -36,11 +36,11 @@ class DynamoTable(Observed):
     """A table whose items are records, and the wires to it. For the arguments, see :class:`DynamoStore`."""
 
     def __init__(
-        self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock, kept: blobs.Blobs | None
+        self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock, storage: blobs.Blobs | None
     ) -> None:
         self.url = url
         self.layout = layout
-        self.blobs = kept
+        self.blobs = storage
         self.requests = Requests(table, layout)
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
@@ -49,12 +49,12 @@ class DynamoTable(Observed):
 
     def exchange(self, request: Any) -> object:
         """Send a call, or many in parallel."""
-        asked: Call | ObjectCall | Many = request
-        return self._wires.send(asked, self._signing(asked))
+        call: Call | ObjectCall | Many = request
+        return self._wires.send(call, self._signing(call))
 
     async def exchange_async(self, request: Any) -> object:
-        asked: Call | ObjectCall | Many = request
-        return await self._wires.send_async(asked, self._signing(asked))
+        call: Call | ObjectCall | Many = request
+        return await self._wires.send_async(call, self._signing(call))
 
     def _signing(self, request: object) -> float:
         return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
@@ -71,17 +71,17 @@ class DynamoTable(Observed):
         if isinstance(request, Many):
             replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
             pairs = zip(request.calls, replies, strict=True)
-            return [told for one, met in pairs for told in self.events_of(one, met, seconds)]
+            return [event for one, answer in pairs for event in self.events_of(one, answer, seconds)]
         action = name_of(cast("Call | ObjectCall", request))
         if not isinstance(reply, ServiceAnswer):
             return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
         return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
 
-    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
-        """Send a call and return its answer. Raises StoreError for an error other than the status ``gone``."""
+    def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
+        """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""
         answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
-        if answer.status not in {200, gone}:
+        if answer.status not in {200, accept}:
             raise self.failure(call, answer)
         return answer
 
@@ -151,9 +151,9 @@ class DynamoTable(Observed):
         layout = self.layout
         try:
             record = layout.record(item)
-            kept = item.get(layout.names["result"])
-            if kept is not None and "M" in kept:
-                return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, kept))
+            value = item.get(layout.names["result"])
+            if value is not None and "M" in value:
+                return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, value))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
             raise self._damaged(Damaged(layout.key_in(item), why, item)) from error
@@ -184,7 +184,7 @@ class DynamoTable(Observed):
 
     def look_many(self, keys: Sequence[str]) -> Steps[dict[str, Answered]]:
         """Read records consistently: None for one that is gone, an error for one that could not be read."""
-        found: dict[str, Answered] = {}
+        replies: dict[str, Answered] = {}
         calls = self.requests.statements([self.requests.reading(key) for key in keys])
         answers = yield from self.ask_many(calls)
         each = [(call, one) for call, answer in zip(calls, answers, strict=True) for one in apart(call, answer)]
@@ -193,10 +193,10 @@ class DynamoTable(Observed):
             each = list(zip(alone, (yield from self.ask_many(alone)), strict=True))
         for key, (call, answer) in zip(keys, each, strict=True):
             try:
-                found[key] = self._looked(call, answer)
+                replies[key] = self._looked(call, answer)
             except StoreError as error:
-                found[key] = error
-        return found
+                replies[key] = error
+        return replies
 
     def _looked(self, call: Call, answer: ServiceAnswer | StoreError) -> Reply:
         if isinstance(answer, StoreError):
@@ -248,10 +248,10 @@ def member(answer: ServiceAnswer, name: str) -> Item | None:
     Raises:
         StoreError: it is something else. Transient: such an answer counts as lost.
     """
-    found = _body(answer).get(name)
-    if found is not None and not isinstance(found, dict):
+    value = _body(answer).get(name)
+    if value is not None and not isinstance(value, dict):
         raise _shapeless(name)
-    return found or None
+    return value or None
 
 
 def apart(call: Call, answer: ServiceAnswer | StoreError) -> list[ServiceAnswer | StoreError]:
@@ -259,10 +259,10 @@ def apart(call: Call, answer: ServiceAnswer | StoreError) -> list[ServiceAnswer 
     count = len(call.body["Statements"])  # type: ignore[arg-type]  # a list
     if isinstance(answer, StoreError) or answer.status != 200:
         return [answer] * count
-    found = answer.body.get("Responses") if isinstance(answer.body, Mapping) else None
-    if not isinstance(found, list) or len(found) != count or not all(isinstance(one, dict) for one in found):
+    replies = answer.body.get("Responses") if isinstance(answer.body, Mapping) else None
+    if not isinstance(replies, list) or len(replies) != count or not all(isinstance(one, dict) for one in replies):
         return [answer._replace(status=500, body={"__type": "no sense"})] * count
-    return [_member(answer, one) for one in found]
+    return [_member(answer, one) for one in replies]
 
 
 def _member(answer: ServiceAnswer, response: Mapping[str, Any]) -> ServiceAnswer:
@@ -285,10 +285,10 @@ def _shapeless(name: str) -> StoreError:
 def units(answer: ServiceAnswer) -> float | None:
     """Return the capacity units that a request consumed, summed over tables; None if the answer does not say."""
     body = answer.body
-    told = body.get("ConsumedCapacity") if isinstance(body, Mapping) else None
-    if told is None:
+    consumed = body.get("ConsumedCapacity") if isinstance(body, Mapping) else None
+    if consumed is None:
         return None
-    return sum(float(one["CapacityUnits"]) for one in (told if isinstance(told, list) else [told]))
+    return sum(float(one["CapacityUnits"]) for one in (consumed if isinstance(consumed, list) else [consumed]))
 
 
 def name_of(call: Call | ObjectCall) -> str:

@@ -33,24 +33,24 @@ class Grant(NamedTuple):
     resource: object
 
 
-def document(store: DynamoStore, wanted: TableSpec) -> Body:
+def document(store: DynamoStore, spec: TableSpec) -> Body:
     """Return the CloudFormation document (:data:`onceward.stores.capabilities.DOCUMENT`). Nothing is sent.
 
     The option "pitr" asks for point-in-time recovery. ValueError: another one.
     """
-    if "ttl" in wanted.options:
+    if "ttl" in spec.options:
         raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")
-    check_options(store.url, wanted.options, {"pitr"})
+    check_options(store.url, spec.options, {"pitr"})
     name = store.requests.table.rpartition("/")[2]
     properties: Body = {
         **table_of(name, store.layout),
         "TimeToLiveSpecification": expiry_of(store.layout),
         "DeletionProtectionEnabled": True,
     }
-    if "pitr" in wanted.options:
+    if "pitr" in spec.options:
         properties["PointInTimeRecoverySpecification"] = {"PointInTimeRecoveryEnabled": True}
-    if wanted.kms_key is not None:
-        key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": wanted.kms_key}
+    if spec.kms_key is not None:
+        key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": spec.kms_key}
         properties["SSESpecification"] = key
     table = {
         "Type": "AWS::DynamoDB::Table",
@@ -58,7 +58,7 @@ def document(store: DynamoStore, wanted: TableSpec) -> Body:
         "UpdateReplacePolicy": "Retain",
         "Properties": properties,
     }
-    policies = {f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, wanted).items()}
+    policies = {f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, spec).items()}
     outputs = {
         "LedgerName": ("The name of the table", {"Ref": LEDGER}),
         "LedgerArn": ("The ARN of the table", _ARN),
@@ -73,22 +73,22 @@ def document(store: DynamoStore, wanted: TableSpec) -> Body:
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"The ledger {name} of onceward, as onceward init makes it, and policies for those who use it",
         "Resources": {LEDGER: table, **policies},
-        "Outputs": {name: {"Description": told, "Value": value} for name, (told, value) in outputs.items()},
+        "Outputs": {name: {"Description": text, "Value": value} for name, (text, value) in outputs.items()},
     }
 
 
-def _grants(store: DynamoStore, wanted: TableSpec) -> Mapping[str, list[Grant]]:
+def _grants(store: DynamoStore, spec: TableSpec) -> Mapping[str, list[Grant]]:
     """Return what each role may do."""
-    operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in wanted.options else OPERATOR
+    operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in spec.options else OPERATOR
     roles = {
         role: [Grant("Ledger", [f"dynamodb:{action}" for action in actions], _ARN)]
         for role, actions in (("Handlers", HANDLER), ("Operators", operator))
     }
     for granted in roles.values():
         granted.append(Grant("Messages", ["dynamodb:Query"], {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{MESSAGES}"}))
-        if wanted.kms_key is not None:
+        if spec.kms_key is not None:
             # DynamoDB asks KMS with the caller's rights ("Using your AWS KMS keys", Developer Guide).
-            granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], wanted.kms_key))
+            granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], spec.kms_key))
     blobs = store.blobs
     if blobs is not None:
         if "${" in f"{blobs.bucket}/{blobs.prefix}":  # Fn::Sub would take it for a reference

@@ -60,7 +60,7 @@ def transact(store: DynamoStore, effects: Sequence[TransactItem], write: Write, 
         if early.record is not None:
             return early
     _check_apart(store, write.key, effects)
-    (record,), now, (call,), (answer,) = yield from store.sent(
+    (record,), now, (call,), (answer,) = yield from store.send(
         [(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),)
     )
     if isinstance(answer, StoreError):
@@ -71,8 +71,8 @@ def transact(store: DynamoStore, effects: Sequence[TransactItem], write: Write, 
     if code_of(answer) != CANCELED or len(reasons) != len(effects) + 1:
         raise store.failure(call, answer)
     if reasons[0].get("Code") == REFUSED:
-        return (yield from store.refused(record, cast("Item | None", reasons[0].get("Item")), inserted=seen is None))
-    raise _refused(store, call, write.key, effects, reasons)
+        return (yield from store.refusal(record, cast("Item | None", reasons[0].get("Item")), inserted=seen is None))
+    raise _cancellation(store, call, write.key, effects, reasons)
 
 
 def _check_apart(store: DynamoStore, key: str, effects: Sequence[TransactItem]) -> None:
@@ -85,7 +85,7 @@ def _check_apart(store: DynamoStore, key: str, effects: Sequence[TransactItem]) 
             raise ValueError(f"writes[{index}] is a write to this key's own record; give the ledger a table of its own")
 
 
-def _refused(
+def _cancellation(
     store: DynamoStore, call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
     """Return why the transaction was cancelled although our own condition held. Reasons that pass by themselves come last."""
