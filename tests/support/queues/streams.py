@@ -2,10 +2,8 @@
 
 MiniStack has mappings of its own, but for streams they take every answer for a success, whatever it reports as failed. This
 one reads a real stream and calls a real function, by the rules of the Lambda Developer Guide ("Configuring partial batch
-response with Kinesis Data Streams and Lambda" and "Retain discarded batch records"): each shard in order, one batch at a
-time; after an error the whole batch again; after reported failures again from the lowest sequence number; an empty identifier
-fails the batch; a batch that fails from its first record on is halved, until the one at fault is alone; that one is discarded
-after so many retries.
+response with Kinesis Data Streams and Lambda"): each shard in order, one batch at a time; after an error the whole batch
+again; after reported failures again from the lowest sequence number; an empty identifier fails the batch.
 """
 
 import threading
@@ -18,24 +16,16 @@ PAUSE = 0.1  # seconds before the next look; AWS takes a second or more
 
 
 class Invocation(NamedTuple):
-    """One call of the function: with which records, and from which of them it has to go on (None: from none)."""
-
-    shard: str
-    sequences: list[str]
-    failed_at: str | None
+    failed_at: str | None  # the record from which it has to go on
 
 
 class StreamMapping:
     """A mapping that runs inside of ``with``."""
 
-    def __init__(
-        self, server: Ministack, function: str, stream: str, batch: int = 100, retries: int | None = None
-    ) -> None:
+    def __init__(self, server: Ministack, function: str, stream: str, batch: int) -> None:
         self.invocations: list[Invocation] = []
         self.passed: list[str] = []
-        self.discarded: list[dict] = []
         self._server, self._function, self._stream, self._batch = server, function, stream, batch
-        self._retries = retries
         self._stopped = threading.Event()
         shown = server.ask("Kinesis_20131202.ListShards", StreamARN=stream)["Shards"]
         self._threads = [threading.Thread(target=self._follow, args=(shard["ShardId"],)) for shard in shown]
@@ -61,25 +51,16 @@ class StreamMapping:
 
     def _through(self, shard: str, batch: list[dict]) -> str | None:
         """Call the function until all of ``batch`` are through, or it is stopped; return the last one that is."""
-        last, tries, size = None, 0, len(batch)
+        last = None
         while batch and not self._stopped.is_set():
-            sequences = [record["SequenceNumber"] for record in batch[:size]]
-            event = {"Records": [self._record(shard, record) for record in batch[:size]]}
+            sequences = [record["SequenceNumber"] for record in batch]
+            event = {"Records": [self._record(shard, record) for record in batch]}
             answer, failed = self._server.invoke(self._function, event)
             failed_at = sequences[0] if failed else lowest(sequences, answer)
-            self.invocations.append(Invocation(shard, sequences, failed_at))
+            self.invocations.append(Invocation(failed_at))
             passed = len(sequences) if failed_at is None else sequences.index(failed_at)
-            if passed == 0 and self._retries is not None:
-                if size > 1:
-                    size //= 2
-                elif tries < self._retries:
-                    tries += 1
-                else:
-                    self.discarded.append(event)
-                    passed = 1
             if passed:
-                last, tries, batch = sequences[passed - 1], 0, batch[passed:]
-                size = len(batch)
+                last, batch = sequences[passed - 1], batch[passed:]
                 self.passed += sequences[:passed]
             if failed_at is not None:
                 self._stopped.wait(PAUSE)

@@ -229,12 +229,11 @@ class Ministack(Server):
         )
         return made["FunctionArn"]
 
-    def invoke(self, function: str, event: object, *, wait: bool = True) -> tuple[object, bool]:
-        """Call a function by its name or ARN and return what it answered, and whether that is an error; None without ``wait``."""
-        headers = {"X-Amz-Invocation-Type": "RequestResponse" if wait else "Event"}
+    def invoke(self, function: str, event: object) -> tuple[object, bool]:
+        """Call a function by its name or ARN and return what it answered, and whether that is an error."""
         path = f"/2015-03-31/functions/{quote(function, safe='')}/invocations"
-        answer, shown = asked(self.port, "POST", path, json.dumps(event), headers)
-        return json.loads(answer) if answer else None, "X-Amz-Function-Error" in shown
+        answer, shown = asked(self.port, "POST", path, json.dumps(event))
+        return json.loads(answer), "X-Amz-Function-Error" in shown
 
     def mapping(self, function: str, source: str, **settings: object) -> str:
         """Let a queue or a stream (their ARN) call a function (its ARN); return the mapping's id."""

@@ -5,7 +5,6 @@ import os
 import pickle
 from pathlib import Path
 
-from onceward.core.clock import boottime
 from onceward.stores.capabilities import TransactionState, check_options
 from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
@@ -24,8 +23,8 @@ class ToyStore(MemoryStore):
 
     capabilities = CAPABILITIES
 
-    def __init__(self, path, clock=boottime):
-        super().__init__(clock)
+    def __init__(self, path):
+        super().__init__()
         self.path = str(path)
         self.url = f"toy://{self.path}"
 
