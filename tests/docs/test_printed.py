@@ -8,7 +8,6 @@ from places import DOCS
 from printed import run as printed
 from printed.pages import parts
 from servers.needs import numbers
-from tables import each
 
 _NUMBERS = numbers()
 # These take ten seconds of CPU and more.
@@ -47,22 +46,6 @@ def test_a_page_that_prints_something_else_fails(tmp_path):
     page = '```python title="a.py"\nprint("b")\n```\n```console\n$ python a.py\nc\n```\n'
     with pytest.raises(AssertionError, match=r"page.md:5: \$ python a.py\nprints\nb\nand not\nc"):
         printed.run("page.md", page, tmp_path)
-
-
-@each(
-    ("shown", "said", "same"),
-    [
-        ("a\n", "a", True),
-        ("a\n", "a\nb", False),
-        ("", "a", False),
-        ("a ... c\n", "a b c", True),
-        ("a ... c\n", "a b\nc", False),
-        ("a\n...\nd\n", "a\nb\nc\nd", True),
-        ("a\n...\nd\n", "a\nb\nc", False),
-    ],
-)
-def test_dots_stand_for_what_differs_from_run_to_run(shown, said, same):
-    assert printed.matches(shown, said) is same
 
 
 def test_no_page_waits_for_ever_or_kills_a_job_before_the_redirection_that_hides_what_bash_says_of_it():

@@ -5,9 +5,6 @@ messages, the handlers and the functions go through, and none is missing.
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from itertools import groupby
@@ -17,7 +14,7 @@ import pytest
 
 from onceward import Once, Record
 from onceward.core.record import COMPLETED
-from places import SOURCES, WORKERS
+from places import WORKERS
 from queues.streams import StreamMapping
 from servers.needs import numbers
 
@@ -39,7 +36,6 @@ class Shop:
     def __init__(self, ministack, dynoxide, table, folder):
         self.aws = ministack
         self.name = f"shop-{next(_NUMBERS)}"
-        self.fixed = folder / "fixed"
         self._dynoxide, self._table, self._folder = dynoxide, table, folder
         self._mappings = []
         self.function = None
@@ -47,16 +43,8 @@ class Shop:
     def open(self, handler, timeout):
         """Make the function, which is killed after ``timeout`` seconds."""
         files = {name: str(self._folder / name.lower()) for name in ("EFFECTS", "TRIES", "DELIVERIES")}
-        self.function = self.aws.function(
-            self.name,
-            WORKERS / "lambda_orders.py",
-            handler,
-            timeout,
-            LEDGER=self.ledger,
-            FIXED=str(self.fixed),
-            **files,
-        )
-        return self
+        code = WORKERS / "lambda_orders.py"
+        self.function = self.aws.function(self.name, code, handler, timeout, LEDGER=self.ledger, **files)
 
     def close(self):
         if self.function is not None:
@@ -166,34 +154,6 @@ def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop):
     assert min(shop.deliveries[message] for message in messages) >= 2  # all came again after the kill
     assert attempt_of(shop, "o3") == 2
     assert [attempt_of(shop, order) for order in orders[:3]] == [1, 1, 1]  # done and recorded before the kill
-
-
-def redriven(shop, dead, queue, status=0):
-    """Move what is dead back with the command; return what it says of each message."""
-    command = [sys.executable, "-m", "onceward", "redrive", dead, "--to", queue, "--store", shop.ledger, "--json"]
-    command += ["--name", "orders", "--key", "body.id"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == status, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_a_poison_message_harms_no_other_and_takes_effect_once_when_it_is_redriven_after_a_fix(shop):
-    shop.open("sqs", 6)  # a start takes seconds on a busy machine, and who is killed three times is dead too
-    dead = shop.aws.queue(f"{shop.name}-dead")
-    queue = shop.aws.queue(shop.name, dead, 3, VisibilityTimeout=6)
-    sent(shop, queue, ["a", {"id": "poison", "broken": True}, "b"])
-    shop.listen(queue)
-    shop.until(lambda: shop.aws.left(dead) == 1 and shop.aws.left(queue) == 0)
-    each_once(shop, ["a", "b"])
-    assert "poison" in {line.order for line in shop.tries}
-    sent(shop, dead, ["a"])  # a duplicate, of which the effect is made
-    shop.fixed.touch()
-    told = redriven(shop, dead, queue, status=1)  # for one is refused
-    assert Counter(line["outcome"] for line in told if "key" in line) == {"moved": 1, "refused": 1}, told
-    empty(shop, queue)
-    each_once(shop, ["a", "b", "poison"])
-    assert shop.aws.left(dead) == 1
 
 
 # --- FIFO ---------------------------------------------------------------------------------------------------------

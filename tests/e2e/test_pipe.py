@@ -47,6 +47,13 @@ def test_the_line_is_the_commands_standard_input_as_it_stands(cli):
     assert cli.run("pipe", *options, "--", "cat", input=b'{"id":7,"n":1}\n').stdout == b'{"id":7,"n":1}\n'
 
 
+def test_several_files_are_one_stream_and_plain_lines_tell_of_the_progress(cli):
+    cli.write("more.ndjson", {"id": 2}, {"id": 3})
+    result = cli.run("pipe", "in.ndjson", "more.ndjson", "--key", "line.id", "--json", "--", "sleep", "1.2")
+    assert [one["outcome"] for one in objects(result)[0]] == ["ran", "ran", "replayed", "replayed", "ran"]
+    assert "% read, ran 2" in result.stderr
+
+
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 

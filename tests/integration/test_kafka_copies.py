@@ -10,7 +10,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from observing import note_outcomes
-from onceward.core.record import PARKED
 from places import SOURCES
 from queues.kafka_runs import PATIENCE, drain, headers, order, retries, working
 from servers.needs import missing
@@ -64,17 +63,6 @@ def test_a_topic_that_loses_dead_letters_or_retries_is_refused_at_start(once, ka
     kafka.make(f"{topic}.onceward-{beside}", **configs)
     with pytest.raises(ValueError, match="loses retries or dead letters"):
         drain(once, kafka, topic, failing)
-
-
-def test_a_record_that_fits_compressed_reaches_the_dead_letters(once, kafka, topic):
-    value = order(1, text="x" * 3_000_000)
-    send(kafka, topic, value, compression_type="gzip", max_request_size=10_000_000)
-    with working(once, kafka, topic, failing, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
-        until(lambda: kafka.committed(topic, topic) == {0: 1})
-        until(lambda: kafka.read(f"{topic}.onceward-dead"))
-    (letter,) = kafka.read(f"{topic}.onceward-dead")
-    assert letter.value == value
-    assert once.ledger.show("shop:1")[0].status == PARKED
 
 
 def test_a_record_that_no_topic_takes_waits_longer_each_time(once, kafka, topic):

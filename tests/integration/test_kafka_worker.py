@@ -140,25 +140,6 @@ def test_a_handler_longer_than_the_poll_interval_stays_a_member(once, kafka, top
     assert (ran, told) == ([1], ["done"])
 
 
-def test_a_stop_gives_back_what_has_not_begun_and_commits_the_rest(once, kafka, topic):
-    kafka.send(topic, *map(order, range(10)))
-    begun, go, ran = threading.Event(), threading.Event(), []
-
-    def handler(order):
-        begun.set()
-        go.wait(PATIENCE)
-        ran.append(order["id"])
-
-    with working(once, kafka, topic, handler, key="order.id", order=True) as worker:
-        assert begun.wait(PATIENCE)
-        worker.stop()
-        threading.Timer(0.2, go.set).start()
-    assert ran == [0]
-    assert kafka.committed(topic, topic) == {0: 1}
-    drain(once, kafka, topic, handler, key="order.id")
-    assert sorted(ran) == list(range(10))
-
-
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
     with pytest.raises(BrokerError, match="topic nowhere does not exist"):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()

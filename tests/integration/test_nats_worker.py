@@ -10,7 +10,6 @@ from nats.js.errors import NotFoundError
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.nats import NatsWorker
-from onceward.nats.settings import takes
 from queues.shops import NatsShop
 from tables import each
 from waiting import until, working
@@ -42,13 +41,6 @@ def test_a_message_that_is_no_order_is_a_dead_letter_that_names_no_key_of_anothe
 
 def refuse(order):
     raise ZeroDivisionError
-
-
-def test_two_groups_have_a_dead_letter_each_of_one_message(shop, once):
-    shop.publish({"id": 7})
-    for group in ("billing", "shipping"):
-        shop.worker(once, refuse, name=group, max_attempts=1).run(until_empty=True)
-    assert shop.letters() == 2
 
 
 def test_a_duplicate_of_a_dead_letter_that_is_gone_is_stored(shop, once):
@@ -150,11 +142,3 @@ def test_a_consumer_deleted_under_a_worker_ends_it(shop, once):
     threading.Thread(target=until, args=(lambda: shop.do(delete),)).start()
     with pytest.raises(BrokerError, match="was deleted"):
         NatsWorker(once, shop.orders, print, url=shop.url).run()
-
-
-@each(
-    ("pattern", "subject", "taken"),
-    [("a.b", "a.b", True), ("a.*", "a.b", True), ("a.*", "a.b.c", False), ("a.>", "a.b.c", True), ("a.>", "a", False)],
-)
-def test_subjects_match_as_the_server_matches_them(pattern, subject, taken):
-    assert takes(pattern, subject) is taken

@@ -103,15 +103,6 @@ def claim(once, key, end):
         held.complete("done")
 
 
-def claim_async(once, key, end):
-    async def block():
-        async with once.claim(key) as held:
-            end()
-            await held.complete_async("done")
-
-    asyncio.run(block())
-
-
 def batch(once, key, end):
     def handler(record):
         end()
@@ -119,12 +110,7 @@ def batch(once, key, end):
     return once.batch(handler, key="record", name="b").run([key])
 
 
-def checkpoint(once, key, end):
-    with once.checkpoint(lambda _: end(), key="item", name="c") as sink:
-        sink.add(key)
-
-
-FORMS = {one.__name__: one for one in (run, run_async, claim, claim_async, batch, checkpoint)}
+FORMS = {one.__name__: one for one in (run, run_async, claim, batch)}
 
 
 def swept(form):

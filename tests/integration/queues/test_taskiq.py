@@ -150,6 +150,19 @@ def test_a_parked_task_goes_to_the_dead_letters_and_is_not_retried(broker, once,
     assert pending(redis, queue) == 0
 
 
+def test_a_task_that_requeues_itself_gives_its_key_back_and_runs_again(broker, once):
+    runs = []
+
+    async def charge(order: int, context: Context = CONTEXT) -> None:
+        runs.append(order)
+        if len(runs) < 2:
+            await context.requeue()
+
+    guarded = task(broker, once, charge, key="order", on_error="park")
+    work(broker, lambda: asyncio.gather(guarded.kiq(42)))
+    assert runs == [42, 42]
+
+
 def test_a_timeout_leaves_the_key_claimed_and_counts_as_a_retry(broker, once):
     runs = []
 

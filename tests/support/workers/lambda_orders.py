@@ -1,12 +1,11 @@
 """The functions of test_e2e_lambda.py. Their effect is a line in the file EFFECTS; an order says what happens before it.
 
-``fails`` and ``hangs`` are how many attempts fail, or never end; ``broken`` ones fail until somebody has made the file FIXED. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
+``fails`` and ``hangs`` are how many attempts fail, or never end. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
 """
 
 import asyncio
 import os
 import time
-from pathlib import Path
 
 from onceward import Claim, Once
 from onceward.aws import Delivery, on_kinesis, on_sqs, on_sqs_fifo
@@ -26,17 +25,11 @@ def append(name, *words):
         os.close(log)
 
 
-def fixed():
-    return Path(os.environ["FIXED"]).exists()
-
-
 def work(order: dict, delivery: Delivery, claim: Claim) -> str:
     line = (order["id"], delivery.id, claim.attempt)
     append("TRIES", *line)
     if claim.attempt <= order.get("fails", 0):
         raise Refused(f"attempt {claim.attempt} at {order['id']} shall fail")
-    if order.get("broken") and not fixed():
-        raise Refused(f"{order['id']} fails until it is fixed")
     if claim.attempt <= order.get("hangs", 0):
         time.sleep(600)
     append("EFFECTS", *line)
@@ -56,7 +49,6 @@ def told(handler):
     return handle
 
 
-sqs = told(on_sqs(once, key="order.id")(work))
 sqs_threads = told(on_sqs(once, key="order.id", concurrency=4)(work))
 sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
 fifo_group = told(on_sqs_fifo(once, key="order.id", stop="group")(work))
