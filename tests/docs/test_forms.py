@@ -70,8 +70,6 @@ def test_no_sentence_that_the_reference_takes_from_the_code_is_too_long():
         assert [one for one in CHECK["sentences"](text) if one.words > CHECK["LONGEST"]] == [], where
 
 
-# --- the template -----------------------------------------------------------------------------------------------------
-
 SECTIONS = ["What it promises here", "Ten lines that work", "Options", "What can go wrong", "How to see it"]
 LEDGERS = ["reference/sqlite", "reference/postgres", "reference/mysql", "reference/dynamodb", "reference/redis"]
 SOURCES = ["lambda", "sqs", "brokers", "faststream", "celery", "task-queues"]
@@ -85,9 +83,6 @@ def test_a_page_begins_with_the_sections_of_the_template(name):
     text = PAGES[page].read_text(encoding="utf-8")
     assert [title for _, level, title in headings(text) if level == 2][: len(SECTIONS)] == SECTIONS
     assert blocks(page, "Ten lines that work"), "show what works"
-
-
-# --- installing -------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_of_extras_lists_every_extra():

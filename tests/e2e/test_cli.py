@@ -40,9 +40,6 @@ def held(cli):
     return cli
 
 
-# --- help and usage ---------------------------------------------------------------------------------------------------
-
-
 @each(
     ("arguments", "told"),
     [
@@ -69,9 +66,6 @@ def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
     assert result.returncode == 2
     assert told in result.stderr
     assert not (cli.folder / "onceward.db").exists()
-
-
-# --- operators --------------------------------------------------------------------------------------------------------
 
 
 def test_ls_shows_each_record_with_what_became_of_it(held):
@@ -187,9 +181,6 @@ def test_stats_count_by_status(held):
     assert shown == {"total": 5, "COMPLETED": 1, "PARKED": 1, "RELEASED": 1, "lapsed": 1}
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
-
-
 def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):
     once = held.once()
     once.acquire("a", name="shop.old_name").complete()
@@ -257,11 +248,6 @@ def test_show_tells_all_of_a_record_and_a_command_for_what_can_be_done_next(held
     assert program == "onceward"
     assert " ".join(arguments).replace(" --store sqlite:///./onceward.db", "") == command
     assert held.run(*arguments).returncode == 0
-
-
-# --- arguments that fit nothing ---------------------------------------------------------------------------------------
-
-# --- settling by hand -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["n:p", "n:r", "n:lapsed"])

@@ -66,9 +66,6 @@ def one_line(result, *told):
     assert [one for one in told if one not in result.stderr] == []
 
 
-# --- init -----------------------------------------------------------------------------------------------------------
-
-
 def test_init_makes_the_table_and_the_second_time_says_it_was_there(cli, fresh):
     first, second = (cli.run("init", "--store", fresh) for _ in range(2))
     assert first.returncode == second.returncode == 0
@@ -131,9 +128,6 @@ def test_init_makes_an_sqlite_file_with_its_schema(cli):
     assert first == f"made: file {path}\nmade: its schema\n"
     assert second == f"was there: file {path}\nwas there: its schema\n"
     assert cli.run("init", "--store", "memory:").stdout == b"memory: needs nothing made\n"
-
-
-# --- a part at a time -----------------------------------------------------------------------------------------------
 
 
 def read_in_parts(cli, *options):
@@ -210,12 +204,6 @@ def test_a_purge_deletes_no_more_than_it_is_told(cli, url, proxy):
     proxy.date = lambda: time.time() + 60  # the interrupt has cleared it
     until(lambda: cli.run(*limited).stdout.startswith(b"0 "))
     assert rows(cli.run("ls", "--store", url, "--json"))[0] == ["claim:kept"]
-
-
-# --- the same from Python, on every kind of ledger ------------------------------------------------------------------
-
-
-# --- when something is wrong ----------------------------------------------------------------------------------------
 
 
 @each("command", [["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"]])

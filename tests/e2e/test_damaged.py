@@ -29,9 +29,6 @@ def never():
     raise AssertionError("the handler ran")
 
 
-# --- what becomes of them -----------------------------------------------------------------------------------------
-
-
 def test_its_handler_does_not_run_and_it_harms_no_other_until_it_is_cleared(once):
     mine = once.using(name="n")
     with pytest.raises(StoreError, match=r"n:k2.*clear the key") as caught:
@@ -52,9 +49,6 @@ def test_lists_and_counts_leave_it_out_and_name_it(once):
     assert one.key == "n:k2"
     stats = once.ledger.stats()
     assert (stats["total"], stats["COMPLETED"], stats["damaged"]) == (4, 4, 1)
-
-
-# --- for people -----------------------------------------------------------------------------------------------------
 
 
 def test_the_commands_go_on_and_name_it(tmp_path, once, url):

@@ -113,9 +113,6 @@ def attempt_of(shop, order):
     return next(effect.attempt for effect in shop.effects if effect.order == order)
 
 
-# --- SQS ----------------------------------------------------------------------------------------------------------
-
-
 def sent(shop, queue, orders, group=None):
     """Send orders, of which each is an id or a dict; return the messages' ids."""
     bodies = [{"id": order} if isinstance(order, str) else order for order in orders]
@@ -156,9 +153,6 @@ def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop):
     assert [attempt_of(shop, order) for order in orders[:3]] == [1, 1, 1]  # done and recorded before the kill
 
 
-# --- FIFO ---------------------------------------------------------------------------------------------------------
-
-
 def in_order(shop, groups):
     """Assert that each order of the groups took effect once, and that none of a group was begun before its turn."""
     each_once(shop, [order for group in groups.values() for order in group])
@@ -183,9 +177,6 @@ def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop):
     tried = [line.order for line in shop.tries]
     meanwhile = set(tried[: len(tried) - tried[::-1].index("a1")])  # until it passed
     assert meanwhile >= {"b1", "c1"}
-
-
-# --- Kinesis ------------------------------------------------------------------------------------------------------
 
 
 def put(shop, stream, orders):

@@ -24,9 +24,6 @@ def objects(result):
     return found[:-1], found[-1]["summary"]
 
 
-# --- once per key -----------------------------------------------------------------------------------------------------
-
-
 def test_command_runs_once_per_key_and_duplicate_prints_what_was_recorded(cli):
     say = cli.script("say", 'echo "$1" >> log; echo "did $1"; echo careful >&2')
     first, second = (pipe(cli, say, "{line.n}") for _ in range(2))
@@ -54,9 +51,6 @@ def test_several_files_are_one_stream_and_plain_lines_tell_of_the_progress(cli):
     assert "% read, ran 2" in result.stderr
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
-
-
 @each(
     ("template", "value", "argument"),
     [
@@ -76,9 +70,6 @@ def test_an_argument_is_filled_in_from_the_line(cli, template, value, argument):
     options = ["--name", f"n{abs(hash(template))}"]
     assert pipe(cli, "printf", "%s", template, options=options, file="one.ndjson").stdout.decode() == argument
     assert not (cli.folder / "hacked").exists()
-
-
-# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_failed_line_is_reported_and_run_again_by_the_next_run(cli):
@@ -108,9 +99,6 @@ def test_a_key_is_parked_after_its_last_attempt_until_it_is_unparked(cli):
     for key in ("pipe:1", "pipe:2"):
         cli.run("unpark", key)
     assert "ran 2, replayed 1" in run().stderr
-
-
-# --- outputs ----------------------------------------------------------------------------------------------------------
 
 
 def test_output_that_is_not_text_is_replayed_byte_for_byte(cli):
@@ -145,9 +133,6 @@ def test_a_second_line_of_a_key_in_flight_waits_and_replays(cli):
     assert len(set(result.stdout.splitlines())) == len(cli.log()) == 1
 
 
-# --- --json -----------------------------------------------------------------------------------------------------------
-
-
 def test_json_has_one_object_per_line_and_a_summary(cli):
     cli.write("mixed.ndjson", {"id": 1}, "nonsense", {"id": 2}, "", {"id": 1})
     some = cli.script("some", 'test "$1" = 1 && echo "é{}" || { echo oops >&2; exit 9; }')
@@ -163,8 +148,6 @@ def test_json_has_one_object_per_line_and_a_summary(cli):
     assert {name: summary[name] for name in counts} == counts
     assert result.returncode == 1
 
-
-# --- --call -----------------------------------------------------------------------------------------------------------
 
 HANDLERS = """
 import dataclasses, datetime, sys
@@ -206,9 +189,6 @@ def test_an_exception_is_a_failed_line_with_the_place_it_came_from(cli):
     assert "n:2: failed: SystemExit: 3" in call(cli, "leaves", "--wait", "0", "--name", "n").stderr
 
 
-# --- another command under the same name ------------------------------------------------------------------------------
-
-
 def test_another_command_under_the_same_name_is_refused_until_that_name_is_cleared(cli):
     pipe(cli, "echo", "first one")
     result = pipe(cli, "echo", "second")
@@ -218,12 +198,6 @@ def test_another_command_under_the_same_name_is_refused_until_that_name_is_clear
     assert "ran 2" in pipe(cli, "echo", "second", options=["--name", "other"]).stderr
     assert cli.run("clear", "onceward.pipe:pipe", "--yes").returncode == 0
     assert "replayed 3" in pipe(cli, "echo", "second").stderr
-
-
-# --- progress ---------------------------------------------------------------------------------------------------------
-
-
-# --- data is never code -----------------------------------------------------------------------------------------------
 
 
 @each(

@@ -17,8 +17,6 @@ def cli(tmp_path):
     return Cli(tmp_path)
 
 
-# --- malformed lines --------------------------------------------------------------------------------------------------
-
 BAD = [
     (b"nonsense\n", "not JSON"),
     (b'{"id": "\xff"}\n', "not UTF-8"),
@@ -60,8 +58,6 @@ def test_a_file_that_is_no_text_in_utf_8_is_named_and_not_read(cli, content, kin
     assert kind in result.stderr
 
 
-# --- constant memory --------------------------------------------------------------------------------------------------
-
 MEASURED = """
 import os, resource, subprocess, sys
 status = subprocess.run(sys.argv[1:]).returncode
@@ -91,9 +87,6 @@ def test_a_line_that_is_too_long_is_malformed_and_memory_is_that_of_a_small_file
     assert b"large:2: malformed: longer than 16777216 bytes" in done.stderr
     assert (cli.folder / "rejects").stat().st_size == 100_000_016
     assert large < small + 60_000_000
-
-
-# --- a ledger that fails ----------------------------------------------------------------------------------------------
 
 
 def stopped(result, told):

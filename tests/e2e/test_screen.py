@@ -65,9 +65,6 @@ def on_a_terminal(cli, *arguments):
     return told
 
 
-# --- the filter -------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_printable_stays_and_all_else_is_escaped():
     assert terminal.line("é 漢 👍 a  b") == "é 漢 👍 a  b"
     assert terminal.line(HOSTILE) == (
@@ -99,9 +96,6 @@ def test_nobody_writes_past_the_filter():
                 assert "drawn(" in ast.unparse(node), f"{where}: a console of its own"
             if isinstance(node, ast.Attribute):
                 assert not ast.unparse(node).endswith((".buffer", "__stdout__", "__stderr__")), where
-
-
-# --- the commands -----------------------------------------------------------------------------------------------------
 
 
 @each(
@@ -152,9 +146,6 @@ def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
     assert is_harmless(err)
     assert "Traceback" in err
     assert not any(line.startswith("onceward:") for line in err.splitlines())
-
-
-# --- payloads in logs -------------------------------------------------------------------------------------------------
 
 
 def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog):

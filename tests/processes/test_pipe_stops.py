@@ -26,9 +26,6 @@ def slow(cli, seconds):
 EVERY = [str(n) for n in range(40)]
 
 
-# --- kill -9 ----------------------------------------------------------------------------------------------------------
-
-
 def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
     run = ("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{line.id}")
     for _ in range(3):
@@ -82,9 +79,6 @@ def test_a_key_that_another_worker_holds_is_waited_for_or_busy(cli):
     _, err = last.communicate(timeout=60)
     assert last.returncode == 0
     assert b"ran 1, replayed 1" in err
-
-
-# --- signals ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_signal_lets_the_running_commands_finish(cli):
@@ -146,9 +140,6 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
     result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0.05), "{line.id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert len(result.stdout.splitlines()) == 40  # what was lost on the way is printed now
-
-
-# --- side by side -----------------------------------------------------------------------------------------------------
 
 
 def is_alive(pid):

@@ -19,9 +19,6 @@ def start():
         yield begin
 
 
-# --- killed -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.sampled("postgresql")
 def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger, start):
     chance = random.Random(3)
@@ -51,9 +48,6 @@ def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger
     assert all(records[record.key].attempts == record.attempts + 1 for record in abandoned)
 
 
-# --- paused -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.sampled("postgresql")
 def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, start):
     zombie, patient = start("zombie", ledger.url), start("patient", ledger.url)
@@ -81,9 +75,6 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
     assert ledger.spent() == {"spent": 1}
 
 
-# --- racing -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.sampled("sqlite")
 def test_four_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, start, tmp_path):
     log = tmp_path / "log"
@@ -100,8 +91,6 @@ def test_four_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, 
     assert runs == dict.fromkeys(range(200), 1)
 
 
-# --- forks --------------------------------------------------------------------------------------------------------
-
 # CPython 3.12 warns of a fork beside threads, which is what these tests are about
 FORKING = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning"}
 
@@ -115,9 +104,6 @@ def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger,
     runs = collections.Counter(log.read_text().splitlines())
     assert set(runs.values()) == {1}
     assert len(runs) == 50 + 1 + 1 + 4
-
-
-# --- a server that is killed --------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled("dynamodb")
@@ -146,9 +132,6 @@ def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, st
         if not ledger.away:
             assert {record.attempts for record in records} == {1}
         # Else bodies fail with their connection, and claims whose replies were lost wait for the end of their lease.
-
-
-# --- wrong clocks -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

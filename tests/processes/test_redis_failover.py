@@ -147,9 +147,6 @@ def test_failover_to_a_replica_that_confirmed_loses_no_answered_write(start, ser
     check_told(log, records(heir.url))
 
 
-# --- a Cluster ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.nightly
 def test_a_node_whose_replica_confirmed_fails_over_and_nothing_is_lost(start, serve, log):
     cluster = serve(RedisCluster, 1)
