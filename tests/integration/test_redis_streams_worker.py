@@ -1,5 +1,6 @@
 """The worker for Redis Streams on a real server: outcomes, pauses, claims, dead letters, and servers that lose entries."""
 
+import threading
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from observing import note_outcomes
 from onceward.redis_streams import RedisStreamsWorker
 from servers.redis import Redis
 from tables import each
-from waiting import until
+from waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -101,6 +102,28 @@ def test_a_handler_longer_than_the_idle_time_keeps_its_entry(shop, work):
     until(lambda: told)
     until(lambda: shop.pending() == 0)
     assert (told, len(begun)) == ([1], 1)
+
+
+def test_a_worker_that_was_paused_does_not_claim_what_it_holds_itself(shop, client, stream, work):
+    begun, go, told = [], threading.Event(), []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+
+    def handler(order):
+        begun.append(order)
+        go.wait(PATIENCE)
+
+    shop.publish({"id": 7})
+    work(handler)
+    until(lambda: begun)
+    (entry,) = client.xpending_range(stream, "shop", "-", "+", 1)
+    for _ in range(20):  # as if it had not been renewed
+        client.execute_command(
+            "XCLAIM", stream, "shop", entry["consumer"], 0, entry["message_id"], "IDLE", 600_000, "JUSTID"
+        )
+        time.sleep(0.1)
+    go.set()
+    until(lambda: shop.pending() == 0)
+    assert (told, len(begun)) == (["done"], 1)
 
 
 def test_what_waits_for_its_pause_at_a_stop_goes_to_others(shop, work, once):
