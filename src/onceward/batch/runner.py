@@ -128,7 +128,7 @@ class Run:
             try:
                 if away is not None or self._time.is_over():
                     raise away or ResultUnavailable(item.key, "no time was left to fetch it")
-                record = yield from steps.fetched(item.replay.record, self._clock)
+                record = yield from steps.fetch_result(item.replay.record, self._clock)
             except OncewardError as error:  # still replayed: it was done, even if its result cannot be fetched
                 away = error if getattr(error, "transient", False) else None  # do not wait again for each other item
                 self.report.report(item, "replayed", error=error)

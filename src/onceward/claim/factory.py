@@ -253,9 +253,9 @@ def _unpickled(
     place: "StorePlace", clock: Clock, name: str | None, policy: Policy, observers: "tuple[Observer, ...]"
 ) -> GuardFactory:
     """Return a factory that another process has pickled."""
-    from onceward.stores.pickling import arrived
+    from onceward.stores.pickling import open_place
 
-    store, is_first = arrived(place)
+    store, is_first = open_place(place)
     factory = GuardFactory(store, clock, name, policy, Observers(observers) if observers else UNOBSERVED, place.url)
     if is_first:
         factory.watch_store()

@@ -23,7 +23,7 @@ from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Write
 from onceward.core.register import Register
 from onceward.core.retries import patience, retry_transient
-from onceward.core.steps import fetched
+from onceward.core.steps import fetch_result
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
@@ -86,7 +86,7 @@ def keeping(
     for _ in range(_TRIES):
         record = reply.record
         if record is not None and protocol.message_in(record) is not None:
-            record = yield from fetched(record, boottime)
+            record = yield from fetch_result(record, boottime)
         write: Write | None = None
         if record is None:
             if place.reason is not None:

@@ -140,7 +140,7 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
-            reply = yield from _insisted(error, verb, first, sent, clock)
+            reply = yield from _insist(error, verb, first, sent, clock)
         held = reply.record
         if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
             return Settled(_with_result(held, effect.outcome))  # made now, or earlier with a lost reply
@@ -160,7 +160,7 @@ def claim(
             # What Won(...) does, in half the time.
             return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
-            held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
+            held = (yield from fetch_result(held, clock)) if value and type(held.result) is Elsewhere else held
             is_due = held.due_at is not None and may_send(held, reply.now)
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
         elif verdict in FREE:
@@ -183,7 +183,7 @@ def claim(
         sent = clock()
 
 
-def _insisted(
+def _insist(
     error: Exception, verb: Callable[[], Steps[Reply]], first: Write, sent: float, clock: Clock
 ) -> Steps[Reply]:
     """Return the reply to a claim's verb after ``error``, asked again. A key that a transaction holds is a busy one."""
@@ -194,7 +194,7 @@ def _insisted(
     return (yield from retry_transient(verb, clock, lambda: limit, error))
 
 
-def fetched(record: Record, clock: Clock) -> Steps[Record]:
+def fetch_result(record: Record, clock: Clock) -> Steps[Record]:
     """Return a record with its result, fetched if it is kept elsewhere.
 
     Raises:

@@ -20,11 +20,11 @@ LEAVING: Final = 0.5  # seconds more, after giving up, in which they let go of w
 def drive_whole(steps: Steps[T], transport: Transport) -> T:
     """Run ``steps`` and return their value; they see every exception of an exchange, and every interrupt."""
     try:
-        return _driven(steps, transport, None)
+        return _drive(steps, transport, None)
     except BaseException as met:
         if _are_over(steps):  # they have raised it themselves
             raise
-        return _driven(steps, transport, met)  # an interrupt came between two of them
+        return _drive(steps, transport, met)  # an interrupt came between two of them
 
 
 async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
@@ -39,7 +39,7 @@ async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
         return await _driven_async(steps, transport, met)
 
 
-def _driven(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
+def _drive(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
     reply: object = None
     try:
         while True:

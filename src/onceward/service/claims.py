@@ -21,7 +21,7 @@ from onceward.core.policy import Options
 from onceward.core.protocol import is_mine
 from onceward.core.record import Record, Reply
 from onceward.core.retries import patience, retry_transient
-from onceward.core.steps import fetched
+from onceward.core.steps import fetch_result
 from onceward.errors import LeaseLost, OncewardError, ResultUnavailable
 from onceward.keys.ledger_keys import derived_key, fingerprint_of, ledger_key, step_name
 from onceward.once import Once
@@ -193,7 +193,7 @@ class Claims:
         reply = await self._load(key)
         if reply.record is None:
             return None
-        record = await drive_async(fetched(reply.record, self.clock), self._store)
+        record = await drive_async(fetch_result(reply.record, self.clock), self._store)
         try:
             value = Replays(self._guard(name).policy, self.clock, JSON_TEXT).recorded(record)
         except OncewardError:
@@ -227,7 +227,7 @@ class Claims:
         return result
 
     async def _check_result(self, claim: RemoteClaim, value: Raw) -> None:
-        record = await drive_async(fetched(claim.record, self.clock), self._store)
+        record = await drive_async(fetch_result(claim.record, self.clock), self._store)
         try:
             result = Replays(claim.policy, self.clock, JSON_TEXT).recorded(record)
         except ResultUnavailable:  # sealed for good: nobody can compare it

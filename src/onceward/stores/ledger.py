@@ -43,7 +43,7 @@ class Ledger(LedgerReader):
             try:
                 record, now = self.show(key)
             except DamagedRecord as error:
-                if self._deleted(error.damaged):
+                if self._delete(error.damaged):
                     return error.damaged
                 continue
             if not live:
@@ -55,11 +55,11 @@ class Ledger(LedgerReader):
             # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.
             if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
                 time.sleep(ahead)
-            if self._deleted(record):
+            if self._delete(record):
                 delete_kept(self.store, record)
                 return record
 
-    def _deleted(self, seen: Record | Damaged) -> bool:
+    def _delete(self, seen: Record | Damaged) -> bool:
         try:
             return drive(self.store.delete(seen), self.store).won
         except DamagedRecord:  # it was damaged or changed since
@@ -140,7 +140,9 @@ class Ledger(LedgerReader):
             _check_free(record, now)
             if not message:
                 _check_message(record, ". Settling it loses the message")
-            return protocol.settled(record, owner, text, kept_for(record) if retention is None else _checked(retention))
+            return protocol.settled(
+                record, owner, text, kept_for(record) if retention is None else _check_retention(retention)
+            )
 
         return self._change(key, write, "cannot be settled: that is for a key that is parked, given back or lapsed")
 
@@ -226,7 +228,7 @@ class Ledger(LedgerReader):
             raise ValueError("prefix is empty: give the namespace whose records go, such as shop.charge:")
         for record, _ in self.records(prefix, COMPLETED, older_than):
             # A step's large result goes with the record of its handler.
-            if record.unsent is None and not may_be_kept(record.key) and self._deleted(record):
+            if record.unsent is None and not may_be_kept(record.key) and self._delete(record):
                 delete_kept(self.store, record)
                 yield record
 
@@ -238,7 +240,7 @@ def kept_for(record: Record) -> float | None:
     return None if record.expires_at is None else record.expires_at - record.lease_until
 
 
-def _checked(retention: float) -> float | None:
+def _check_retention(retention: float) -> float | None:
     """Return a retention; raise ValueError or TypeError if it is none."""
     return None if retention == float("inf") else Policy(lease=1e-3, retention=retention).checked().retention
 

@@ -10,7 +10,7 @@ from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, Elsewhere, Record, Write
 from onceward.core.selections import ByKey
-from onceward.core.steps import fetched
+from onceward.core.steps import fetch_result
 from onceward.core.views import Criteria
 from onceward.errors import OncewardError, UnknownNeed
 from onceward.keys.ledger_keys import kept_key
@@ -123,7 +123,7 @@ class LedgerReader:
             raise NotFound(
                 f"{key if readable else ascii(key)}: no such key in {self.store.url}; `onceward ls` shows those there are"
             )
-        record = drive(fetched(reply.record, boottime), self.store) if whole else _plain(reply.record)
+        record = drive(fetch_result(reply.record, boottime), self.store) if whole else _plain(reply.record)
         return record, reply.now
 
     def attempts(self, key: str) -> list[Attempt]:

@@ -49,7 +49,7 @@ def place_of(url: str | None, label: str) -> StorePlace:
     return StorePlace(parts._replace(path=f"/{quote(path)}").geturl(), platform.node())
 
 
-def arrived(place: StorePlace) -> "tuple[Store, bool]":
+def open_place(place: StorePlace) -> "tuple[Store, bool]":
     """Return the store of a pickle, and whether it is the first one here by that URL.
 
     Raises:

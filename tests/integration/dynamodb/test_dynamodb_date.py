@@ -142,7 +142,7 @@ def test_the_clock_of_s3_is_not_the_ledgers(url):
     store = open_store(url)
     drive(store.load("k"), store)
     before = store.clock.earliest()
-    steps = store.heard(ObjectCall("GET", "b", "k"), ServiceAnswer(200, b"", before + 7200, 0.0, 0.0))
+    steps = store.learn_from(ObjectCall("GET", "b", "k"), ServiceAnswer(200, b"", before + 7200, 0.0, 0.0))
     with pytest.raises(StopIteration):
         next(steps)
     assert store.clock.earliest() == pytest.approx(before, abs=1)

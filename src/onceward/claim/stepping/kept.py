@@ -52,4 +52,4 @@ def fetch(claim: "Lease", entry: Entry) -> Steps[str | None]:
     reply = yield from retry_transient(partial(claim.store.load, key), clock, patience(clock))
     if reply.record is None:
         raise ResultUnavailable(key, "this record is gone")
-    return (yield from steps.fetched(reply.record, clock)).result
+    return (yield from steps.fetch_result(reply.record, clock)).result

@@ -89,11 +89,11 @@ def elsewhere(ask: Ask, blobs: Blobs | None, record: Record, value: Value) -> El
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
     result = Elsewhere(f"{PLACE}{bucket}/{key}")
-    result.fetch = lambda: _fetched(ask, blobs, record.key, ObjectCall("GET", bucket, key))
+    result.fetch = lambda: _fetch(ask, blobs, record.key, ObjectCall("GET", bucket, key))
     return result
 
 
-def _fetched(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
+def _fetch(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")

@@ -94,7 +94,7 @@ def expiry_of(layout: Layout) -> Body:
 
 
 def _table(store: DynamoTable) -> Steps[Part]:
-    described = yield from _described(store)
+    described = yield from _describe(store)
     is_new = False
     if described is None:
         body = table_of(store.requests.table, store.layout)
@@ -115,7 +115,7 @@ def _table(store: DynamoTable) -> Steps[Part]:
         if status not in {None, "CREATING", "UPDATING"}:
             raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
         yield Sleep(pause)
-        described = yield from _described(store)
+        described = yield from _describe(store)
     raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
 
 
@@ -123,7 +123,7 @@ def _index(store: DynamoTable, *, is_new: bool) -> Steps[Part]:
     """Make the index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
     index, part, why = index_of(store.layout), Part(f"index {MESSAGES}", is_new), ""
     for pause in _PAUSES:
-        described = (yield from _described(store)) or {}
+        described = (yield from _describe(store)) or {}
         for there in described.get("GlobalSecondaryIndexes") or ():
             if there["IndexName"] == MESSAGES:
                 if _by_kind(there) != _by_kind(index):
@@ -210,7 +210,7 @@ def _request(store: DynamoTable, action: str, body: Document, *expected: str) ->
 # --- what DynamoDB says about a table ----------------------------------------------------------------------------------
 
 
-def _described(store: DynamoTable) -> Steps[Document | None]:
+def _describe(store: DynamoTable) -> Steps[Document | None]:
     """Return the table's description, or None when there is no such table."""
     answer = yield from _request(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
     return None if answer.status != 200 else cast("Document", answer.body)["Table"]

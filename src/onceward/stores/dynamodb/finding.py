@@ -33,7 +33,7 @@ def select(store: DynamoTable, selection: Selection, after: str | None, limit: i
     """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
         return (yield from _messages(store, selection, after, limit))
-    return (yield from _scanned(store, selection, after, limit))
+    return (yield from _scan(store, selection, after, limit))
 
 
 def outbox(store: DynamoTable) -> Steps[None]:
@@ -90,10 +90,10 @@ def _entries(
         query = {"IndexName": MESSAGES, "Limit": limit, **terms.body(KeyConditionExpression=keys), **begin}
         calls.append(Call(DYNAMODB, "Query", {**store.requests.common, **query}))
     answers = yield from store.ask_many(tuple(calls))
-    return [page_of(_checked(store, call, answer)) for call, answer in zip(calls, answers, strict=True)]
+    return [page_of(_check(store, call, answer)) for call, answer in zip(calls, answers, strict=True)]
 
 
-def _checked(store: DynamoTable, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
+def _check(store: DynamoTable, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
     if isinstance(answer, StoreError):
         raise answer
     if answer.status == 200:
@@ -118,7 +118,7 @@ def _due_in(store: DynamoTable, item: Item) -> float:
         raise StoreError(f"ledger {store.url}: an index has an item without due_at") from error
 
 
-def _scanned(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
+def _scan(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
     """Read a page of the table: some items, or of those that a filter lets through, what is in 1 MB."""
     if isinstance(selection, ChainOf):
         if not selection.scan:

@@ -55,10 +55,10 @@ class Table(NamedTuple):
     def findings(self) -> Iterator[Finding]:
         yield from self.gaps
         if self.status != "":
-            yield from _checked(self)
+            yield from _check(self)
 
 
-def _checked(ledger: Table) -> Iterator[Finding]:
+def _check(ledger: Table) -> Iterator[Finding]:
     """Check that there is a table, and that it is one for this ledger."""
     if ledger.status is None:
         says, why = f"there is no table of {ledger.url} in this region", "no handler runs without its ledger"

@@ -99,7 +99,7 @@ class DynamoStore(DynamoTable, Polled):
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         call = self.requests.delete(seen)
-        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
@@ -134,7 +134,7 @@ class DynamoStore(DynamoTable, Polled):
         if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)
-        answer = yield from self.heard(call, answer, again=False)
+        answer = yield from self.learn_from(call, answer, again=False)
         if again and self.may_renew(answer):  # as in sent()
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))

@@ -80,7 +80,7 @@ class DynamoTable(Observed):
 
     def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""
-        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
         if answer.status not in {200, accept}:
             raise self.failure(call, answer)
         return answer
@@ -101,18 +101,18 @@ class DynamoTable(Observed):
                 answers.append(answer)
             elif isinstance(answer, ServiceAnswer):
                 try:
-                    answers.append((yield from self.heard(call, answer, again=again)))
+                    answers.append((yield from self.learn_from(call, answer, again=again)))
                 except StoreError as error:
                     answers.append(error)
             else:
                 raise cast("Exception", answer)
         return answers
 
-    def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
+    def learn_from(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
         """Learn an answer's time. If its signature was refused and may now be accepted, send the call once more."""
         (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
         if again and self.may_renew(answer):
-            return (yield from self.heard(call, cast("ServiceAnswer", (yield call)), again=False))
+            return (yield from self.learn_from(call, cast("ServiceAnswer", (yield call)), again=False))
         return answer
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
@@ -180,7 +180,7 @@ class DynamoTable(Observed):
     def look(self, key: str, *, consistent: bool) -> Steps[Reply]:
         """Read one record."""
         call = self.requests.get(key, consistent=consistent)
-        return self._looked(call, (yield from self.ask(call)))
+        return self._reply_to(call, (yield from self.ask(call)))
 
     def look_many(self, keys: Sequence[str]) -> Steps[dict[str, Answered]]:
         """Read records consistently: None for one that is gone, an error for one that could not be read."""
@@ -193,12 +193,12 @@ class DynamoTable(Observed):
             each = list(zip(alone, (yield from self.ask_many(alone)), strict=True))
         for key, (call, answer) in zip(keys, each, strict=True):
             try:
-                replies[key] = self._looked(call, answer)
+                replies[key] = self._reply_to(call, answer)
             except StoreError as error:
                 replies[key] = error
         return replies
 
-    def _looked(self, call: Call, answer: ServiceAnswer | StoreError) -> Reply:
+    def _reply_to(self, call: Call, answer: ServiceAnswer | StoreError) -> Reply:
         if isinstance(answer, StoreError):
             raise answer
         if answer.status != 200:

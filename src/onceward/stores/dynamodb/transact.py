@@ -32,10 +32,10 @@ def committing(store: DynamoStore, effects: Sequence[object]) -> Commit:
         )
     if len(effects) > MOST:
         raise ValueError(f"{len(effects)} writes: DynamoDB commits at most {MOST} of them together with the record")
-    return partial(transact, store, [_checked(number, one) for number, one in enumerate(effects)])
+    return partial(transact, store, [_check(number, one) for number, one in enumerate(effects)])
 
 
-def _checked(number: int, effect: object) -> TransactItem:
+def _check(number: int, effect: object) -> TransactItem:
     kind: Any
     body: Any
     kind, body = next(iter(effect.items()), ("", None)) if isinstance(effect, Mapping) else ("", None)

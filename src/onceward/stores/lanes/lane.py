@@ -91,7 +91,7 @@ class Lanes(ABC):
         self._all: WeakSet[ServerLane] = WeakSet()  # one that an interrupt lost counts no longer
         self._closed = False
 
-    def _popped(self) -> ServerLane | None:
+    def _pop(self) -> ServerLane | None:
         """Take an idle lane. Another thread may be closing them."""
         try:
             return self._idle.pop()
@@ -100,7 +100,7 @@ class Lanes(ABC):
 
     def _free(self) -> ServerLane | None:
         """Return an idle lane, or a new one; None if all are in use."""
-        while (lane := self._popped()) is not None:
+        while (lane := self._pop()) is not None:
             if lane.is_alive:
                 return lane
             self._drop(lane)
@@ -149,7 +149,7 @@ class Lanes(ABC):
 
     def clear(self, *, friendly: bool = False) -> None:
         """Close the idle lanes."""
-        while (lane := self._popped()) is not None:
+        while (lane := self._pop()) is not None:
             self._drop(lane, friendly=friendly)
 
     def close(self) -> None:

@@ -124,7 +124,7 @@ class WaitingLine:
             waiting.extendleft(reversed(rest))
 
 
-def carried(batch: Sequence[Ticket]) -> Generator[LaneRequest, Any, None]:
+def carry(batch: Sequence[Ticket]) -> Generator[LaneRequest, Any, None]:
     """Do the requests of a batch: yields requests, and is sent the reply or the error of each. A lost connection ends it."""
     alone = batch
     if len(batch) > 1:

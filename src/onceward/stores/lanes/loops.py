@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carried
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
 
 _NAP: Final = 0.5  # seconds between two looks at who has waited too long
 
@@ -55,7 +55,7 @@ class LoopLanes(Lanes):
                 self._end(lane, error)
                 if not self._can_wait(lane, error):
                     raise
-                lane = self._popped()
+                lane = self._pop()
             else:
                 self._pass_on(lane)
                 return reply
@@ -103,7 +103,7 @@ class LoopLanes(Lanes):
         self._pass_on(lane)
 
     async def _carry(self, lane: ServerLane, batch: list[_LoopTicket]) -> None:
-        steps, answer = carried(batch), None
+        steps, answer = carry(batch), None
         with contextlib.suppress(StopIteration):
             while True:
                 request = steps.send(answer)
@@ -117,13 +117,13 @@ class LoopLanes(Lanes):
         if self._line:
             task = asyncio.get_running_loop().create_task(self._serve(lane))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._served, lane))
+            task.add_done_callback(partial(self._take_back, lane))
         elif self._closed:
             self._drop(lane, friendly=True)
         else:
             self._idle.append(lane)
 
-    def _served(self, lane: ServerLane, task: "asyncio.Task[None]") -> None:
+    def _take_back(self, lane: ServerLane, task: "asyncio.Task[None]") -> None:
         """Take back a lane whose task was cancelled before it began."""
         self._tasks.discard(task)
         if task.cancelled() and lane in self._all:

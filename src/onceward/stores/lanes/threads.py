@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carried
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
 
@@ -64,7 +64,7 @@ class ThreadLanes(Lanes):
         """Do one request, and return its reply."""
         with self._lock:
             lane = None if self._line else self._free()
-            ticket = self._queued(request, arguments) if lane is None else None
+            ticket = self._queue(request, arguments) if lane is None else None
         while lane is not None:
             try:
                 reply = request.reply(lane.fetch(*arguments(request)))
@@ -73,15 +73,15 @@ class ThreadLanes(Lanes):
                 with self._lock:
                     if not self._can_wait(lane, error):
                         raise
-                    lane = self._popped()
-                    ticket = self._queued(request, arguments) if lane is None else None
+                    lane = self._pop()
+                    ticket = self._queue(request, arguments) if lane is None else None
             else:
                 self._pass_on(lane)
                 return reply
         assert ticket is not None
         return self._wait(ticket)
 
-    def _queued(self, request: LaneRequest, arguments: ArgumentsOf) -> _ThreadTicket:
+    def _queue(self, request: LaneRequest, arguments: ArgumentsOf) -> _ThreadTicket:
         ticket = _ThreadTicket(request, arguments)
         self._line.add(ticket)
         return ticket
@@ -117,7 +117,7 @@ class ThreadLanes(Lanes):
             ticket.sleep(_NAP)
 
     def _carry(self, lane: ServerLane, batch: list[_ThreadTicket]) -> None:
-        steps, answer = carried(batch), None
+        steps, answer = carry(batch), None
         with contextlib.suppress(StopIteration):
             while True:
                 request = steps.send(answer)

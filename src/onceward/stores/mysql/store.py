@@ -61,7 +61,7 @@ class MysqlStore(SqlStore, Polled):
     def arguments(self, request: MysqlQuery) -> tuple[Sequence[str]]:
         return (request.sent(self.statements),)
 
-    def prepared(self) -> Steps[None]:
+    def prepare(self) -> Steps[None]:
         """Make the ledger, or what it lacks.
 
         Each statement commits by itself, so an interrupted run leaves a part, which the next one completes. Several may do so at once.
@@ -181,7 +181,7 @@ class MysqlStore(SqlStore, Polled):
         """Make the columns and indexes that the ledger lacks. Return all, with which were made. Each statement commits by itself."""
         there = yield from self.there()
         had = (yield from _columns_of(self.names)) if there[0] else set[str]()
-        yield from self.prepared()
+        yield from self.prepare()
         parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
         for index in schema.INDEXES:
             is_new = yield from self._make_index(index)

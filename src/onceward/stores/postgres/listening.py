@@ -178,7 +178,7 @@ class Ear:
         connection: Connection | None = None
         try:
             held: dict[int, _Key] = {}
-            connection = self._opened(held)
+            connection = self._open(held)
             ready = Selector()
             for end in (connection.fileno(), poke):
                 ready.register(end, EVENT_READ)
@@ -205,14 +205,14 @@ class Ear:
             if connection is not None:
                 connection.close()
 
-    def _opened(self, held: dict[int, _Key]) -> Connection:
+    def _open(self, held: dict[int, _Key]) -> Connection:
         connection = Connection.connect(self._conninfo, autocommit=True)
         connection.seconds = self._timeout
         ((pid,),) = fetch(cursor_of(connection), "SELECT pg_backend_pid()", (), prepare=False)
         if pid != connection.info.backend_pid:
             connection.close()
             raise OSError("a pooler stands between here and the server, and can move a session to another connection")
-        connection.add_notify_handler(lambda notify: _heard(held, notify.channel, notify.payload))
+        connection.add_notify_handler(lambda notify: _note(held, notify.channel, notify.payload))
         fetch(cursor_of(connection), _LISTEN, (), prepare=False)
         return connection
 
@@ -241,10 +241,10 @@ def _hear(connection: Connection, held: dict[int, _Key]) -> None:
     """Read what came without a statement."""
     connection.pgconn.consume_input()
     while (notify := connection.pgconn.notifies()) is not None:
-        _heard(held, notify.relname.decode(), notify.extra.decode())
+        _note(held, notify.relname.decode(), notify.extra.decode())
 
 
-def _heard(held: dict[int, _Key], channel: str, number: str) -> None:
+def _note(held: dict[int, _Key], channel: str, number: str) -> None:
     one = held.get(int(number)) if channel == CHANNEL else None
     if one is not None:
         one.changed_at = boottime()

@@ -94,7 +94,7 @@ class PostgresStore(SqlStore):
     def arguments(self, request: Query) -> tuple[str, Sequence[object]]:
         return request.text, request.values
 
-    def prepared(self) -> Steps[None]:
+    def prepare(self) -> Steps[None]:
         """Make the ledger, or what it lacks.
 
         Raises:
@@ -183,7 +183,7 @@ class PostgresStore(SqlStore):
     def missing(self) -> Steps[list[Part]]:
         rows = yield RawQuery(_COLUMNS, self.names.table)
         had = {row[0] for row in rows}
-        yield from self.prepared()
+        yield from self.prepare()
         parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
         for name, statement in schema.indexes(self.names, concurrently=True).items():
             parts.append(Part(f"index {self.names.index(name)}", (yield from self._make_index(name, statement))))

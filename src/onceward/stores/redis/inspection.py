@@ -247,5 +247,5 @@ def provision(store: RedisStore, options: AbstractSet[str]) -> Steps[list[Part]]
 
 def migrate(store: RedisStore) -> Steps[list[Part]]:
     """Check the version, since there is no earlier one (:data:`onceward.stores.capabilities.MIGRATE`)."""
-    is_new = yield from store.prepared()
+    is_new = yield from store.prepare()
     return [Part(f"ledger {store.names.prefix}", is_new)]

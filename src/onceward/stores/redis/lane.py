@@ -63,7 +63,7 @@ class RedisLane(_Lane, SocketLane):
                     for one in _sentinels(self._pool):
                         one.close()
                 self._open()
-            return self._seen(request, _talked(self._wire, *self._sent(request)))
+            return self._seen(request, _talk(self._wire, *self._sent(request)))
         except _FAILURES as error:
             raise failure(error) from error
 
@@ -128,7 +128,7 @@ class GuestLane(_Lane):
             pool = self._make()
             wire, is_over = pool.get_connection(), False
             try:
-                answers = self._seen(request, _talked(wire, *self._sent(request)))
+                answers = self._seen(request, _talk(wire, *self._sent(request)))
                 is_over = self.is_ready = True
             finally:
                 if not is_over:
@@ -175,7 +175,7 @@ def failure(error: Exception) -> Broken:
     return Broken(str(error) or type(error).__name__)
 
 
-def _talked(wire: Any, text: bytes, count: int) -> list[Any]:
+def _talk(wire: Any, text: bytes, count: int) -> list[Any]:
     """Send commands, and return their answers, or errors in their places."""
     wire.send_packed_command([text])
     answers: list[Any] = []

@@ -21,7 +21,7 @@ class FirstLook(NamedTuple):
     evicts_any: bool
 
 
-def prepared(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
+def prepare(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
     """Make the ledger if it is not there.
 
     Raises:

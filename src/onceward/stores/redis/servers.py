@@ -198,7 +198,7 @@ class Cluster(Servers):
 
     def run(self, request: RedisRequest) -> list[Any]:
         """Do one request, on one node after the other."""
-        client = self._opened()
+        client = self._open()
         try:
             parts, replies = _parts(client, request), []
             for part in parts:
@@ -216,7 +216,7 @@ class Cluster(Servers):
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         """Do one request, on its nodes at the same time."""
-        client = await self._opened_async()
+        client = await self._open_async()
         try:
             parts = _parts(client, request)
             runs = [self._run_part(part) for part in parts]
@@ -238,13 +238,13 @@ class Cluster(Servers):
     def _of(self, node: Any) -> OneServer:
         return self._lanes.get(node.name) or self._lanes.setdefault(node.name, self._make_lanes(node))
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._client is None:
             self._client = self._make()
         return self._client
 
-    async def _opened_async(self) -> Any:
-        return self._client or await asyncio.to_thread(self._opened)
+    async def _open_async(self) -> Any:
+        return self._client or await asyncio.to_thread(self._open)
 
     def _look(self, client: Any) -> None:
         with suppress(*_REFUSALS):
@@ -265,8 +265,8 @@ class Cluster(Servers):
 class AsyncCluster(Cluster):
     """As :class:`Cluster`, on a client of ``redis.asyncio``, for the coroutines of its event loop."""
 
-    async def _opened_async(self) -> Any:
-        return await self._opened().initialize()
+    async def _open_async(self) -> Any:
+        return await self._open().initialize()
 
     async def _look_async(self, client: Any) -> None:
         with suppress(*_REFUSALS):

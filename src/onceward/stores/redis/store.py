@@ -22,7 +22,7 @@ from onceward.stores.redis.finding import select
 from onceward.stores.redis.names import SHARDS, RedisNames, Shard, encoded
 from onceward.stores.redis.records import arguments, damaged, damaged_of, reply_of, reply_to
 from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip, ScriptCall, WriteCall
-from onceward.stores.redis.schema import prepared
+from onceward.stores.redis.schema import prepare
 from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, READ_HASH, SWAP, WAITING, Script
 from onceward.stores.redis.servers import Servers
 
@@ -66,7 +66,7 @@ class RedisStore(Observed):
     def exchange(self, request: Any) -> Any:
         command: RedisRequest = request  # an isinstance() of an ABC costs a microsecond
         if not (self._ready or _is_preparing(command)):
-            drive(self.prepared(), self)
+            drive(self.prepare(), self)
         try:
             reply = self._reply(command, self.conduit.run(command))
         except _ERRORS as error:
@@ -93,18 +93,18 @@ class RedisStore(Observed):
         """Look at the server, once for all tasks of an event loop that wait for it. One that is cancelled stops no other."""
         loop = asyncio.get_running_loop()
         if (look := self._looks.get(loop)) is None:
-            look = self._looks[loop] = loop.create_task(drive_async(self.prepared(), self))
-            look.add_done_callback(partial(self._looked, loop))
+            look = self._looks[loop] = loop.create_task(drive_async(self.prepare(), self))
+            look.add_done_callback(partial(self._end_look, loop))
         await asyncio.shield(look)
 
-    def _looked(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Task[bool]") -> None:
+    def _end_look(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Task[bool]") -> None:
         self._looks.pop(loop, None)
         if not look.cancelled():
             look.exception()  # all who waited for it may have gone
 
-    def prepared(self) -> Steps[bool]:
+    def prepare(self) -> Steps[bool]:
         """Make the ledger, and return whether it was not there before."""
-        looked = yield from prepared(self.names, self.url, evicts=self.evicts)
+        looked = yield from prepare(self.names, self.url, evicts=self.evicts)
         self._ready, self.loses_messages = True, looked.evicts_any
         return looked.is_new
 

@@ -73,7 +73,7 @@ class SqlExchange(Observed, ABC):
         """Return what the connections take for a request."""
 
     @abstractmethod
-    def prepared(self) -> Steps[object]:
+    def prepare(self) -> Steps[object]:
         """Make the ledger, or what it lacks, before the first request that needs it."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class SqlExchange(Observed, ABC):
         """Run one request, blocking."""
         query: SqlQuery = request  # an isinstance() of an ABC costs a microsecond
         if not (self._ready or query.is_bare):
-            drive(self.prepared(), self)
+            drive(self.prepare(), self)
             self._ready = True
         tries = _TRIES
         while True:
@@ -103,7 +103,7 @@ class SqlExchange(Observed, ABC):
         """Run one request."""
         query: SqlQuery = request
         if not (self._ready or query.is_bare):
-            await drive_async(self.prepared(), self)
+            await drive_async(self.prepare(), self)
             self._ready = True
         tries = _TRIES
         while True:

@@ -153,7 +153,7 @@ def provision(store: SqlStore, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the tables (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
     there = yield from store.there()
-    yield from store.prepared()
+    yield from store.prepare()
     names = (store.names.table, store.names.meta)
     return [Part(f"table {name}", not was) for name, was in zip(names, there, strict=True)]
 

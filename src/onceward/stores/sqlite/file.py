@@ -194,13 +194,13 @@ class SqliteFile:
             place.make_private(self._real)
         self._check_place()
         self._frozen = False
-        connection, state = self._connected()
+        connection, state = self._open_connection()
         try:
             if state is not None and (host := self._anchored):
                 if not self._is_second and ledger_clock.is_confirmed(connection, state, host):
                     self._end(connection)
                     self._step(host)
-                    connection, state = self._connected()
+                    connection, state = self._open_connection()
                 host.set((state and state.anchor) or 0.0)
             place_now = place.identify(self.path, self._real)
             if place_now != self._place:
@@ -249,7 +249,7 @@ class SqliteFile:
         finally:
             self._end(connection)
 
-    def _connected(self) -> tuple[sqlite3.Connection, ledger_clock.ClockState | None]:
+    def _open_connection(self) -> tuple[sqlite3.Connection, ledger_clock.ClockState | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:

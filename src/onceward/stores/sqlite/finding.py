@@ -45,7 +45,7 @@ def select(
     """Read one page. None: no index finds the chain, and it is not to be scanned."""
     index = None
     if isinstance(selection, ChainOf):
-        return _traced(selection, after, limit, connection, now)
+        return _read_chain(selection, after, limit, connection, now)
     if isinstance(selection, ByKey) and selection.criteria.are_within(STOPPED):
         index = STOPPED_INDEX
     elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
@@ -62,7 +62,9 @@ def select(
     return page._replace(next=next((row[3] for row in reversed(rows[:limit]) if isinstance(row[3], str)), None))
 
 
-def _traced(chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page | None:
+def _read_chain(
+    chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float
+) -> Page | None:
     """Read a page of a chain in the order of its index, in which its rows are next to each other: no page reads all of them."""
     indexed = has_index(connection, ORIGIN_INDEX)
     if not indexed and not chain.scan:

@@ -135,11 +135,11 @@ def _kind(folder: str) -> str | None:
 
 def survey(_: SqliteStore) -> Steps[Survey]:
     """Count a small ledger, and what an index has of a large one."""
-    result: Survey = yield SqlRequest(partial(surveyed), writes=False)
+    result: Survey = yield SqlRequest(partial(count_records), writes=False)
     return result
 
 
-def surveyed(connection: sqlite3.Connection, now: float) -> Survey:
+def count_records(connection: sqlite3.Connection, now: float) -> Survey:
     """Read the counts. Rows stay in the order of arrival, so their numbers tell how many there are at most."""
     first, last = connection.execute(_ROWS).fetchone()
     total = 0 if last is None else last - first + 1
