@@ -103,6 +103,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
     [
         ("sql: {statement: 'UPDATE a SET b = :b, c = :c', parameters: {b: message.b}}", "no value fills :c"),
         ("sql: {statement: '/* x */ COMMIT'}", "COMMIT ends the transaction"),
+        ("sql: {statement: ';COMMIT'}", "COMMIT ends the transaction"),
         *(
             (f"sql: {{statement: '{text}', database: 'mysql://a@h/b'}}", f"{text.split()[0]} can end the transaction")
             for text in ("SET autocommit = 1", "FLUSH TABLES", "ANALYZE TABLE a", "ALTER TABLE a", "EXECUTE x")

@@ -198,6 +198,18 @@ def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once)
             on_sqs(once)(function)
 
 
+def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatch):
+    seen = []
+
+    @on_sqs(once)
+    def handle(order: Late) -> None:  # noqa: F821 - that is the case
+        seen.append(order)
+
+    monkeypatch.setitem(globals(), "Late", Order)
+    handle(events.sqs({"id": 1}))
+    assert seen == [Order(1)]
+
+
 def by_delivery(delivery: Delivery):
     return (delivery.id, delivery.data["id"])
 

@@ -68,6 +68,7 @@ def test_safe_settings_are_ok():
         ),
         ({"broker": "redis://", "worker_prefetch_multiplier": 4}, "worker_prefetch_multiplier", "warning"),
         ({"broker": "redis://", "options": {"lease": 3600.0}}, "visibility_timeout", "warning"),
+        ({"broker": "redis://", "task": {"default_retry_delay": 7200}}, "visibility_timeout", "warning"),
         ({"broker": "sqs://", "options": {"lease": 2000.0}}, "visibility_timeout", "warning"),
         (
             {"broker": "redis://", "options": {"retention": 3000}, "task_ignore_result": True},

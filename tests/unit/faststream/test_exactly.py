@@ -81,6 +81,23 @@ def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
     assert runs == [(7, "orders", 1)]
 
 
+def test_a_final_exception_is_an_outcome_that_publishes_nothing(once):
+    broker, came = NatsBroker(), []
+
+    @broker.subscriber("orders", **SAFE)
+    @broker.publisher("paid")
+    @exactly(once, key="order.id", name="charge", final=(Declined,))
+    async def charge(order: Order) -> None:
+        raise Declined
+
+    @broker.subscriber("paid")
+    async def paid(body):
+        came.append(body)
+
+    started(broker, TestNatsBroker, Order(id="1"), Order(id="1"))
+    assert came == []
+
+
 def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once):
     broker, broken = NatsBroker(), []
     once = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))))
@@ -123,6 +140,7 @@ ONE_AT_A_TIME = {"config": api.ConsumerConfig(max_ack_pending=1)}
         ("orders", {"ack_policy": AckPolicy.ACK_FIRST, "pull_sub": False}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
         ("orders", {"durable": None}, {}, "give durable="),
         ("orders", {"config": api.ConsumerConfig(max_deliver=3)}, {}, "max_attempts="),
+        ("orders", {"config": api.ConsumerConfig(ack_policy=api.AckPolicy.NONE)}, {}, "leave ack_policy out"),
         ("orders", None, {}, "give stream="),
         ("orders.*", {}, {}, "give @exactly"),
         ("orders", {}, {"order": True}, "max_ack_pending=1"),
@@ -142,6 +160,8 @@ def test_a_jetstream_consumer_that_loses_messages_is_refused(once, subject, opti
 @each(
     ("options", "fix"),
     [
+        ({"channel": "orders"}, "give stream="),
+        ({"stream": StreamSub("orders", no_ack=True, **GROUP)}, "give group="),
         ({"stream": StreamSub("orders")}, "give group="),
         ({"stream": StreamSub("orders", **GROUP)}, "min_idle_time=60_000"),
         ({"stream": StreamSub("orders", min_idle_time=100, **GROUP), "ack_policy": AckPolicy.ACK}, "NACK_ON_ERROR"),
@@ -181,6 +201,9 @@ UNCONFIRMED = {"default_channel": Channel(publisher_confirms=False)}
     [
         ({"ack_policy": AckPolicy.REJECT_ON_ERROR}, {}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
         ({}, {"durable": False}, {}, "declare it durable"),
+        ({}, {"exclusive": True}, {}, "declare it durable"),
+        ({}, {"auto_delete": True}, {}, "declare it durable"),
+        ({}, {"arguments": {"x-max-length": 10}}, {}, "give it x-dead-letter-exchange"),
         ({}, {"arguments": {"x-message-ttl": 1000}}, {}, "give it x-dead-letter-exchange"),
         ({}, {"queue_type": QueueType.STREAM}, {}, "give a quorum queue"),
         ({}, {}, UNCONFIRMED, "publisher_confirms"),

@@ -122,6 +122,16 @@ def test_gauges_show_parked_keys(registry, reader):
     assert points(reader)["onceward.keys", "parked"].value == 1
 
 
+def test_a_ledger_without_an_index_is_not_read_unasked():
+    class Indexless(MemoryStore):
+        capabilities: ClassVar = {}
+
+        def select(self, *arguments):
+            raise AssertionError("nobody asked for that")
+
+    assert LedgerGauges(Once(Indexless(), name="n")).read()[KEYS] == {}
+
+
 def test_gauges_of_a_ledger_that_is_away_keep_their_last_values(caplog):
     once = parked_once()
     gauges = LedgerGauges(once, every=0.0, scan=True)

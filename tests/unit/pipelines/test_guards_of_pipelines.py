@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from onceward import Once
+from onceward.consumers.callers import unless_set
 from onceward.core.drivers import drive
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.stores.memory import MemoryStore
@@ -120,6 +121,14 @@ def test_input_is_held_while_a_key_is_held(pipelines, end):
     asyncio.run(run())
     once.close()
     assert [one.status for one in outcomes] == (["done"] if end == "release" else [])
+
+
+def test_a_hold_whose_key_cannot_be_asked_for_is_not_taken_for_free():
+    async def ask():
+        raise LookupError("the ledger")
+
+    with pytest.raises(LookupError):
+        asyncio.run(unless_set(asyncio.Event(), ask()))
 
 
 def test_what_is_printed_within_a_retry_is_printed_once(pipelines):

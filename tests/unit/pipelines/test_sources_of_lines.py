@@ -6,6 +6,7 @@ import pytest
 
 from onceward import Once
 from onceward.consumers.broker import BrokerError
+from onceward.consumers.serving import StoppableBatch
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import csv as csv_rows
 
@@ -48,6 +49,14 @@ def test_a_last_row_that_can_be_cut_waits_for_its_end(pipelines):
     assert [one.value[0]["amount"] for one in pipelines.run() if one.ok] == ["10.00", "199.00"]
 
 
+def test_rows_that_end_with_a_carriage_return_alone_are_not_lost(pipelines):
+    pipelines.folder.joinpath("a.csv").write_bytes(b'id,size\r\n1,2\r3,4\n5,"6\r7"\r\n')
+    pipelines.folder.joinpath("b.csv").write_bytes(b"id,size\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert [one.value[0] for one in outcomes if one.ok] == [{"id": "5", "size": "6\r7"}]
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+
+
 def test_a_quote_within_a_value_swallows_no_rows(pipelines):
     pipelines.folder.joinpath("a.csv").write_text('id,size\n1,5" pipe\n2,x\n3,6" pipe\n4,"a\n\n\nb"\n5,\n')
     pipelines.folder.joinpath("b.csv").write_text('id,size\n6,"never closed\n7,x\n')
@@ -82,6 +91,16 @@ def test_a_line_whose_key_another_worker_holds_waits_for_it(pipelines):
     asyncio.run(run())
     once.close()
     assert [(one.status, one.key) for one in outcomes] == [("done", "orders:2"), ("done", "orders:1")]
+
+
+def test_a_batch_that_fails_as_a_whole_does_not_end_the_run_as_if_its_lines_were_done(pipelines, monkeypatch):
+    async def fails(self, records):
+        raise ZeroDivisionError
+
+    pipelines.lines({"id": 1}, {"id": 2})
+    monkeypatch.setattr(StoppableBatch, "run_async", fails)  # nothing is known that raises there
+    with pytest.raises(BrokerError, match=r"orders\.ndjson:\d has no outcome.*run this again"):
+        pipelines.write(PRINT).run()
 
 
 def test_a_quote_that_nothing_closes_is_given_up_at_the_longest_value(pipelines, monkeypatch):

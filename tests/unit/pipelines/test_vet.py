@@ -88,6 +88,13 @@ def test_an_inner_guard_that_forgets_before_a_retry_is_a_warning(pipelines):
     assert pipelines.mistakes() == []
 
 
+def test_a_guard_cannot_have_the_keys_of_the_inbox(pipelines):
+    text = GOOD.replace("ndjson: {files: [orders.ndjson]}", "webhook: {token: t}")
+    guarded = "  - guard: {name: webhook, key: message.id, steps: [{filter: {where: message.id}}]}\nsinks:"
+    pipelines.file.write_text(text.replace("sinks:", guarded))
+    assert [told for _, _, told in pipelines.mistakes() if "names the keys of the source" in told]
+
+
 @pytest.mark.parametrize(
     "line",
     [

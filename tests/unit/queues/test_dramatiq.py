@@ -4,14 +4,15 @@ import time
 
 import dramatiq
 import pytest
-from dramatiq import Worker
+from dramatiq import Retry, Worker
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareError, Shutdown
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Once
+from onceward import Claim, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
+from onceward.testing.faults import Faults, fail_before, when
 
 PATIENCE = 180_000  # milliseconds
 
@@ -112,7 +113,7 @@ def test_a_parked_message_is_dead_lettered_and_not_retried(broker, once, work):
         result(message, broker)
 
 
-@pytest.mark.parametrize("fault", ["refused", "no JSON"])
+@pytest.mark.parametrize("fault", ["refused", "no JSON", "undecided"])
 def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker, once, work, fault, monkeypatch):
     monkeypatch.setattr("dramatiq.worker.POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
 
@@ -126,8 +127,11 @@ def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker,
             CurrentMessage.get_current_message().options["trace"] = object()
         raise ValueError("broken")
 
+    def retry_when(retries, error):
+        raise TypeError("retry_when itself")
+
     broker.add_middleware(Refusing())
-    actor(broker, once, charge).send(1)
+    actor(broker, once, charge, **({"retry_when": retry_when} if fault == "undecided" else {})).send(1)
     work()
 
     assert [letter.args for letter in dead(broker)] == [(1,)]
@@ -147,6 +151,26 @@ def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work)
 
     assert seen == [0, 0]
     assert time.monotonic() - began > 1  # the lease of the first run
+
+
+def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):
+    broken, runs = [], []
+    faulty = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))), lease=3)
+
+    def charge(claim: Claim):
+        runs.append(claim.attempt)
+        broken.append(1)
+        try:
+            claim.complete("paid")
+        except ResultNotRecorded as error:
+            broken.clear()
+            raise Retry("later", delay=1) from error
+
+    message = actor(broker, faulty, charge).send()
+    work()
+
+    assert runs == [1]
+    assert result(message, broker) == "paid"
 
 
 def test_a_broker_without_retries_is_refused_at_the_start(once):
