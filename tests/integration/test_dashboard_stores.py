@@ -51,6 +51,16 @@ def test_lists_find_what_is_asked_for_on_every_store(once, ada):
     assert keys(ada.get("/search", params={"q": "shop:order-07"})) == ["shop:order-07"]
 
 
+def test_a_list_of_all_has_each_record_once_on_every_store(once, ada):
+    found, path = [], "/records?scan=1"
+    while path is not None:
+        page = ada.get(path)
+        found += keys(page)
+        following = re.search(r'rel="next" href="([^"]*)"', page.text)
+        path = None if following is None else html.unescape(following[1])
+    assert (len(found), len(set(found))) == (73, 73)
+
+
 def test_a_hostile_key_is_unparked_on_every_store(once, ada):
     key = f"raw{HOSTILE}:k{HOSTILE}"
     fields = {
