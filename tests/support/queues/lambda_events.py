@@ -23,8 +23,6 @@ class Context:
         return self.millis
 
 
-# --- SQS --------------------------------------------------------------------------------------------------------------
-
 QUEUE = "arn:aws:sqs:us-east-2:123456789012:my-queue"
 
 
@@ -66,8 +64,6 @@ def sns_envelope(payload, message_id="d88d4479-6ec0-54fe-b63f-1cf9df4bb16e"):
     }
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
-
 STREAM = "arn:aws:kinesis:us-east-2:123456789012:stream/lambda-stream"
 SHARD = "shardId-000000000006"
 
@@ -108,9 +104,6 @@ def change_record(number, **images):
 
 def dynamodb(count):
     return {"Records": [change_record(n, NewImage={"Id": {"N": str(n)}}) for n in range(count)]}
-
-
-# --- Kafka ------------------------------------------------------------------------------------------------------------
 
 
 def activemq(*payloads):
@@ -184,9 +177,6 @@ def self_managed_kafka(partitions):
     return event | {"eventSource": "SelfManagedKafka"}
 
 
-# --- notices ----------------------------------------------------------------------------------------------------------
-
-
 def sns(payload):
     return {
         "Records": [
@@ -228,9 +218,6 @@ def s3_record(key="photos/a+b%281%29.jpg", *, version="yd3d4HaWOT2z", sequencer=
 
 def s3(*keys):
     return {"Records": [s3_record(key) for key in keys]}
-
-
-# --- Firehose ---------------------------------------------------------------------------------------------------------
 
 
 def firehose(*payloads):
