@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from onceward import LeaseLost, Once
+from observing import note_outcomes
+from onceward import LeaseLost, Once, current
 from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -103,6 +104,22 @@ def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, poin
         assert turns > points
 
     asyncio.run(main())
+
+
+def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
+    told = []
+
+    async def handle(order):
+        await current().complete_async("mine")
+        await asyncio.sleep(60)
+
+    async def main():
+        note_outcomes(told.append)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(batch_of(once, handle).run_async(orders("a")), 0.1)
+
+    asyncio.run(main())
+    assert [one.status for one in told] == ["done"]
 
 
 def test_duplicates_do_not_wait_for_the_turns_of_others(once):

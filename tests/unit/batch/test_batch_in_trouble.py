@@ -128,7 +128,7 @@ class Picky(MemoryStore):
         return super().insert(write)
 
     def swap(self, write, seen):
-        if write.key == "b:huge" and write.result and len(write.result) > 50:
+        if write.key == "b:bad" or (write.key == "b:huge" and write.result and len(write.result) > 50):
             raise StoreError("too large")
         return super().swap(write, seen)
 
@@ -136,10 +136,16 @@ class Picky(MemoryStore):
 @pytest.mark.filterwarnings("default::onceward.ResultWarning")
 def test_a_record_that_the_store_refuses_harms_no_other(form):
     once = Once(Picky(), lease=10)
-    batch = form.batch(once, lambda order: "x" * 60)
-    outcomes = form.run(batch, orders("a", "never", "huge", "b"))
-    assert statuses(outcomes) == ["done", "failed", "done", "done"]
-    assert type(outcomes[1].error) is StoreError
+
+    def handle(order):
+        if order["id"] == "bad":
+            raise ValueError
+        return "x" * 60
+
+    outcomes = form.run(form.batch(once, handle), orders("a", "never", "huge", "bad", "b"))
+    assert statuses(outcomes) == ["done", "failed", "done", "failed", "done"]
+    assert [type(outcome.error) for outcome in outcomes if not outcome.ok] == [StoreError, ValueError]
+    assert "too large" in outcomes[3].error.__notes__[0]
     again = form.run(form.batch(once, never), orders("a", "huge", "b"))
     assert statuses(again) == ["replayed"] * 3
     assert [type(outcome.error) for outcome in again] == [type(None), ResultUnavailable, type(None)]

@@ -217,6 +217,20 @@ def test_a_store_that_hangs_holds_up_no_other_and_is_asked_again_when_it_answers
         assert not one.lost
 
 
+def test_without_threads_for_the_stores_the_timer_renews(monkeypatch):
+    start = threading.Thread.start
+
+    def refuse(self):
+        if self.name == "onceward-renewal":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Once(MemoryStore(), lease=LEASE).claim("a") as claim, Once(MemoryStore(), lease=LEASE).claim("b"):
+        time.sleep(LONGER)
+        assert not claim.lost
+
+
 def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once):
     named = once.using(name="n", on_busy=10 * LEASE)
     begun = []

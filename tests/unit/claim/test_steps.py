@@ -167,6 +167,15 @@ def test_a_step_renews_the_lease(once, form, clock):
     Script(once, form, parts)()
 
 
+def test_a_heartbeat_that_came_in_between_does_not_stop_a_step(once):
+    claim = once.acquire("k")
+    before = claim.record
+    claim.extend()
+    claim.record = before  # its reply is still on its way
+    claim.step("mail", list)
+    assert '"mail"' in record(once, "claim:k").steps
+
+
 def test_a_final_exception_of_a_parking_step_is_the_outcome(once, form, effects):
     def mail():
         effects.append(1)

@@ -168,6 +168,14 @@ def test_a_fingerprint_of_a_name_that_no_path_can_read_is_an_error_beforehand(on
     assert once.store.records == {}
 
 
+def test_a_fingerprint_sees_tuples_as_lists(once):
+    for path in ("order.total[0]", "order.lines[*][0]", "order.lines[:1]"):
+        guarded = once(key=lambda key: key, fingerprint=path, name="n")(of_key)
+        guarded(path, Purchase(Money(1), (Money(1),)))
+        with pytest.raises(Mismatch):
+            guarded(path, Purchase(Money(2), (Money(2),)))
+
+
 def of_key(key: str, order: object) -> int:
     return 1
 

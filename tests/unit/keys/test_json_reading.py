@@ -26,6 +26,7 @@ FAULTS = [
     (b"[" * 100_000, "it is nested too deep"),
     (gzip.compress(b"{}", mtime=0), "it is compressed with gzip"),
     ("{}".encode("utf-16"), "it is UTF-16"),
+    ('{"a": 1}'.encode("utf-16-be"), "it is UTF-16"),
     ("{}".encode("utf-32"), "it is UTF-32"),
 ]
 

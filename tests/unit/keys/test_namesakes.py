@@ -44,12 +44,13 @@ def with_default(channel):
     return send
 
 
-def test_closures_that_differ_in_a_default_are_refused():
+@each(("one", "other"), [("sms", "email"), (("sms", object), ("email", object))])
+def test_closures_that_differ_in_a_default_are_refused(one, other):
     once = Once(MemoryStore())
-    kept = once(key="n")(with_default("sms"))
+    kept = once(key="n")(with_default(one))
     with pytest.raises(ValueError, match="name="):
-        once(key="n")(with_default("email"))
-    assert kept(1) == "sms"
+        once(key="n")(with_default(other))
+    assert kept
 
 
 @each(

@@ -198,6 +198,19 @@ def test_batches_are_sealed(once):
     check_nothing_is_plain(once)
 
 
+def test_a_result_that_commits_with_its_effect_is_sealed(once, url):
+    sealing = once.using(seal=FERNET)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        with sealing.transaction("a", connection) as transaction:
+            transaction.result = CARD
+        with pytest.raises(Completed) as told, sealing.transaction("a", connection):
+            pass
+        with pytest.raises(LookupError), sealing.transaction("b", connection):
+            raise LookupError(CARD)
+    assert told.value.result == CARD
+    check_nothing_is_plain(once)
+
+
 def test_answers_over_http_are_sealed(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})

@@ -229,6 +229,13 @@ class Deaf(AwaitedLane):
         return await super().fetch(kind, keys, many)
 
 
+def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server):
+    lanes = server.open(most=2)
+    lanes.run(Write("a"), asked)
+    server.full = Broken("too many clients")
+    assert of_threads(server, [Write("b"), Write("c")], lanes) == ["b done", "c done"]
+
+
 def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
     async def write(key):
         await lanes.run_async(Write(key), asked)

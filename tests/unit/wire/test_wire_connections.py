@@ -174,6 +174,16 @@ def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
     assert (server.connections, len(server.requests)) == (3, 30)
 
 
+def test_each_event_loop_has_its_own_connections_until_it_is_closed():
+    with Server(serve(answer())) as server:
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        for number in range(3):
+            asyncio.run(made.send(CALL, 1e9))
+            assert server.connections == number + 1
+            assert server.ended.acquire(timeout=60) if number else True  # the loop before
+        made.close()
+
+
 def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypatch):
     monkeypatch.setattr(connections, "KEPT", 1)
 
