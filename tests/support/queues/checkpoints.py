@@ -17,7 +17,7 @@ class Sink:
     """What a checkpoint writes to: it keeps each flush, fails when told to, and knows what was acknowledged."""
 
     def __init__(self):
-        self.flushes, self.times, self.done = [], [], []
+        self.flushes, self.done = [], []
         self.error = None
         self.during = lambda: None
 
@@ -25,7 +25,6 @@ class Sink:
         self.during()
         if self.error is not None:
             raise self.error
-        self.times.append(time.monotonic())
         self.flushes.append(list(items))
 
     async def write_async(self, items):

@@ -45,12 +45,10 @@ class Server:
         poison: the errors of keys.
         held: keys whose request waits until ``go`` is set.
         full: the error of a lane that opens.
-
-        opened: how often one was tried to be opened.
         unreadable: the errors of keys whose answer cannot be read.
     """
 
-    full, opened = None, 0
+    full = None
 
     def __init__(self):
         self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
@@ -84,10 +82,8 @@ class BlockingLane(ServerLane):
     def fetch(self, kind, keys, many):
         if not self.server.held.isdisjoint(keys):
             assert self.server.go.wait(60)
-        if not self.is_ready:
-            self.server.opened += 1
-            if self.server.full is not None:
-                raise self.server.full
+        if not self.is_ready and self.server.full is not None:
+            raise self.server.full
         self.is_ready = True
         return self.server.answer(keys, many)
 

@@ -36,21 +36,16 @@ class Shop:
 
     def guard(self, **options):
         """Guard the handler, as a deploy with other options would."""
+
+        def place(n: int, claim: Claim):
+            self.calls.append((n, claim.attempt))
+            return self.does(n)
+
+        async def place_async(n: int, claim: Claim):
+            return place(n, claim)
+
         options = {"key": "n", "name": "place", "keep_input": True} | options
-        if self.form == "called":
-
-            @self.once(**options)
-            def place(n: int, claim: Claim):
-                self.calls.append((n, claim.attempt))
-                return self.does(n)
-        else:
-
-            @self.once(**options)
-            async def place(n: int, claim: Claim):
-                self.calls.append((n, claim.attempt))
-                return self.does(n)
-
-        self.place = place
+        self.place = self.once(**options)(place if self.form == "called" else place_async)
 
     def call(self, n):
         return self.place(n) if self.form == "called" else asyncio.run(self.place(n))
