@@ -46,7 +46,7 @@ class MysqlQuery(SqlQuery):
         super().__init__(action)
         self.patience = 0  # the server counts whole seconds
 
-    def sent(self, statements: MysqlStatements) -> list[str]:
+    def script(self, statements: MysqlStatements) -> list[str]:
         """Return the statements as they are sent, one after another on one connection."""
         texts = self.texts(statements)
         return block(texts, statements.flavor) if self.blocks else texts

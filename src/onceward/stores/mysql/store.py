@@ -59,7 +59,7 @@ class MysqlStore(SqlStore, Polled):
         self.statements = MysqlStatements(names, MARIADB)
 
     def arguments(self, request: MysqlQuery) -> tuple[Sequence[str]]:
-        return (request.sent(self.statements),)
+        return (request.script(self.statements),)
 
     def prepare(self) -> Steps[None]:
         """Make the ledger, or what it lacks.

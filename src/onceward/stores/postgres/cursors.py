@@ -138,7 +138,7 @@ def is_alive(connection: Any) -> bool:
 # what single values do.
 
 
-def sent(values: Sequence[Any]) -> list[str | None]:
+def as_texts(values: Sequence[Any]) -> list[str | None]:
     """Return a statement's values as texts. The statement says their types, so that it is prepared once."""
     return [
         value if value is None or type(value) is str else _array(value) if type(value) is list else repr(value)

@@ -16,12 +16,12 @@ from onceward.stores.postgres.cursors import (
     LEAVE_ON,
     AsyncConnection,
     Connection,
+    as_texts,
     cursor_of,
     failure,
     fetch,
     fetch_async,
     is_alive,
-    sent,
 )
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.sql.exchange import Row
@@ -73,7 +73,7 @@ class PostgresLane(_PostgresLane):
     """A lane for threads."""
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        parameters = sent(values)
+        parameters = as_texts(values)
         try:
             if not self.is_ready:
                 self.close()
@@ -93,7 +93,7 @@ class AsyncPostgresLane(_PostgresLane):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        parameters = sent(values)
+        parameters = as_texts(values)
         try:
             if not self.is_ready:
                 self.close()

@@ -18,7 +18,7 @@ from onceward.core.clock import boottime
 from onceward.observe.logs import logger
 from onceward.stores.lanes.limits import Selector
 from onceward.stores.postgres.cursors import Connection, cursor_of, fetch
-from onceward.stores.postgres.statements import CHANNEL, waited
+from onceward.stores.postgres.statements import CHANNEL, lock_number
 
 # Seconds between two looks. A claim that an operator or an earlier version ends notifies nobody. A batch can miss a waiter who
 # comes right before its commit.
@@ -30,7 +30,7 @@ DEAF: Final = 30.0  # seconds after a failure in which nobody listens
 _FRESH: Final = 0.1  # seconds after a change in which waiters who come can have seen what was before it,
 _SOON: Final = 0.02  # so they look again after so many
 _LISTEN: Final = f"LISTEN {CHANNEL}"
-_LOCK: Final = f"SELECT {waited('$1::text')}, pg_try_advisory_lock_shared({waited('$1::text')})"
+_LOCK: Final = f"SELECT {lock_number('$1::text')}, pg_try_advisory_lock_shared({lock_number('$1::text')})"
 _UNLOCK: Final = "SELECT pg_advisory_unlock_shared($1::bigint)"
 
 Wake = Callable[[], object]

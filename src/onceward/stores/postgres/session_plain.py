@@ -9,7 +9,7 @@ from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.lanes.limits import shut
-from onceward.stores.postgres.cursors import sent
+from onceward.stores.postgres.cursors import as_texts
 from onceward.stores.postgres.inside import pyformat
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, check_idle
@@ -40,7 +40,7 @@ class PsycopgDriver(CallersDriver):
         return self._enter(self._transaction)
 
     def fetch(self, text: str, values: Sequence[object]) -> Any:
-        return RawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values)).fetchall()
+        return RawCursor(self.connection, row_factory=tuple_row).execute(text, as_texts(values)).fetchall()
 
     def finish(self) -> Any:
         return self._exit(self._transaction, None, None, None) if self._is_active else None
@@ -70,7 +70,7 @@ class AsyncPsycopgDriver(PsycopgDriver):
     _exit = staticmethod(AsyncTransaction.__aexit__)
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        cursor = await AsyncRawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values))
+        cursor = await AsyncRawCursor(self.connection, row_factory=tuple_row).execute(text, as_texts(values))
         return await cursor.fetchall()
 
 

@@ -32,7 +32,7 @@ TELLING: Final = (
 )
 
 
-def waited(key: str) -> str:
+def lock_number(key: str) -> str:
     """Return the number that stands for a key among advisory locks and notifications."""
     return f"hashtextextended({key}, 7162831505713)"
 
@@ -90,7 +90,7 @@ def _unnested(parameters: tuple[Parameter, ...]) -> str:
 
 def notification(status: str, key: str) -> str:
     """Return the expression that tells those who wait for a key, if its write has this status and ends a claim."""
-    number = waited(key)
+    number = lock_number(key)
     return (
         f"CASE WHEN {status} = '{IN_PROGRESS}' THEN NULL WHEN pg_try_advisory_xact_lock({number}) THEN NULL "
         f"ELSE pg_notify('{CHANNEL}', {number}::text)::text END"
@@ -100,7 +100,7 @@ def notification(status: str, key: str) -> str:
 _NOTIFY: Final = notification(ONE["status"], ONE["key"])
 # Of many keys the locks are not kept: the server has room for a few thousand.
 _NOTIFY_EACH: Final = (
-    f"(SELECT count(pg_notify('{CHANNEL}', h::text)::text)::text FROM (SELECT {waited('key')} AS h FROM made "
+    f"(SELECT count(pg_notify('{CHANNEL}', h::text)::text)::text FROM (SELECT {lock_number('key')} AS h FROM made "
     f"WHERE status <> '{IN_PROGRESS}' OFFSET 0) ended WHERE NOT (pg_try_advisory_lock(h) AND pg_advisory_unlock(h)))"
 )
 

@@ -31,7 +31,7 @@ class _Lane(ServerLane):
         super().__init__()
         self._make, self._confirmation = make, confirmation or None
 
-    def _sent(self, request: RedisRequest) -> tuple[bytes, int]:
+    def _pack(self, request: RedisRequest) -> tuple[bytes, int]:
         """Return a request as it is sent, with what confirms it, and how many answers there will be."""
         if self._confirmation is None or request.base is None:
             return request.packed(), request.count
@@ -39,7 +39,7 @@ class _Lane(ServerLane):
         marking = packed(["SET", request.base + b"confirmed", b""]) + packed(self._confirmation.command)
         return request.packed() + marking, request.count + 2
 
-    def _seen(self, request: RedisRequest, answers: list[Any]) -> list[Any]:
+    def _confirm(self, request: RedisRequest, answers: list[Any]) -> list[Any]:
         """Return the answers without those of the confirmation; errors in their places if there is none."""
         if self._confirmation is None or request.base is None:
             return answers
@@ -63,7 +63,7 @@ class RedisLane(_Lane, SocketLane):
                     for one in _sentinels(self._pool):
                         one.close()
                 self._open()
-            return self._seen(request, _talk(self._wire, *self._sent(request)))
+            return self._confirm(request, _talk(self._wire, *self._pack(request)))
         except _FAILURES as error:
             raise failure(error) from error
 
@@ -94,7 +94,7 @@ class AsyncRedisLane(_Lane, SocketLane):
                     await self._connect()
             seconds = self._timeout
             async with asyncio.timeout(seconds):
-                return self._seen(request, await _talked_async(self._wire, *self._sent(request)))
+                return self._confirm(request, await _talk_async(self._wire, *self._pack(request)))
         except TimeoutError as error:
             raise Broken(f"there is no answer within {seconds:g} s") from error
         except _FAILURES as error:
@@ -128,7 +128,7 @@ class GuestLane(_Lane):
             pool = self._make()
             wire, is_over = pool.get_connection(), False
             try:
-                answers = self._seen(request, _talk(wire, *self._sent(request)))
+                answers = self._confirm(request, _talk(wire, *self._pack(request)))
                 is_over = self.is_ready = True
             finally:
                 if not is_over:
@@ -152,7 +152,7 @@ class AsyncGuestLane(GuestLane):
             pool = self._make()
             wire, is_over = await pool.get_connection(), False
             try:
-                answers = self._seen(request, await _talked_async(wire, *self._sent(request)))
+                answers = self._confirm(request, await _talk_async(wire, *self._pack(request)))
                 is_over = self.is_ready = True
             finally:
                 if not is_over:
@@ -189,8 +189,8 @@ def _talk(wire: Any, text: bytes, count: int) -> list[Any]:
     return answers
 
 
-async def _talked_async(wire: Any, text: bytes, count: int) -> list[Any]:
-    """As :func:`_talked`, for a coroutine."""
+async def _talk_async(wire: Any, text: bytes, count: int) -> list[Any]:
+    """As :func:`_talk`, for a coroutine."""
     await wire.send_packed_command([text])
     answers: list[Any] = []
     for _ in range(count):
