@@ -91,6 +91,17 @@ def test_other_items_of_the_table_are_not_taken_for_records(opened, dynoxide):
     assert len(dynoxide.items(mine.requests.table)) == len(STRANGERS) + 2
 
 
+def test_two_ledgers_share_the_partitions_of_a_table_by_their_sort_keys(opened):
+    one = opened(Layout("pk={key}", "sk=ONE"), ("pk", "sk"))
+    two = opened(Layout("pk={key}", "sk=TWO"), table=one.requests.table)
+    for store in (one, two):
+        assert do(store, store.insert(claim_of("k", "me"))).won
+        assert keys_in(store) == ["k"]
+    (record,) = do(one, one.select(ByKey(), None, 10)).records
+    assert do(one, one.delete(record)).won
+    assert (keys_in(one), keys_in(two)) == ([], ["k"])
+
+
 def test_an_item_under_a_records_key_that_is_none_is_an_error_and_stays(opened, dynoxide):
     store = opened(Layout("id=ONCE#{key}"))
     dynoxide.ask("PutItem", TableName=store.requests.table, Item=STRANGERS[0])

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from onceward import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.powertools import Powertools, powertools_key, powertools_name
-from onceward.stores.dynamodb.store import DynamoStore
 from printed.pages import blocks
 from servers.needs import numbers
 from tables import each
-from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
 NAME = "shop.charge"
@@ -106,22 +104,21 @@ def example(name):
 
 
 @pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
-def test_the_example_of_a_switch_meets_the_same_records(dynoxide, proxy, monkeypatch):
+def test_the_example_of_a_switch_meets_the_same_records(dynoxide, proxy):
     table = dynoxide.table(f"docs-{next(NUMBERS)}", {"id": "S"})
     client = boto3.client("dynamodb", endpoint_url=dynoxide.url, region_name="eu-west-1")
-    charge, order = {}, ("before", "after")
-    for name in order:
-        code = example(name)
-        code = code.replace('Layer("idempotency")', f'Layer("{table}", boto3_client=client)')
-        code = code.replace('"dynamodb://idempotency?preset=powertools"', "store")
-        assert "client" in code or "store" in code
-        code = code.replace('return {"receipt"', 'ran.append("' + name + '")\n    return {"receipt"')
-        charge[name] = {"__name__": "shop", "client": client, "ran": []}
-        charge[name]["store"] = DynamoStore(table, plain_wires(proxy.url), layout=Powertools())
-        exec(code, charge[name])
-    for name in order:
-        assert charge[name]["charge"](order={"shop": "s", "id": 7}) == {"receipt": 7}
-    assert [charge[name]["ran"] for name in order] == [[order[0]], []]
-    for one in charge.values():
-        one["store"].close()
+    places = {
+        'Layer("idempotency")': f'Layer("{table}", boto3_client=client)',
+        "dynamodb://idempotency?": f"dynamodb://{table}?endpoint={proxy.url}&",
+        'return {"receipt"': 'ran.append(__name__)\n    return {"receipt"',
+    }
+    ran = []
+    for name in ("before", "after"):
+        code, space = example(name), {"__name__": name, "client": client, "ran": ran}
+        for there, here in places.items():
+            code = code.replace(there, here)
+        exec(code, space)
+        assert space["charge"](order={"shop": "s", "id": 7}) == {"receipt": 7}
+    assert ran == ["before"]
+    space["once"].close()
     client.close()

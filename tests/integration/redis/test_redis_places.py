@@ -112,6 +112,15 @@ def test_a_replica_of_a_cluster_that_does_not_confirm_fails_the_writes_of_its_sl
         store.close()
 
 
+def test_the_replicas_of_a_cluster_of_the_callers_own_client_confirm(doubled):
+    with driver.RedisCluster(host="127.0.0.1", port=doubled.nodes[0].port) as client:
+        claims = [claim_of(f"given{number}") for number in range(9)]
+        one, two = (open_ledger(client, wait=n, timeout=t, prefix="given") for n, t in ((1, 60), (2, 2)))
+        assert [reply.won for reply in drive(one.insert_many(claims), one)] == [True] * 9
+        with pytest.raises(StoreError, match=r"1 replica\(s\) confirmed"):
+            drive(two.insert_many(claims), two)
+
+
 def slot_of(store, key):
     return key_slot(store.names.shard_of(key.encode()).base)
 
