@@ -22,8 +22,8 @@ def summary(of: object) -> str:
 
 def section(of: object, title: str) -> dict[str, Described]:
     """Return a section of a docstring by its names."""
-    found = re.search(rf"^{title}:\n((?:(?:    .*)?\n?)+)", inspect.cleandoc(of.__doc__ or ""), re.MULTILINE)
-    items = re.findall(r"^    (\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", found[1] if found else "", re.MULTILINE)
+    match = re.search(rf"^{title}:\n((?:(?:    .*)?\n?)+)", inspect.cleandoc(of.__doc__ or ""), re.MULTILINE)
+    items = re.findall(r"^    (\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", match[1] if match else "", re.MULTILINE)
     return {name: Described(word, " ".join(text.split())) for name, word, text in items}
 
 

@@ -160,8 +160,8 @@ class Once(ManyKeys, Unclaimed):
     ) -> "CallOutcome[R]":
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
         guard = self.guards.for_run(function)
-        found = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
-        return cast("CallOutcome[R]", found)
+        outcome = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        return cast("CallOutcome[R]", outcome)
 
     @overload
     async def run_outcome_async(
@@ -336,6 +336,6 @@ def check_once(once: object, example: str) -> None:
 
 def _of(guards: GuardFactory) -> Once:
     """Return a Once on the store of ``guards``."""
-    made = Once(guards.store)
-    made.guards = guards
-    return made
+    once = Once(guards.store)
+    once.guards = guards
+    return once

@@ -80,7 +80,7 @@ class Screen(io.TextIOWrapper):
         return super().write(text)
 
 
-def drawn(stream: TextIO) -> TextIO:
+def drawing(stream: TextIO) -> TextIO:
     """Return the unfiltered stream, for a program that moves the cursor and filters its text itself."""
     return stream.raw_stream if isinstance(stream, Screen) else stream
 

@@ -93,7 +93,7 @@ def test_nobody_writes_past_the_filter():
         for node in ast.walk(ast.parse(path.read_text())):
             where = f"{path.name}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
-                assert "drawn(" in ast.unparse(node), f"{where}: a console of its own"
+                assert "drawing(" in ast.unparse(node), f"{where}: a console of its own"
             if isinstance(node, ast.Attribute):
                 assert not ast.unparse(node).endswith((".buffer", "__stdout__", "__stderr__")), where
 

@@ -18,7 +18,7 @@ from typer import Option
 
 from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
 from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
-from onceward.terminal import drawn
+from onceward.terminal import drawing
 
 EVERY = {"killed": 0.5, "paused": 0.9}  # seconds on average between two workers that are
 
@@ -145,7 +145,7 @@ def _create(ledger: DemoLedger) -> None:
 def _run(folder: Path, effects: Any, messages: list[str], seconds: float, workers: int, store: str) -> bool:
     queue = DemoQueue(folder)
     twice = queue.create(messages, DUPLICATES)
-    console = Console(file=drawn(sys.stdout), highlight=False, soft_wrap=True)
+    console = Console(file=drawing(sys.stdout), highlight=False, soft_wrap=True)
     console.print(
         f"{len(messages)} messages, {twice} of them sent twice, to {workers} workers with a lease of {LEASE:g} s.\n"
         f"In the middle of their work, workers are killed (SIGKILL), or paused for {PAUSE:g} s (SIGSTOP) and woken as zombies."

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from onceward.terminal import decoded, drawn, lines, write_all
+from onceward.terminal import decoded, drawing, lines, write_all
 
 FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
 
@@ -57,7 +57,7 @@ class _Bar(Shown):
     """For people: a bar that stays below all that is written."""
 
     def __init__(self, total: int | None) -> None:
-        self._console = Console(file=drawn(sys.stderr), highlight=False)
+        self._console = Console(file=drawing(sys.stderr), highlight=False)
         columns = [BarColumn(), TaskProgressColumn()] if total else []
         self._progress = Progress(
             *columns,

@@ -63,8 +63,8 @@ class Replies(BaseMiddleware):
             exchange = getattr(getattr(cmd, "exchange", None), "name", None) or ""
             key = derived_key(parent, (REPLY, f"{exchange}/{cmd.destination}"))
             ids = {"Nats-Msg-Id": key} if type(cmd).__name__ == "NatsPublishCommand" else {}
-            told = {**cmd.headers, KEY_HEADER: key, **ids}  # the dict itself is that of all publishers
-            cmd.headers = self._writable(told) if type(cmd).__name__ == "RedisPublishCommand" else told
+            headers = {**cmd.headers, KEY_HEADER: key, **ids}  # the dict itself is that of all publishers
+            cmd.headers = self._writable(headers) if type(cmd).__name__ == "RedisPublishCommand" else headers
         return await call_next(cmd)
 
     def _writable(self, headers: dict[str, Any]) -> dict[str, Any]:
@@ -207,9 +207,9 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the handler without a broker: once for its key, or raise why not."""
-        found, mark = self._read(args, kwargs)
+        key, mark = self._read(args, kwargs)
         call = self._guard.call_async if self._is_async else self._guard.call
-        return cast("R", call(found, mark, self._function, args, kwargs))
+        return cast("R", call(key, mark, self._function, args, kwargs))
 
     def set_wrapped(self, **build: Any) -> Any:
         """Prepare a start: FastStream calls this before a subscriber begins."""
@@ -229,8 +229,8 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def _settled(self, subscriber: Any) -> Settlement:
         """Return the settlement of a subscriber; raises SetupError if its settings lose messages."""
-        if (known := self._settlements.get(id(subscriber))) is not None:
-            return known
+        if (settlement := self._settlements.get(id(subscriber))) is not None:
+            return settlement
         settlement = settlement_of(subscriber, self._settling)
         settlement.check(self._subscribers)
         if settlement.batched and self._publishers:
@@ -261,17 +261,17 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
             await settlement.check_payload(message, run.delivery)
             if self.is_test:
                 await self._recorder.record(message)
-            found: CallOutcome[object] = await self._wrapped_call(message)
+            outcome: CallOutcome[object] = await self._wrapped_call(message)
         except IgnoredException:
             raise  # the handler itself tells FastStream what to do
         except Exception as error:
-            told = await settlement.settle_failed(message, run, error)
-            if told is error:
+            answer = await settlement.settle_failed(message, run, error)
+            if answer is error:
                 raise
-            raise told from error
+            raise answer from error
         assert run.key is not None
         setattr(message, DONE, (settlement, message, run.delivery))
-        return reply(run.key, found.value)
+        return reply(run.key, outcome.value)
 
     async def _handle_batch(self, settlement: Settlement, deliveries: list[Delivery]) -> None:
         assert self._batch is not None
@@ -298,14 +298,16 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         def call(*args: object, **kwargs: object) -> Any:
             run = _CALL.get()
             run.key, mark = self._read(args, kwargs)
-            told = provenance_in(run.delivery.header)
-            return guarded(run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told)
+            provenance = provenance_in(run.delivery.header)
+            return guarded(
+                run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=provenance
+            )
 
         @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> Any:
             return await call(*args, **kwargs)
 
-        made = call_async if self._is_async else call
+        call_once = call_async if self._is_async else call
         # Without the result's annotation, to which FastStream would convert the outcome.
-        vars(made)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
-        return made
+        vars(call_once)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
+        return call_once

@@ -41,7 +41,7 @@ class KafkaSettlement(Settlement):
         self._clock = BrokerClock()
         self.group = subscriber.group_id
 
-    def named(self) -> str:
+    def source_name(self) -> str:
         names = _topics(self.subscriber)
         return next(
             (name for name in names if not name.endswith(_RETRY)), names[0].removesuffix(_RETRY) if names else ""
@@ -65,8 +65,8 @@ class KafkaSettlement(Settlement):
             )
         if self.config.consumer_only:
             return "this broker sends nothing, so no record could be retried or dead-lettered: leave consumer_only out"
-        told = self._broker._connection_kwargs  # noqa: SLF001 - as above
-        if told.get("acks") not in {-1, "all"} and not told.get("enable_idempotence"):
+        settings = self._broker._connection_kwargs  # noqa: SLF001 - as above
+        if settings.get("acks") not in {-1, "all"} and not settings.get("enable_idempotence"):
             return "what Kafka confirms may be lost with one node: give KafkaBroker(acks='all')"
         return None
 
@@ -88,23 +88,23 @@ class KafkaSettlement(Settlement):
             raise SetupError(str(error)) from error
 
     async def ready(self, delivery: Delivery) -> bool:
-        _, kept = delivery.raw
-        record = kept.record
+        _, kafka_message = delivery.raw
+        record = kafka_message.record
         if TopicPartition(record.topic, record.partition) in self._held:
             return False
-        if kept.told(GROUP) not in {None, self.group}:
+        if kafka_message.told(GROUP) not in {None, self.group}:
             return False
-        asked = kept.told(DELAY)
-        if asked is not None and not self._clock.known and self._producer is not None:
+        wait = kafka_message.told(DELAY)
+        if wait is not None and not self._clock.known and self._producer is not None:
             await self._clock.ask(self._producer, retry_name(self.source))
-        if (left := self._clock.left(asked, record.timestamp)) > 0:
-            self._hold(delivery, left)
+        if (seconds := self._clock.left(wait, record.timestamp)) > 0:
+            self._hold(delivery, seconds)
             return False
         return True
 
     async def receives(self, delivery: Delivery) -> int:
-        _, kept = delivery.raw
-        return int(kept.receives)
+        _, kafka_message = delivery.raw
+        return int(kafka_message.receives)
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Nothing yet: :meth:`close` commits the offsets of all."""
@@ -113,9 +113,9 @@ class KafkaSettlement(Settlement):
         if self.order:
             self._hold(delivery, seconds)
             return
-        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives)}
+        more = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives)}
         try:
-            await self._publish(retry_name(self.source), delivery, told, OF_RETRIES)
+            await self._publish(retry_name(self.source), delivery, more, OF_RETRIES)
         except Exception as error:
             _log.warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
             self._hold(delivery, seconds)
@@ -158,14 +158,14 @@ class KafkaSettlement(Settlement):
         self, topic: str, delivery: Delivery, headers: Mapping[str, str], without: frozenset[str]
     ) -> None:
         """Send a copy of a record with all its headers, which FastStream would decode."""
-        _, kept = delivery.raw
-        told, producer = {**headers, FROM: kept.origin, GROUP: self.group}, self._producer
+        _, kafka_message = delivery.raw
+        more, producer = {**headers, FROM: kafka_message.origin, GROUP: self.group}, self._producer
         if producer is None:  # FastStream's TestKafkaBroker
-            record = kept.record
+            record = kafka_message.record
             own = {name: text for name, text in _headers(record).items() if name not in without}
-            await self._broker.publish(record.value, topic=topic, key=record.key, headers={**own, **told})
+            await self._broker.publish(record.value, topic=topic, key=record.key, headers={**own, **more})
             return
-        sent = await send_copy(producer, topic, kept, told, without)
+        sent = await send_copy(producer, topic, kafka_message, more, without)
         if topic == retry_name(self.source):
             self._clock.learn(sent.timestamp_type, sent.timestamp, topic)
 
@@ -176,9 +176,9 @@ class KafkaSettlement(Settlement):
         return None if state is None else state.producer
 
     def _delivery(self, message: Any, record: Any) -> Delivery:
-        kept = KafkaMessage(record, ours=record.topic.endswith(_RETRY))
-        delivery = kept.delivery(grouped=True)
-        delivery.raw = message, kept
+        kafka_message = KafkaMessage(record, ours=record.topic.endswith(_RETRY))
+        delivery = kafka_message.delivery(grouped=True)
+        delivery.raw = message, kafka_message
         return delivery
 
 
@@ -192,9 +192,9 @@ def _headers(record: Any) -> dict[str, str]:
 
 def _readable(record: Any) -> Any:
     """Return a record whose headers are text, as FastStream needs them."""
-    told = tuple((name, text.encode()) for name, text in _headers(record).items())
-    if told == tuple(record.headers):
+    headers = tuple((name, text.encode()) for name, text in _headers(record).items())
+    if headers == tuple(record.headers):
         return record
-    made = copy(record)  # with its consumer, which is no field
-    made.headers = told
-    return made
+    clean = copy(record)  # with its consumer, which is no field
+    clean.headers = headers
+    return clean

@@ -25,7 +25,7 @@ class NatsSettlement(Settlement):
 
     _letters: str | None = None  # the stream of the dead letters
 
-    def named(self) -> str:
+    def source_name(self) -> str:
         """Return the subject."""
         return str(self.subscriber.subject.broker_address)
 

@@ -43,17 +43,21 @@ class RabbitSettlement(Settlement):
         self._lengths = lengths(self.backoff.longest)
         self._version: tuple[int, ...] = ()  # of the server
 
-    def named(self) -> str:
+    def source_name(self) -> str:
         return f"{self.config.prefix}{self.subscriber.queue.name}"
 
     def losing(self, beside: Sequence[Any]) -> str | None:
-        queue, told = self.subscriber.queue, self.subscriber.queue.arguments or {}
-        if queue.exclusive or queue.auto_delete or not queue.durable or "x-expires" in told:
+        queue, arguments = self.subscriber.queue, self.subscriber.queue.arguments or {}
+        if queue.exclusive or queue.auto_delete or not queue.durable or "x-expires" in arguments:
             return "this queue is deleted with its messages: declare it durable, not exclusive, auto_delete or with x-expires"
-        if told.get("x-queue-type") == QueueType.STREAM.value:
+        if arguments.get("x-queue-type") == QueueType.STREAM.value:
             return "it is a stream, from which nothing is removed: give a quorum queue"
-        full = {"x-max-length", "x-max-length-bytes"} & told.keys() and told.get("x-overflow") != "reject-publish"
-        if "x-dead-letter-exchange" not in told and (full or {"x-message-ttl", "x-delivery-limit"} & told.keys()):
+        full = {"x-max-length", "x-max-length-bytes"} & arguments.keys() and arguments.get(
+            "x-overflow"
+        ) != "reject-publish"
+        if "x-dead-letter-exchange" not in arguments and (
+            full or {"x-message-ttl", "x-delivery-limit"} & arguments.keys()
+        ):
             return (
                 "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, x-delivery-limit, "
                 "and x-max-length without x-overflow reject-publish"
@@ -63,8 +67,10 @@ class RabbitSettlement(Settlement):
                 "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "
                 "default_channel"
             )
-        channel, alone = self.subscriber.channel, told.get("x-single-active-consumer")
-        classic = told.get("x-queue-type") == QueueType.CLASSIC.value  # a quorum queue puts what comes back at its end
+        channel, alone = self.subscriber.channel, arguments.get("x-single-active-consumer")
+        classic = (
+            arguments.get("x-queue-type") == QueueType.CLASSIC.value
+        )  # a quorum queue puts what comes back at its end
         if self.order and not (classic and alone and channel and channel.prefetch_count == 1):
             return (
                 "order=True needs one message at a time, and a queue to whose head it goes back: give channel=Channel(prefetch_count=1), "

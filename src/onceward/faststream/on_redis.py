@@ -23,7 +23,7 @@ class RedisSettlement(Settlement):
     # FastStream leaves a rejected message pending, too.
     allowed: ClassVar[frozenset[AckPolicy]] = frozenset({AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR})
 
-    def named(self) -> str:
+    def source_name(self) -> str:
         """Return the stream; "" if it is a list or a channel."""
         stream = getattr(self.subscriber, "stream_sub", None)
         return "" if stream is None else str(stream.name)
@@ -69,8 +69,8 @@ class RedisSettlement(Settlement):
         """Return the entry, or the batch, with content that can be parsed."""
         if raw.get("type") not in {"stream", "bstream"}:
             return raw
-        found = raw["data"]
-        return {**raw, "data": [self._entry(one) for one in found] if isinstance(found, list) else self._entry(found)}
+        data = raw["data"]
+        return {**raw, "data": [self._entry(one) for one in data] if isinstance(data, list) else self._entry(data)}
 
     def deliveries(self, message: Any) -> list[Delivery]:
         """Return the entries of a batch, or the one entry."""
@@ -82,8 +82,8 @@ class RedisSettlement(Settlement):
     async def receives(self, delivery: Delivery) -> int:
         """Return how often a consumer got it."""
         message, entry = delivery.raw
-        found = await message.consumer.xpending_range(self.source, message.group, entry, entry, 1) if entry else []
-        return int(found[0]["times_delivered"]) if found else 1
+        pending = await message.consumer.xpending_range(self.source, message.group, entry, entry, 1) if entry else []
+        return int(pending[0]["times_delivered"]) if pending else 1
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Take it from the pending ones."""
@@ -98,15 +98,15 @@ class RedisSettlement(Settlement):
         """Add it to the stream of the dead letters."""
         broker = self.config.extra_context["broker"]
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
-        kept = {name: text for name, text in own.items() if name.lower() not in OURS}
-        told = writable_headers({**kept, **headers}, self._format)
+        same = {name: text for name, text in own.items() if name.lower() not in OURS}
+        all_headers = writable_headers({**same, **headers}, self._format)
         message, entry = delivery.raw
         if self._client is None or not entry:
-            await broker.publish(delivery.body, stream=self.dead, headers=told)
+            await broker.publish(delivery.body, stream=self.dead, headers=all_headers)
             return
-        written: Any = _Written()
-        await broker.publish(delivery.body, stream=self.dead, headers=told, pipeline=written)
-        await add_letter(self._client, self.dead, self.source, message.group, entry, written.fields)
+        pipeline: Any = _Written()
+        await broker.publish(delivery.body, stream=self.dead, headers=all_headers, pipeline=pipeline)
+        await add_letter(self._client, self.dead, self.source, message.group, entry, pipeline.fields)
 
     async def close(self, message: Any) -> None:
         """Note that it is settled; Redis is not asked."""
@@ -120,13 +120,13 @@ class RedisSettlement(Settlement):
         """Return an entry as FastStream writes it. The fields of other senders are its content, as JSON."""
         content = fields.get(bDATA_KEY)
         if content is None:
-            told = {
+            envelope = {
                 name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
                 for name, value in fields.items()
             }
-            return {bDATA_KEY: msgspec.json.encode(told)}
-        while not isinstance((found := self._format.parse(content))[1], dict):
-            content = found[0]  # which can look like an entry of FastStream, too
+            return {bDATA_KEY: msgspec.json.encode(envelope)}
+        while not isinstance((parsed := self._format.parse(content))[1], dict):
+            content = parsed[0]  # which can look like an entry of FastStream, too
         return {**fields, bDATA_KEY: content}
 
     def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:

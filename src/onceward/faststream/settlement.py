@@ -91,7 +91,7 @@ class Settlement(ABC):
         self.backoff = options.backoff
         self.order = options.order
         self.policy = options.policy
-        self.source = self.named()
+        self.source = self.source_name()
         self.dead = options.dead or dead_name(self.source)
 
     @property
@@ -105,7 +105,7 @@ class Settlement(ABC):
         return type(self.subscriber).__name__ in _BATCHES
 
     @abstractmethod
-    def named(self) -> str:
+    def source_name(self) -> str:
         """Return the name of where messages come from."""
 
     @abstractmethod

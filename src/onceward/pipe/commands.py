@@ -122,13 +122,13 @@ class Command:
 
 def variables_of(claim: Claim) -> dict[bytes, bytes]:
     """Return the variables that tell a command of its claim."""
-    told = {
+    variables = {
         "ONCEWARD_KEY": claim.record.key,
         "ONCEWARD_DERIVED_KEY": claim.key(),
         "ONCEWARD_FENCE": str(claim.fence),
         "ONCEWARD_ATTEMPT": str(claim.attempt),
     }
-    return {os.fsencode(name): os.fsencode(value) for name, value in told.items()}
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
 class _TooLarge(tuple[int, int]):
@@ -156,10 +156,10 @@ def run_between(
     err: BinaryIO,
 ) -> int:
     """Run a program that reads ``data`` and writes to two files. For its errors see :meth:`Watchdog.run`."""
-    with unnamed_file() as given:
-        given.write(data)
-        given.seek(0)
-        return watchdog.run(program, argv, variables, [file.fileno() for file in (given, out, err)])
+    with unnamed_file() as stdin:
+        stdin.write(data)
+        stdin.seek(0)
+        return watchdog.run(program, argv, variables, [file.fileno() for file in (stdin, out, err)])
 
 
 def executable(name: str) -> str:

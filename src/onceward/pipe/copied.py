@@ -47,7 +47,7 @@ class Copied:
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._from, False)
         self._to = to
-        self._kept, self._size = bytearray(), 0
+        self._tail, self._size = bytearray(), 0
         self._changed = threading.Condition()
         self._pending: deque[bytes] = deque()
         self._is_read = True  # whether somebody reads what is passed on
@@ -71,7 +71,7 @@ class Copied:
         with self._changed:
             self._is_all = True
             self._changed.notify_all()
-        data, cut = bytes(self._kept), self._size - len(self._kept)
+        data, cut = bytes(self._tail), self._size - len(self._tail)
         encoded = base64.b64encode(data).decode()
         try:
             text = data.decode()
@@ -106,7 +106,7 @@ class Copied:
 
     def _take(self, data: bytes) -> None:
         self._size += len(data)
-        self._kept = (self._kept + data)[-KEPT:]
+        self._tail = (self._tail + data)[-KEPT:]
         with self._changed:
             self._changed.wait_for(lambda: len(self._pending) < _AHEAD or self._has_ended or not self._is_read)
             if self._is_read:

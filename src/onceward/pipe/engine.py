@@ -112,8 +112,8 @@ class Pipe:
         self._own_name()
         self._stop, self._reporter = stop or Stop(), reporter or Reporter()
         self._cause: tuple[Why, str] | None = None  # why it stops early
-        kept = Rejects(rejects)
-        lines = Lines(files, self._stop, kept.add)
+        rejects_file = Rejects(rejects)
+        lines = Lines(files, self._stop, rejects_file.add)
         self._reporter.start(lines.total)
         try:
             jobs = Jobs(self._count, self._stop, self._run)
@@ -122,12 +122,12 @@ class Pipe:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
             try:
-                self._read(lines, kept, jobs)
+                self._read(lines, rejects_file, jobs)
             except OSError as error:
                 self._stop_for("left", f"stopped: the input or the --rejects file failed: {error}")
             jobs.end()
             running = not self._wait_for(jobs)
-        kept.close()
+        rejects_file.close()
         return End(*self._ending(), self._reporter.counts, running)
 
     def _own_name(self) -> None:
@@ -167,10 +167,10 @@ class Pipe:
             if line.data is None:
                 raise KeyMissing(f"longer than {LONGEST} bytes")
             value = read_line(line.data)
-            found = self._key.search(self._handler.roots.named(value))
-            if found is None:
+            value_of_key = self._key.search(self._handler.roots.named(value))
+            if value_of_key is None:
                 raise KeyMissing(f"no key: {self._key.expression!r} finds nothing in this line")
-            key, job.given = ledger_key(self._guard.name, found), self._handler.prepare(value)
+            key, job.given = ledger_key(self._guard.name, value_of_key), self._handler.prepare(value)
         except NotJson as error:
             job.error = f"the payload is {error}"
         except (KeyMissing, RecursionError) as error:
@@ -200,11 +200,11 @@ class Pipe:
         """Handle a line once for its key, and tell. Return whether another worker holds the key; raises StoreError, Interrupted."""
         assert job.key is not None
         try:
-            value = self._guard.call(job.key, None, self._called, (job,), {})
+            value = self._guard.call(job.key, None, self._call, (job,), {})
         except Interrupted:
             raise
         except BaseException as error:  # a called function may raise anything
-            kind, why = self._refused(job, error)
+            kind, why = self._refusal(job, error)
             if kind == "busy" and self._waits(job):
                 return True
             job.output, job.error = None, why
@@ -217,7 +217,7 @@ class Pipe:
         self._tell(job, kind)
         return False
 
-    def _called(self, job: LineJob) -> object:
+    def _call(self, job: LineJob) -> object:
         job.claim = current()
         try:
             return self._handler.handle(job)
@@ -225,7 +225,7 @@ class Pipe:
             job.raised = error
             raise
 
-    def _refused(self, job: LineJob, error: BaseException) -> tuple[str, str]:
+    def _refusal(self, job: LineJob, error: BaseException) -> tuple[str, str]:
         """Return the outcome of a refused line, and why; raises StoreError."""
         if error is job.raised and job.claim is not None:
             number, limit = job.claim.attempt, self._guard.policy.max_attempts
@@ -256,11 +256,11 @@ class Pipe:
     def _tell(self, job: LineJob, kind: str) -> None:
         job.kind = kind
         self._reporter.outcome(job)
-        broken = self._reporter.broken
-        if isinstance(broken, BrokenPipeError):
+        error = self._reporter.broken
+        if isinstance(error, BrokenPipeError):
             self._stop_for("unread", "stopped because nobody reads the output any more")
-        elif broken is not None:
-            self._stop_for("left", f"stopped because the output cannot be written: {broken}")
+        elif error is not None:
+            self._stop_for("left", f"stopped because the output cannot be written: {error}")
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

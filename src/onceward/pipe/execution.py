@@ -103,7 +103,7 @@ class Execution:
         self._program = executable(argv[0])
         self._while_running, self._records = while_running, on_failure == "record"
         self._pid: int | None = None
-        self._begun = False
+        self._has_begun = False
         self._signals: list[int] = []
         self._end: CommandEnd | None = None
         self._streams: tuple[Copied, ...] = ()
@@ -151,7 +151,7 @@ class Execution:
             NotStarted: there is no command yet.
         """
         self._signals.append(number)
-        if not self._begun:
+        if not self._has_begun:
             raise NotStarted
         self._strike(number if len(self._signals) < _SECOND else signal.SIGKILL)
 
@@ -179,14 +179,14 @@ class Execution:
         Raises:
             Interrupted: nobody knows what it has done.
         """
-        self._begun = True
+        self._has_begun = True
         watchdog, over = Watchdog(), threading.Event()
-        told, trouble = self._streams = Copied(1), Copied(2)
+        output, trouble = self._streams = Copied(1), Copied(2)
         keeper = threading.Thread(target=self._keep, args=(claim, over), daemon=True)
         try:
             environment = {**os.environb, **variables_of(claim)}
             keeper.start()
-            status = watchdog.run(self._program, self._argv, environment, [0, told.end, trouble.end], self._started)
+            status = watchdog.run(self._program, self._argv, environment, [0, output.end, trouble.end], self._started)
         except WatchdogGone:
             raise Interrupted("the process that starts the command was killed") from None
         except OSError as error:
@@ -194,7 +194,7 @@ class Execution:
         finally:
             over.set()
             self._pid = None
-            streams = told.close(), trouble.close()
+            streams = output.close(), trouble.close()
             watchdog.close()
         if status and (self._signals or claim.lost):
             raise Interrupted("the key was lost" if claim.lost and not self._signals else "a signal ended the command")

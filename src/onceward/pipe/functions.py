@@ -34,9 +34,9 @@ class Function:
     def __init__(self, target: str | Callable[..., object]) -> None:
         check_type("Function(target)", target, (str, Callable), "a function, or 'module:function'")
         self._function = imported(target) if isinstance(target, str) else target
-        named = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
-        self.target = f"--call {named}"
-        self.identity = f"call\0{named}"
+        place = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        self.target = f"--call {place}"
+        self.identity = f"call\0{place}"
         try:
             handler = handler_of(self._function)
             self.codec: Codec | None = codec_of(self._function, handler)
@@ -52,8 +52,10 @@ class Function:
     def handle(self, job: LineJob) -> object:
         """Call it for one line; raises what it raises."""
         try:
-            given = (job.given,)
-            args, kwargs = (given, {}) if self._parameter is None else self._parameter.fill(current(), given, {})
+            arguments = (job.given,)
+            args, kwargs = (
+                (arguments, {}) if self._parameter is None else self._parameter.fill(current(), arguments, {})
+            )
             value = self._function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 value = asyncio.run(_awaited(cast("Awaitable[object]", value)))
@@ -82,14 +84,14 @@ def imported(target: str, option: str = "--call ") -> Callable[..., object]:
         raise ValueError(f"{option}{target}: write module:function, as in --call charge:charge")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: object = import_module(module)
+        value: object = import_module(module)
     except Exception as error:
         raise ValueError(f"{option}{target}: the module cannot be imported: {_described(error)}") from error
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        value = getattr(value, part, None)
+    if not callable(value):
         raise ValueError(f"{option}{target}: {module} has no function {name}")  # of the user's text, not of a type
-    return found
+    return value
 
 
 def _described(error: BaseException) -> str:

@@ -53,19 +53,19 @@ class Lines:
         """Yield each line; raises OSError when a file cannot be read."""
         for name in self._files:
             with io.BufferedReader(_Stream(name, self._stop), _CHUNK) as stream:
-                shown, number = os.fsencode(name).decode(errors="replace"), 0
+                label, number = os.fsencode(name).decode(errors="replace"), 0
                 while data := stream.readline(LONGEST + 1):
                     if self._stop.asked:
                         return
                     number += 1
                     self.read += len(data)
                     if number == 1 and (kind := kind_of(data)) is not None:
-                        raise OSError(f"{shown} is {kind}: give lines of JSON in UTF-8")
+                        raise OSError(f"{label} is {kind}: give lines of JSON in UTF-8")
                     if len(data) <= LONGEST or data.endswith(b"\n"):
-                        yield Line(shown, number, data)
+                        yield Line(label, number, data)
                     else:
                         self._skip(stream, data)
-                        yield Line(shown, number, None)
+                        yield Line(label, number, None)
 
     def _skip(self, stream: "io.BufferedReader[_Stream]", piece: bytes) -> None:
         while piece and not piece.endswith(b"\n"):
@@ -119,7 +119,7 @@ class _Stream(io.RawIOBase):
         self._stop = stop
         status = os.fstat(self._fd)
         self._waits = not stat.S_ISREG(status.st_mode)
-        self._left = 0 if self._waits else status.st_size - os.lseek(self._fd, 0, os.SEEK_CUR)  # bytes, at least
+        self._remaining = 0 if self._waits else status.st_size - os.lseek(self._fd, 0, os.SEEK_CUR)  # bytes, at least
 
     def readable(self) -> bool:
         return True
@@ -130,8 +130,8 @@ class _Stream(io.RawIOBase):
         if self._waits and self._stop.wake in readable(self._fd, self._stop.wake):
             return 0
         count = os.readv(self._fd, [buffer])
-        self._left -= count
-        if not count and self._left > 0:
+        self._remaining -= count
+        if not count and self._remaining > 0:
             raise OSError("became shorter while it was read: lines can be missing, or cut in two")
         return count
 

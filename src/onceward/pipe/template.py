@@ -29,13 +29,13 @@ def code_in(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
         if name in _JOINING:
             yield from ((i, name) for i in range(at + 1, len(argv)))
         letters = next((letters for names, letters in _INTERPRETERS if names.fullmatch(name)), None)
-        if letters is not None and (code := list(_given(letters, name, argv, at + 1))):
+        if letters is not None and (code := list(_code_places(letters, name, argv, at + 1))):
             yield from ((i, name) for i in code)
             if name not in _ANYWHERE:
                 return  # what follows are the arguments of that code
 
 
-def _given(letters: str, name: str, argv: Sequence[str], at: int) -> Iterator[int]:
+def _code_places(letters: str, name: str, argv: Sequence[str], at: int) -> Iterator[int]:
     may_be_value = name in _ANYWHERE
     for number, word in enumerate(argv[at:], at):
         if word.startswith(("-", "+")):
@@ -82,7 +82,7 @@ class Template:
 
     def fill(self, value: object) -> str:
         """Return the argument for a parsed line; raises KeyMissing when a part of it is missing there."""
-        return "".join(part if isinstance(part, str) else _found(part, value) for part in self._parts)
+        return "".join(part if isinstance(part, str) else _text(part, value) for part in self._parts)
 
 
 def _path(text: str, argument: str) -> StrictPath:
@@ -94,11 +94,11 @@ def _path(text: str, argument: str) -> StrictPath:
         raise ValueError(f"{error}; {_HINT}") from error
 
 
-def _found(path: StrictPath, value: object) -> str:
-    found = path.search({"line": value})
-    if found is None:
+def _text(path: StrictPath, value: object) -> str:
+    value = path.search({"line": value})
+    if value is None:
         raise KeyMissing(f"{{{path.expression}}} finds nothing in this line")
-    text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if "\0" in text:
         raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which an argument of a command cannot hold")
     return text

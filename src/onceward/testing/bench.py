@@ -119,8 +119,8 @@ _KEPT = ["status", "owner", "fence", "attempts", "fingerprint", "result", "error
 
 def next_of(record: Record, **changes: object) -> Write:
     """Return the write that follows ``record`` under the same owner, with ``changes`` to its fields."""
-    kept = {name: getattr(record, name) for name in _KEPT}
-    return claim_of(record.key, **{**kept, "beat": record.beat + 1, **changes})
+    same = {name: getattr(record, name) for name in _KEPT}
+    return claim_of(record.key, **{**same, "beat": record.beat + 1, **changes})
 
 
 def won(reply: Reply, verb: str) -> Record:
@@ -152,7 +152,7 @@ def pages(bench: Bench, selection: Selection, limit: int) -> Iterator[Page]:
     raise NotConforming("the pages of a selection come to an end")
 
 
-def found(bench: Bench, selection: Selection, limit: int = 100) -> list[Record]:
+def records_of(bench: Bench, selection: Selection, limit: int = 100) -> list[Record]:
     """Return the records of a selection, read in pages of ``limit``."""
     return [record for page in pages(bench, selection, limit) for record in page.records]
 

@@ -38,8 +38,8 @@ def swap_many_in_order(bench: Bench) -> None:
     """Swap_many wins or loses each swap by itself, and replies in the same order."""
     seen = [bench.claimed(f"k{i}", "a") for i in range(3)]
     stranger = seen[1]._replace(owner="b")
-    gone = seen[2]._replace(key="absent")
-    pairs = [(next_of(r, status=COMPLETED, result=r.key), r) for r in (seen[2], stranger, gone, seen[0])]
+    absent = seen[2]._replace(key="absent")
+    pairs = [(next_of(r, status=COMPLETED, result=r.key), r) for r in (seen[2], stranger, absent, seen[0])]
     replies = replies_of(bench.do(bench.store.swap_many(pairs)))
     expect([reply.won for reply in replies] == [True, False, False, True], "each swap of a batch is judged by itself")
     expect(replies[1].record == seen[1], "a refused swap of a batch returns the record held")

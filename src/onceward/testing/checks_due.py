@@ -8,7 +8,7 @@ from onceward.core.views import STATES, Criteria
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
 from onceward.stores.contract import Page
-from onceward.testing.bench import Bench, check, expect, found, pages, purge_all
+from onceward.testing.bench import Bench, check, expect, pages, purge_all, records_of
 
 _STATES = ((), *((state,) for state in STATES), (PARKED, "LAPSED"), (RELEASED, COMPLETED))
 # The records are 10, 110 and 210 seconds old.
@@ -36,17 +36,17 @@ def find_by_status_and_age(bench: Bench) -> None:
         bench.advance(100.0 if age else 10.0)  # nothing is written after the first record expires: a write can purge it
     page = bench.do(bench.store.select(ByKey(), None, 100))
     # A store can delete a completed record as soon as it expires.
-    gone = {f"{prefix}:{COMPLETED} 0" for prefix in ("a", "b")} - {one.key for one in page.records}
-    expect(len(page.records) == 36 - len(gone), "a listing finds all")
+    expired = {f"{prefix}:{COMPLETED} 0" for prefix in ("a", "b")} - {one.key for one in page.records}
+    expect(len(page.records) == 36 - len(expired), "a listing finds all")
     for criteria in _CRITERIA:
         for prefix, limit in (("", 100), ("a:", 5)):
-            wanted = sorted(
+            expected = sorted(
                 one.key for one in page.records if one.key.startswith(prefix) and meets(one, criteria.clause, page.now)
             )
             parts = list(pages(bench, ByKey(prefix, criteria), limit))
             expect(all(part.now >= page.now for part in parts), "a page of records found carries the store's time")
             expect(
-                sorted(record.key for part in parts for record in part.records) == wanted,
+                sorted(record.key for part in parts for record in part.records) == expected,
                 f"a listing has the records that {criteria} mean, each once, in pages of {limit}",
             )
 
@@ -62,13 +62,13 @@ def select_a_chain(bench: Bench) -> None:
     for number, root in enumerate(_ROOTS):
         for limit in (100, 2):
             of_root: list[str] = []
-            for record in found(bench, ChainOf(root, scan=True), limit):
+            for record in records_of(bench, ChainOf(root, scan=True), limit):
                 came = read_origin(record.origin)
                 of_root += [record.key] if came is not None and came.root == root else []
                 expect(bench.load(record.key) == record, "a record found is as it is in the ledger")
-            wanted = [f"key {number} {child}" for child in range(number + 1)]
+            expected = [f"key {number} {child}" for child in range(number + 1)]
             expect(
-                sorted(of_root) == wanted,
+                sorted(of_root) == expected,
                 f"a store finds the records of the chain of {root!r}, each once, in pages of {limit}",
             )
 
@@ -147,13 +147,13 @@ def due_forgets_what_is_struck_out(bench: Bench) -> None:
     """Due messages that are struck out, or that somebody sends, are not found any more."""
     if not _sends(bench):
         return
-    sent, leased, left = (_completed(bench, key, 1.0) for key in ("sent", "leased", "left"))
+    sent, leased, unsent = (_completed(bench, key, 1.0) for key in ("sent", "leased", "left"))
     bench.advance(5.0)
     _settled(bench, ["sent", "leased", "left"])
     bench.swapped(sent, status=COMPLETED, result="1", lease=0.0, unsent=None, due=None)
     bench.swapped(leased, status=COMPLETED, result="1", lease=0.0, keep=None, unsent=leased.unsent, due=30.0)
     expect([one.key for one in _settled(bench, ["left"]).records] == ["left"], "what is struck out is not found")
-    bench.do(bench.store.delete(left))
+    bench.do(bench.store.delete(unsent))
     page, slack = _settled(bench, []), 2 * bench.store.resolution
     expect(page.records == [], "a deleted record is not found")
     expect(page.wait is not None and page.wait <= 30.5 + slack, "a lease on sending is waited for")
@@ -170,7 +170,7 @@ def due_in_pages(bench: Bench) -> None:
     bench.advance(5.0)
     _settled(bench, keys)
     for limit in (1, 7, 23):
-        due = sorted(record.key for record in found(bench, DueWithin(0.0), limit))
+        due = sorted(record.key for record in records_of(bench, DueWithin(0.0), limit))
         expect(due == keys, f"each record comes once, in pages of {limit}")
 
 
@@ -187,5 +187,5 @@ def unsent_stays(bench: Bench) -> None:
     expect(all(bench.load(key) for key in ("unsent", "later", "refused")), "a record with messages is not purged")
     for state, keys in (("UNSENT", ["later", "unsent"]), ("REFUSED", ["refused"])):
         assert state in STATES
-        listed = sorted(record.key for record in found(bench, ByKey(criteria=Criteria((state,)))))
+        listed = sorted(record.key for record in records_of(bench, ByKey(criteria=Criteria((state,)))))
         expect(listed == keys, f"a listing has the records that are {state}")

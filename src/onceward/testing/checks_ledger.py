@@ -5,7 +5,7 @@ import time
 from onceward.core.record import IN_PROGRESS
 from onceward.core.selections import ByKey
 from onceward.stores.contract import Purged
-from onceward.testing.bench import Bench, check, claim_of, expect, found, next_of, purge_all
+from onceward.testing.bench import Bench, check, claim_of, expect, next_of, purge_all, records_of
 
 
 @check
@@ -18,11 +18,11 @@ def list_of_nothing(bench: Bench) -> None:
 @check
 def list_finds_all(bench: Bench) -> None:
     """A listing finds every record once, whatever the size of a page."""
-    written = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
+    claims = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
     for limit in (1, 7, 23, 100):
-        listed = found(bench, ByKey(), limit)
+        listed = records_of(bench, ByKey(), limit)
         expect(len(listed) == 23, f"a listing in pages of {limit} finds every record once")
-        expect({r.key: r for r in listed} == written, f"a listing in pages of {limit} returns the records as they are")
+        expect({r.key: r for r in listed} == claims, f"a listing in pages of {limit} returns the records as they are")
 
 
 @check
@@ -31,9 +31,9 @@ def list_by_prefix(bench: Bench) -> None:
     for key in ("a", "a:1", "a:2", "ab", "b:1", "A:1", "a%", "a%x", "a_", "\u00e4:1", "\u00e4:\U0001f511"):
         bench.claimed(key, "a")
     for prefix in ("a:", "a", "b", "a%", "a_", "\u00e4:", "a:1", "zzz"):
-        keys = sorted(r.key for r in found(bench, ByKey(prefix), 2))
-        wanted = sorted(r.key for r in found(bench, ByKey()) if r.key.startswith(prefix))
-        expect(keys == wanted, f"a listing for {prefix!r} finds the keys that start with it, and no others")
+        keys = sorted(r.key for r in records_of(bench, ByKey(prefix), 2))
+        expected = sorted(r.key for r in records_of(bench, ByKey()) if r.key.startswith(prefix))
+        expect(keys == expected, f"a listing for {prefix!r} finds the keys that start with it, and no others")
 
 
 @check
@@ -87,18 +87,18 @@ def purge_deletes_the_expired(bench: Bench) -> None:
     """Purge deletes only expired records, up to its limit, and returns how many."""
     for i in range(5):
         bench.claimed(f"old {i}", "a", lease=0.5, keep=0.5)
-    kept = [
+    lasting = [
         bench.claimed("lapsed", "a", lease=0.5, keep=600.0),
         bench.claimed("live", "a", lease=600.0, keep=0.0),
         bench.claimed("for ever", "a", lease=0.5, keep=None),
     ]
     expect(bench.do(bench.store.purge(100)) == Purged(0, None), "nothing is purged before it expires")
     bench.advance(2.0)
-    before = {r.key for r in found(bench, ByKey())}
-    expect(before >= {r.key for r in kept}, "records that have not expired stay")
+    before = {r.key for r in records_of(bench, ByKey())}
+    expect(before >= {r.key for r in lasting}, "records that have not expired stay")
     purge_all(bench, 2)
-    left = {r.key: r for r in found(bench, ByKey())}
-    expect(left == {r.key: r for r in kept}, "a purge deletes the expired records and no others")
+    rest = {r.key: r for r in records_of(bench, ByKey())}
+    expect(rest == {r.key: r for r in lasting}, "a purge deletes the expired records and no others")
 
 
 @check

@@ -75,7 +75,9 @@ def swap_looks_at_the_version_only(bench: Bench) -> None:
 def swap_refuses_another_owner(bench: Bench) -> None:
     """Swap by another owner is refused and returns the record held."""
     held = bench.claimed("key", "a")
-    _refused(bench, held._replace(owner="b"), held, "a swap with another owner is refused and returns what is held")
+    _expect_refusal(
+        bench, held._replace(owner="b"), held, "a swap with another owner is refused and returns what is held"
+    )
 
 
 @check
@@ -83,14 +85,14 @@ def swap_refuses_another_fence(bench: Bench) -> None:
     """Swap of an earlier claim of the same owner, with the same beat, is refused."""
     held = bench.claimed()
     earlier = held._replace(fence=held.fence - 1)
-    _refused(bench, earlier, held, "a swap with another fence is refused and returns what is held")
+    _expect_refusal(bench, earlier, held, "a swap with another fence is refused and returns what is held")
 
 
 @check
 def swap_refuses_another_beat(bench: Bench) -> None:
     """Swap of an earlier beat is refused."""
     first = bench.claimed()
-    _refused(bench, first, bench.swapped(first), "a swap of an earlier beat is refused")
+    _expect_refusal(bench, first, bench.swapped(first), "a swap of an earlier beat is refused")
 
 
 @check
@@ -99,7 +101,7 @@ def zombie_is_refused(bench: Bench) -> None:
     zombie = bench.claimed("key", "a", lease=1.0)
     bench.advance(2.0)
     heir = bench.swapped(zombie, owner="b", fence=zombie.fence + 1, beat=0)
-    _refused(bench, zombie, heir, "a zombie's swap is refused, and it is shown its successor")
+    _expect_refusal(bench, zombie, heir, "a zombie's swap is refused, and it is shown its successor")
 
 
 @check
@@ -147,7 +149,7 @@ def fields_round_trip(bench: Bench) -> None:
         rare = {name: text[: 99 + place] for place, name in enumerate(RARE[1:]) if name != "due_at"}
         record = bench.claimed(key, "a", attempts=7, beat=3, due=None if number % 2 else 5.0, **texts, **rare)
         expect(bench.load(key) == record, f"a record is read as it was written ({text[:20]!r})")
-        kept = (
+        values = (
             record.fingerprint,
             record.result,
             record.error,
@@ -158,7 +160,7 @@ def fields_round_trip(bench: Bench) -> None:
         )
         expect({name: getattr(record, name) for name in rare} == rare, f"every rare field is kept ({text[:20]!r})")
         expect((record.due_at is None) == bool(number % 2), "the time at which messages are due is kept")
-        expect(kept == (text, text, text, 7, 3, "a", IN_PROGRESS), f"every field is kept ({text[:20]!r})")
+        expect(values == (text, text, text, 7, 3, "a", IN_PROGRESS), f"every field is kept ({text[:20]!r})")
     record = bench.claimed("none", "a", fingerprint=None, result=None, error=None, keep=None)
     read = bench.load("none")
     assert read is not None
@@ -178,7 +180,7 @@ def keys_are_distinct(bench: Bench) -> None:
         expect(read is not None and (read.key, read.owner) == (key, f"owner of {key}"), f"{key!r} is found again")
 
 
-def _refused(bench: Bench, seen: Record, held: Record, sentence: str) -> None:
+def _expect_refusal(bench: Bench, seen: Record, held: Record, sentence: str) -> None:
     """Check that a swap of ``seen`` is refused, shows the record held, and leaves it."""
     reply = bench.swap(next_of(seen, status=COMPLETED, result="refused"), seen)
     expect((reply.won, reply.record) == (False, held), sentence)

@@ -50,8 +50,8 @@ def swap_keeps_created_at(bench: Bench) -> None:
     expect(after.created_at == held.created_at, "created_at is kept by a swap that gives it")
     expect(abs(after.lease_until - held.created_at - 32.0) <= 1.0 + bench.store.resolution, "a swap stamps the lease")
     expect(after.expires_at is None, "keep=None never expires")
-    written = (after.updated_at or 0.0) - held.created_at - 2.0
-    expect(abs(written) <= 1.0 + bench.store.resolution, "a swap stamps updated_at with the store's time")
+    late = (after.updated_at or 0.0) - held.created_at - 2.0
+    expect(abs(late) <= 1.0 + bench.store.resolution, "a swap stamps updated_at with the store's time")
     expect(bench.load("key") == after, "the stamps that were returned are those that are read")
 
 

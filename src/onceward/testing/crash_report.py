@@ -49,9 +49,9 @@ class CrashStory:
 
     def strike(self, mishap: Mishap, point: Point) -> None:
         """Note the mishap at a point that was just noted."""
-        told = mishap.value.format(point.label)
-        self.title = told if self.title == "no mishap" else f"{self.title}; then {told}"
-        self.note(f"*** {told} ***")
+        text = mishap.value.format(point.label)
+        self.title = text if self.title == "no mishap" else f"{self.title}; then {text}"
+        self.note(f"*** {text} ***")
 
     def end(self, how: str) -> None:
         """Note how a delivery ended."""
@@ -64,7 +64,7 @@ class CrashStory:
         return "\n".join(lines)
 
 
-def shown(answer: object, error: BaseException | None) -> str:
+def describe_answer(answer: object, error: BaseException | None) -> str:
     """Return how a delivery ended, in a line."""
     text = f"returned {answer!r}" if error is None else f"raised {type(error).__name__}: {error}"
     return text if len(text) <= 160 else f"{text[:160]}…"
@@ -72,13 +72,13 @@ def shown(answer: object, error: BaseException | None) -> str:
 
 def complaint(
     story: CrashStory,
-    made: Counter[EffectMade],
+    effects: Counter[EffectMade],
     expected: Counter[EffectMade],
     excess: Mapping[EffectMade, int],
     missing: Mapping[EffectMade, int],
 ) -> str:
     """Return what is wrong with the effects of a run, how it came about, and what to change."""
-    lines = [f"{e} happened {_times(made[e])} instead of {_times(expected[e])}" for e in [*excess, *missing]]
+    lines = [f"{e} happened {_times(effects[e])} instead of {_times(expected[e])}" for e in [*excess, *missing]]
     advice = ([_TWICE] if excess else []) + ([_MISSING] if missing else [])
     return "\n\n".join(["\n".join(lines), str(story), *advice])
 

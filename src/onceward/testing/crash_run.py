@@ -79,7 +79,7 @@ class CrashRun:
         self._counted = len(self.effects)
         self._other = other
 
-    def made(self) -> Counter[EffectMade]:
+    def count_effects(self) -> Counter[EffectMade]:
         """Return how often each effect happened, messages that have left included."""
         return Counter(self.effects) + self._messages()
 
@@ -111,8 +111,8 @@ class CrashRun:
         if not self._plan:
             self.expected.update(self.effects[self._counted :])
             messages = self._messages()
-            for known in [effect for effect in self.expected if effect in messages]:
-                del self.expected[known]
+            for effect in [effect for effect in self.expected if effect in messages]:
+                del self.expected[effect]
             self.expected.update(messages)
         self._stage.clock.advance(1)
 
@@ -126,22 +126,22 @@ class CrashRun:
         self._after(mishap, transient("the ledger's reply was lost"))
         return reply
 
-    def call(self, effect: EffectMade, known: object, act: Act) -> Steps[object]:
+    def call(self, effect: EffectMade, marks: object, act: Act) -> Steps[object]:
         """Make a call of a downstream, or answer as it did to the call that this one repeats.
 
-        ``known`` is what the downstream knows the call by; it knows no repetition of one with None.
+        ``marks`` is what the downstream knows the call by; it knows no repetition of one with None.
         """
         mishap = self._before_call(effect)
         yield from self._pause(mishap)
-        if known in self._answers:
-            first, answer = self._answers[known]
+        if marks in self._answers:
+            first, answer = self._answers[marks]
             if effect != first:
                 self.clashes.append((effect, first))
         else:
             answer = yield act
             self.effects.append(effect)
-            if known is not None:
-                self._answers[known] = effect, answer
+            if marks is not None:
+                self._answers[marks] = effect, answer
         self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
         return answer
 

@@ -106,15 +106,15 @@ class Crash:
                 run, and what to change. Or there is no effect at all, so there is nothing to check.
         """
         __tracebackhide__ = True
-        run, made = self._run, self._run.made()
-        if not run.expected and not made:
+        run, effects = self._run, self._run.count_effects()
+        if not run.expected and not effects:
             raise AssertionError(crash_report.NOTHING)
         for effect, first in run.clashes:
             raise AssertionError(crash_report.clash(run.story, effect, first))
-        excess = {e: n for e, n in (made - run.expected).items() if e.name not in may_repeat}
-        missing = {} if run.parked else run.expected - made
+        excess = {e: n for e, n in (effects - run.expected).items() if e.name not in may_repeat}
+        missing = {} if run.parked else run.expected - effects
         if excess or missing:
-            raise AssertionError(crash_report.complaint(run.story, made, run.expected, excess, missing))
+            raise AssertionError(crash_report.complaint(run.story, effects, run.expected, excess, missing))
 
 
 Plan = tuple[tuple[int, Mishap], ...]
@@ -225,7 +225,7 @@ class Crashes:
     ) -> Generator[Crash, None, None]:
         expected: Counter[EffectMade] = Counter()
         plans: list[Plan] = [()]
-        self.runs = missed = 0
+        self.runs = untried = 0
         with Stage(self._clock, ledger) as stage:
             while plans:
                 plan = plans.pop()
@@ -237,12 +237,12 @@ class Crashes:
                 if not plan:
                     _check_guarded(run)
                 if not run.struck:
-                    missed += 1
+                    untried += 1
                 elif len(plan) < depth:
                     plans += reversed([*_following(plan, run, mishaps)])
-        if missed:
+        if untried:
             raise AssertionError(
-                f"{missed} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "
+                f"{untried} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "
                 "same each time. Take what differs, such as threads or random numbers, out of the test"
             )
 

@@ -43,17 +43,17 @@ class DownstreamCalls(NamedTuple):
     def effect(self, label: str, function: Callable[..., object], args: Any, kwargs: Any) -> tuple[EffectMade, object]:
         """Return the effect of a call, and what its downstream knows it by."""
         try:
-            bound = inspect.signature(function).bind(*args, **kwargs)
-            named: dict[str, object] = dict(bound.arguments)
+            call = inspect.signature(function).bind(*args, **kwargs)
+            arguments: dict[str, object] = dict(call.arguments)
         except (TypeError, ValueError):  # a builtin, or a wrong call, which raises its own error
-            named = {**{str(place): one for place, one in enumerate(args)}, **kwargs}
-        more = named.get("kwargs")
+            arguments = {**{str(place): one for place, one in enumerate(args)}, **kwargs}
+        more = arguments.get("kwargs")
         if isinstance(more, dict):  # of **kwargs, each has its own name
-            del named["kwargs"]
-            named |= more
-        known = named.pop(self.by, None) if self.by else None
-        shown = tuple(repr(value) for name, value in named.items() if name not in self.ignoring)
-        return EffectMade(label, shown), known
+            del arguments["kwargs"]
+            arguments |= more
+        mark = arguments.pop(self.by, None) if self.by else None
+        texts = tuple(repr(value) for name, value in arguments.items() if name not in self.ignoring)
+        return EffectMade(label, texts), mark
 
 
 def downstream(target: Any, calls: DownstreamCalls) -> Any:
@@ -68,9 +68,9 @@ def downstream(target: Any, calls: DownstreamCalls) -> Any:
 
 def _effect(function: Any, label: str, calls: DownstreamCalls, number: int) -> Any:
     def acts(args: Any, kwargs: Any) -> Steps[object]:
-        effect, known = calls.effect(label, function, args, kwargs)
+        effect, mark = calls.effect(label, function, args, kwargs)
         make = partial(function, *args, **kwargs)
-        return calls.make(effect, None if known is None else (number, label, known), Act(make, make))
+        return calls.make(effect, None if mark is None else (number, label, mark), Act(make, make))
 
     if inspect.iscoroutinefunction(function):
 
@@ -100,8 +100,8 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         target, calls, number = vars(self).values()
         value = getattr(target, name)
-        wanted = name in calls.only if calls.only else not name.startswith("_")
-        if not wanted or not callable(value) or isinstance(value, type):
+        counts = name in calls.only if calls.only else not name.startswith("_")
+        if not counts or not callable(value) or isinstance(value, type):
             return value
         return _effect(value, f"{calls.name}.{name}", calls, number)
 

@@ -64,8 +64,8 @@ class Ask(NamedTuple):
         """The verb's writes; empty if it only reads."""
         lists = [argument if type(argument) in {list, tuple} else [argument] for argument in self.arguments]
         members = [member for one in lists for member in cast("Sequence[object]", one)]
-        written = [member[0] if type(member) is tuple else member for member in members]
-        return [write for write in written if isinstance(write, Write)]
+        writes = [member[0] if type(member) is tuple else member for member in members]
+        return [write for write in writes if isinstance(write, Write)]
 
 
 Plan = Callable[[Ask], Fault | None]
@@ -106,8 +106,8 @@ def at(faults: Mapping[int, Fault]) -> Plan:
 
 def when(predicate: Callable[[Ask], bool], fault: Fault, times: int | None = None) -> Plan:
     """Plan ``fault`` for the exchanges that ``predicate`` picks; if ``times`` is given, only for the first of them."""
-    left = itertools.count() if times is None else iter(range(times))
-    return lambda ask: fault if predicate(ask) and next(left, None) is not None else None
+    rest = itertools.count() if times is None else iter(range(times))
+    return lambda ask: fault if predicate(ask) and next(rest, None) is not None else None
 
 
 def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:

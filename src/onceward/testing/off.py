@@ -45,7 +45,7 @@ def off() -> Iterator[None]:
             "could happen again"
         )
     logger().warning("onceward is OFF until this test ends: nothing is recorded, and every duplicate runs")
-    read, begun = KeyReader.key, Rules._begin  # noqa: SLF001 - where a request without a key is refused
+    read, begin_strictly = KeyReader.key, Rules._begin  # noqa: SLF001 - where a request without a key is refused
 
     def key(self: KeyReader, *inputs: Any) -> object:
         try:
@@ -55,9 +55,9 @@ def off() -> Iterator[None]:
 
     def begin(self: Rules, request: Any, route: Any) -> Any:
         if route.read is not None or request.lines(route.header):
-            return begun(self, request, route)
-        found = begun(self, cast("Any", _WithKey(request, route.header)), route)
-        return found._replace(request=request) if isinstance(found, PendingRequest) else found
+            return begin_strictly(self, request, route)
+        answer = begin_strictly(self, cast("Any", _WithKey(request, route.header)), route)
+        return answer._replace(request=request) if isinstance(answer, PendingRequest) else answer
 
     with (
         Stage(ManualClock(), _Forgetful, off=True),

@@ -51,10 +51,10 @@ def crashes(request: pytest.FixtureRequest, _onceward_clock: "ManualClock") -> "
     """Return the runs of a crash test: ``for crash in crashes: ...``."""
     from onceward.testing.crashes import Crashes
 
-    made = Crashes(_onceward_clock)
-    request.node.stash[_CRASHES] = made
-    yield made
-    made.close()
+    crashes = Crashes(_onceward_clock)
+    request.node.stash[_CRASHES] = crashes
+    yield crashes
+    crashes.close()
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def pytest_runtest_makereport(
 ) -> "Generator[None, Result[pytest.TestReport], None]":
     """Add to the report of a failed test what happened in the run that failed."""
     report = (yield).get_result()
-    made = item.stash.get(_CRASHES, None)
-    if made is not None and call.when == "call" and report.failed and made.current is not None:
-        story = str(made.current)
+    crashes = item.stash.get(_CRASHES, None)
+    if crashes is not None and call.when == "call" and report.failed and crashes.current is not None:
+        story = str(crashes.current)
         if story.partition("\n")[0] not in report.longreprtext:  # happened_once() tells it in its own message
-            report.sections.append((f"onceward: run {made.runs} of this crash test", story))
+            report.sections.append((f"onceward: run {crashes.runs} of this crash test", story))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 from onceward.claim.lease import CURRENT
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import OncewardError, Parked
-from onceward.testing.crash_report import shown
+from onceward.testing.crash_report import describe_answer
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.stage import ACTORS, Act
 
@@ -93,7 +93,7 @@ class Redelivery:
     def _delivery(self, title: str) -> Deliveries:
         self._crash.begin(title)
         ended: Delivered = yield Act(self._delivered, self._delivered_async)
-        self._crash.end("killed" if ended.killed else shown(ended.answer, ended.error))
+        self._crash.end("killed" if ended.killed else describe_answer(ended.answer, ended.error))
         return ended
 
     def _is_over(self, ended: Delivered, *, is_struck: bool) -> bool:

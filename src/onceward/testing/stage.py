@@ -190,11 +190,11 @@ class Stage:
         if self not in _ACTIVE:
             return
         _ACTIVE.remove(self)
-        for store, kind, kept in reversed(self._staged):
+        for store, kind, own in reversed(self._staged):
             for name in ("exchange", "exchange_async"):
                 vars(store).pop(name, None)
             store.__class__ = kind
-            vars(store).update(kept)
+            vars(store).update(own)
         self._staged.clear()
         self._patches.close()
         self._drop()
@@ -209,8 +209,8 @@ class Stage:
 
     def acts(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> Steps[object]:
         """Yield the acts of a request of a store or a session on the stage. What no verb has tagged goes by the prompter."""
-        wanted = request.request if isinstance(request, Ask) else request
-        act = Act(partial(store.exchange, wanted), partial(store.exchange_async, wanted))
+        inner = request.request if isinstance(request, Ask) else request
+        act = Act(partial(store.exchange, inner), partial(store.exchange_async, inner))
         if isinstance(request, Ask) and self.prompter is not None:
             return (yield from self.prompter.exchange(request, act, mishaps))
         return (yield act)
@@ -225,18 +225,18 @@ class Stage:
         if isinstance(store, StagedStore):
             return
         kind = type(store)
-        kept = {name: vars(store).pop(name) for name in ("exchange", "exchange_async") if name in vars(store)}
+        own = {name: vars(store).pop(name) for name in ("exchange", "exchange_async") if name in vars(store)}
         staged = type(kind.__name__, (StagedStore, kind), {"stage": self, "__module__": kind.__module__})
         store.__class__ = staged
-        self._staged.append((store, kind, kept))
+        self._staged.append((store, kind, own))
 
     def ledger(self, store: "StagedStore") -> Store:
         """Return the store that stands in for ``store``."""
         place = id(store) if store.url == MemoryStore.url else store.url
-        found = self._ledgers.get(place)
-        if found is None:
-            found = self._ledgers[place] = self._make(self.clock)
-        return found
+        ledger = self._ledgers.get(place)
+        if ledger is None:
+            ledger = self._ledgers[place] = self._make(self.clock)
+        return ledger
 
     def capabilities(self, store: "StagedStore") -> Mapping[str, str]:
         """Return what ``store`` can do meanwhile."""
