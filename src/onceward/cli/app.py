@@ -12,8 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli.ledgers import TROUBLE
-from onceward.cli.ledgers import said as text_of
+from onceward.cli.ledgers import TROUBLE, text_of_error
 from onceward.docstrings import Described, section, summary
 from onceward.errors import OncewardError
 from onceward.lazily import at
@@ -52,8 +51,8 @@ COMMANDS: Final = {
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from onceward import __version__
 
         typer.echo(f"onceward {__version__}")
@@ -75,24 +74,26 @@ def _flowing(text: str) -> str:
 
 def _described(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose options are those that its docstring describes: typer reads signatures."""
-    said, signature = section(command, "Options"), inspect.signature(command, eval_str=True)
+    options, signature = section(command, "Options"), inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def called(**given: Any) -> None:
+    def run(**given: Any) -> None:
         command(**given)
 
-    parameters = [_option(one, said[one.name]) if one.name in said else one for one in signature.parameters.values()]
-    vars(called)["__signature__"] = signature.replace(parameters=parameters)
-    return called
+    parameters = [
+        _option(one, options[one.name]) if one.name in options else one for one in signature.parameters.values()
+    ]
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    return run
 
 
-def _option(parameter: inspect.Parameter, said: Described) -> inspect.Parameter:
+def _option(parameter: inspect.Parameter, options: Described) -> inspect.Parameter:
     """Return a parameter as an option. What stands for its default is behind "By default:"."""
     annotation = parameter.annotation
     kind, info = get_args(annotation) if get_origin(annotation) is Annotated else (annotation, typer.Option())
     info = copy(info)
-    info.help, _, default = said.text.partition(" By default: ")
-    info.metavar, info.show_default = said.word or None, default.removesuffix(".") or True
+    info.help, _, default = options.text.partition(" By default: ")
+    info.metavar, info.show_default = options.word or None, default.removesuffix(".") or True
     if kind is bool and info.default is ...:
         info.default = f"--{parameter.name.replace('_', '-')}"  # else there would be a --no-... beside it
     return parameter.replace(annotation=Annotated[kind, info])
@@ -141,7 +142,7 @@ def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
     except SystemExit as end:
         status = end.code
     except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more
-        sys.stderr.write(f"onceward: {terminal.line(text_of(error))}\n")
+        sys.stderr.write(f"onceward: {terminal.line(text_of_error(error))}\n")
         status = TROUBLE
     # The caught exception holds the frames, and these the store, until the interpreter ends. So raise a new one.
     sys.exit(status)

@@ -27,8 +27,8 @@ def show_chain(key: str, urls: Iterable[str], *, scan: bool, json: bool) -> None
     with ExitStack() as opened:
         ledgers = [opened.enter_context(looking_at(url)) for url in urls]
         chain = chain_of(key, ledgers, scan=scan)
-        told = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
-        typer.echo("\n".join(told))
+        text = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
+        typer.echo("\n".join(text))
         for ledger in chain.unread:
             say(
                 f"{ledger.store.url} has no index by origin: what messages led to there is not shown. --scan reads it as a whole; "
@@ -56,7 +56,7 @@ def _as_json(chain: KeyChain) -> Iterator[str]:
             yield terminal.json({"key": node.key, "depth": depth, "missing": True})
         for record, _, ledger in node.links:
             came = read_origin(record.origin)
-            told = {
+            fields = {
                 "key": node.key,
                 "depth": depth,
                 "parent": None if came is None else came.parent,
@@ -69,7 +69,7 @@ def _as_json(chain: KeyChain) -> Iterator[str]:
                 "updated_at": record.updated_at,
                 "unsent": record.unsent is not None,
             }
-            yield terminal.json(told)
+            yield terminal.json(fields)
 
 
 def _as_tree(chain: KeyChain, key: str, *, several: bool) -> Iterator[str]:

@@ -7,7 +7,18 @@ import typer
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, say, seconds, usage
+from onceward.cli.ledgers import (
+    INTERRUPTED,
+    USAGE,
+    JsonOption,
+    OnceOption,
+    pause_of,
+    refuse,
+    say,
+    seconds,
+    text_of_error,
+    usage,
+)
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
@@ -48,13 +59,13 @@ def complete(
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:
-        refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
+        refuse(f"--call: these functions are on alike ledgers, {' and '.join(urls)}: run a command for each", USAGE)
     stop = threading.Event()
     with usage():
         completers = [
-            (Completer(chosen, age, stop.is_set), is_async)
+            (Completer(alike, age, stop.is_set), is_async)
             for is_async in (False, True)
-            if (chosen := [one for one in handlers if one.is_async is is_async])
+            if (alike := [one for one in handlers if one.is_async is is_async])
         ]
     status = DONE
     try:
@@ -74,7 +85,7 @@ def _look(completers: list[tuple[Completer, bool]], runner: asyncio.Runner, *, j
     try:
         sweeps = [runner.run(one.run_async()) if is_async else one.run() for one, is_async in completers]
     except OncewardError as error:
-        say(said(error))
+        say(text_of_error(error))
         return FAILED if isinstance(error, StoreError) else LEFT
     sweep = Sweep(*map(sum, zip(*sweeps, strict=True)))
     counts = sweep._asdict()

@@ -153,21 +153,21 @@ def _run(folder: Path, effects: Any, messages: list[str], seconds: float, worker
     chaos = Chaos(folder, queue, workers, min(1.0, 0.6 * seconds * workers / (len(messages) + twice)), store)
 
     def counts() -> dict[str, int]:
-        told = Counter(queue.told())
+        deliveries = Counter(queue.outcomes())
         return {
-            "delivered": told["delivered"],
+            "delivered": deliveries["delivered"],
             "effects": effects.execute(COUNT).fetchone()[0],
-            "duplicates replayed": told["replayed"],
+            "duplicates replayed": deliveries["replayed"],
             "workers killed": chaos.counts["killed"],
             "workers paused": chaos.counts["paused"],
-            "zombies refused": told["refused"],
-            "still in the queue": queue.left(),
+            "zombies refused": deliveries["refused"],
+            "still in the queue": queue.waiting(),
         }
 
     began = time.monotonic()
     next_line = began
     try:
-        while queue.left() and time.monotonic() < began + seconds + _PATIENCE:
+        while queue.waiting() and time.monotonic() < began + seconds + _PATIENCE:
             chaos.step(gentle=time.monotonic() > began + seconds)
             if time.monotonic() >= next_line:
                 console.print(", ".join(f"{name} {count}" for name, count in counts().items()))
@@ -176,25 +176,27 @@ def _run(folder: Path, effects: Any, messages: list[str], seconds: float, worker
         chaos.end()
     finally:
         chaos.kill()
-    made = Counter(message for (message,) in effects.execute(EFFECTS))
-    return _prove(console, made, messages, counts(), time.monotonic() - began)
+    charges = Counter(message for (message,) in effects.execute(EFFECTS))
+    return _prove(console, charges, messages, counts(), time.monotonic() - began)
 
 
-def _prove(console: Console, made: Counter[str], messages: list[str], counts: dict[str, int], seconds: float) -> bool:
+def _prove(
+    console: Console, charges: Counter[str], messages: list[str], counts: dict[str, int], seconds: float
+) -> bool:
     """Print what the effects' own table says."""
-    missing = [message for message in messages if message not in made]
-    doubled = [message for message, times in made.items() if times > 1]
-    replayed, refused = counts["duplicates replayed"], counts["zombies refused"]
-    plain = counts["effects"] + replayed + refused
+    missing = [message for message in messages if message not in charges]
+    doubled = [message for message, times in charges.items() if times > 1]
+    replayed, zombies = counts["duplicates replayed"], counts["zombies refused"]
+    plain = counts["effects"] + replayed + zombies
     console.print(
         f"{counts['delivered']} deliveries, {counts['workers killed']} kills, {counts['workers paused']} pauses in "
-        f"{seconds:.1f} s; {refused} zombies were refused, {replayed} duplicates replayed.\n"
+        f"{seconds:.1f} s; {zombies} zombies were refused, {replayed} duplicates replayed.\n"
         f"[bold]{plain}[/bold] deliveries reached the point of their effect. Without onceward, at least once, that would be "
         f"{plain - len(messages)} effects too many.\n"
-        f"The table of effects, which has no unique constraint, holds [bold]{sum(made.values())}[/bold]: "
+        f"The table of effects, which has no unique constraint, holds [bold]{sum(charges.values())}[/bold]: "
         f"{len(missing)} missing, {len(doubled)} doubled."
     )
-    proven = not (missing or doubled) and made.keys() == set(messages)
+    proven = not (missing or doubled) and charges.keys() == set(messages)
     console.print(
         f"[bold green]Exactly once: all {len(messages)} messages took effect, each one time.[/]"
         if proven

@@ -109,13 +109,13 @@ class DemoQueue:
     def acknowledge(self, delivery: int) -> None:
         self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
 
-    def left(self) -> int:
+    def waiting(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
 
     def tell(self, kind: str) -> None:
         self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
 
-    def told(self) -> dict[str, int]:
+    def outcomes(self) -> dict[str, int]:
         return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
 
     def is_working(self, worker: int) -> bool:
@@ -137,7 +137,7 @@ def work(folder: Path, seconds: float, store: str) -> None:
     ledger = DemoLedger(folder, store)
     once = Once(ledger.url, lease=LEASE, on_busy=3 * LEASE)
     effects = ledger.connected()
-    while queue.left():
+    while queue.waiting():
         received = queue.receive()
         if received is None:
             time.sleep(0.02)

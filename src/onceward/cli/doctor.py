@@ -12,7 +12,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said, say, usage
+from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, say, text_of_error, usage
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
@@ -75,8 +75,8 @@ def doctor(
         if store is not None:
             with closing(opened(store)) as once:
                 looks.ledger(once.store)
-        found = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
-        return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+        findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
+        return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
     if pause is not None:
         _watch(look, pause, json=json)
@@ -98,7 +98,7 @@ def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> No
             try:
                 findings = look()
             except OncewardError as error:
-                say(said(error))
+                say(text_of_error(error))
             else:
                 for finding in findings:
                     if finding not in before:
@@ -115,10 +115,10 @@ def _celery(app: str) -> Iterator[Finding]:
     except ImportError:
         refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
     try:
-        found = loaded(app)
+        application = loaded(app)
     except Exception as error:  # the user's module raises anything
         refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
-    yield from celery_findings(found)
+    yield from celery_findings(application)
 
 
 def _kafka(topic: str, policy: Policy) -> list[Finding]:

@@ -16,8 +16,8 @@ from onceward.cli.ledgers import (
     StoreOption,
     opened,
     refuse,
-    said,
     say,
+    text_of_error,
     usage,
 )
 from onceward.core.policy import Options
@@ -109,8 +109,8 @@ def execute(
 
 def _busy(error: Busy) -> str:
     by = f" ({error.worker})" if error.worker else ""
-    told = f"{error.key}: another worker{by} holds this key for {math.ceil(error.retry_after)} s more, or longer"
-    return f"{told}. Try again then, or give --wait SECONDS to wait for its end"
+    text = f"{error.key}: another worker{by} holds this key for {math.ceil(error.retry_after)} s more, or longer"
+    return f"{text}. Try again then, or give --wait SECONDS to wait for its end"
 
 
 def _run(execution: Execution, *, new_only: bool) -> int:
@@ -121,27 +121,29 @@ def _run(execution: Execution, *, new_only: bool) -> int:
                 signal.signal(number, lambda heard, _: execution.hear(heard))
         ended = execution.run()
     except NotStarted:
-        return _said("a signal came before the command was started, so it did not run", 128 + (execution.heard or 0))
+        return _end_with(
+            "a signal came before the command was started, so it did not run", 128 + (execution.heard or 0)
+        )
     except Busy as error:
-        return 0 if new_only else _said(_busy(error), BUSY)
+        return 0 if new_only else _end_with(_busy(error), BUSY)
     except KeyMissing as error:
-        return _said(str(error), USAGE)
+        return _end_with(str(error), USAGE)
     except Interrupted as error:
         heard = execution.heard
         why = f"{error}; nobody knows what it has done, so its key stays claimed to the end of its lease"
-        return _said(why, LEDGER_FAILED if heard is None else 128 + heard)
+        return _end_with(why, LEDGER_FAILED if heard is None else 128 + heard)
     except CommandFailed as error:
-        return _said(str(error), CANNOT_RUN)
+        return _end_with(str(error), CANNOT_RUN)
     except ResultUnavailable as error:
-        return _said(str(error), 0 if new_only else LEDGER_FAILED)
+        return _end_with(str(error), 0 if new_only else LEDGER_FAILED)
     except LeaseLost as error:
-        return _said(f"{error}. The command has run", LEDGER_FAILED)
+        return _end_with(f"{error}. The command has run", LEDGER_FAILED)
     except OncewardError as error:
-        return _said(said(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
-    return _told(ended, execution, new_only=new_only)
+        return _end_with(text_of_error(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
+    return _end(ended, execution, new_only=new_only)
 
 
-def _told(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
+def _end(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
     if not ended.ran and not new_only:
         sys.stdout.flush()
         try:
@@ -153,6 +155,6 @@ def _told(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
     return 0 if new_only and not ended.ran else ended.end.exit_status
 
 
-def _said(text: str, status: int) -> int:
+def _end_with(text: str, status: int) -> int:
     say(text)
     return status

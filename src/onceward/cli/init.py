@@ -54,12 +54,12 @@ def init(
         queue (ARN): With --function: an existing queue. By default: a new one.
         alarms (ARN): With --function: also make alarms, which send to this SNS topic.
     """
-    options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
+    options = {name for name, is_on in (("pitr", pitr), ("ttl", ttl)) if is_on}
     with ledger_at(store) as once:
         aws = TableSpec(options, _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
-            typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
+            typer.echo(_render(once.store, print_, aws, consumer), nl=False)
             return
         if pitr or consumer is not None or aws != TableSpec(options):
             raise ValueError("--pitr, --kms-key and --function are for --print")
@@ -70,9 +70,9 @@ def init(
 
 
 def _formed(option: str, value: str | None) -> str | None:
-    form, told = _FORMS[option]
+    form, choices = _FORMS[option]
     if value is not None and not re.fullmatch(form, value, re.ASCII):
-        raise ValueError(f"{option} {value}: give {told}")
+        raise ValueError(f"{option} {value}: give {choices}")
     return value
 
 
@@ -87,7 +87,7 @@ def _consumer(function: str | None, timeout: int, queue: str | None, topic: str 
     return Consumer(function, timeout, queue, topic)
 
 
-def _printed(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
+def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
     """Return the ledger as code, in a form that its kind of store has."""
     described = DOCUMENT.of(store)
     if described is None:
@@ -110,8 +110,8 @@ def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> Non
     workers have no right to alter the ledger, run this command before you deploy them.
     """
     with looking_at(store) as ledger:
-        needed = MIGRATE.of(ledger.store)
-        parts = [] if needed is None else drive(needed(), ledger.store)
+        migration = MIGRATE.of(ledger.store)
+        parts = [] if migration is None else drive(migration(), ledger.store)
     url = ledger.store.url
     _tell(
         url, parts, [f"added: {part.what}" for part in parts if part.made] or [f"{url} needs no migration"], json=json
@@ -119,5 +119,5 @@ def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> Non
 
 
 def _tell(url: str, parts: Sequence[Part], lines: Sequence[str], *, json: bool) -> None:
-    told = terminal.json({"store": url, "parts": [part._asdict() for part in parts]})
-    typer.echo(told if json else "\n".join(map(terminal.line, lines)))
+    as_json = terminal.json({"store": url, "parts": [part._asdict() for part in parts]})
+    typer.echo(as_json if json else "\n".join(map(terminal.line, lines)))

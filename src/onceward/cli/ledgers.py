@@ -36,10 +36,10 @@ def imported_seal(seal: str | None) -> Seal | None:
     if not (module and colon and name):
         refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
     try:
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        return Policy(seal=found).checked().seal
+            value = getattr(value, part)
+        return Policy(seal=value).checked().seal
     except Exception as error:
         refuse(f"--seal {seal}: {describe(error)}", USAGE)
 
@@ -110,7 +110,7 @@ def ledger_at(url: str) -> Iterator[Once]:
         with usage():
             yield once
     except OncewardError as error:
-        refuse(said(error), TROUBLE)
+        refuse(text_of_error(error), TROUBLE)
     finally:
         once.close()
 
@@ -125,12 +125,12 @@ def looking_at(url: str, trouble: int = TROUBLE) -> Iterator[Ledger]:
     """Open an existing ledger. Its errors end the command with one line, and this exit status."""
     once = opened(url)
     try:
-        found = EXISTS.of(once.store)
-        if found is not None and not found():  # it may ask a server
+        exists = EXISTS.of(once.store)
+        if exists is not None and not exists():  # it may ask a server
             refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", trouble)
         yield once.ledger
     except OncewardError as error:
-        refuse(said(error), trouble)
+        refuse(text_of_error(error), trouble)
     except BrokenPipeError:
         sys.stdout = None
         raise typer.Exit(141) from None
@@ -138,7 +138,7 @@ def looking_at(url: str, trouble: int = TROUBLE) -> Iterator[Ledger]:
         once.close()
 
 
-def said(error: OncewardError) -> str:
+def text_of_error(error: OncewardError) -> str:
     """Return an error's text. If no server answered, say what to check."""
     if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
         return f"{error}. Try again. If that does not help, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
@@ -147,10 +147,10 @@ def said(error: OncewardError) -> str:
 
 def pause_of(option: str, text: str | None) -> float | None:
     """Return the seconds between two looks. End the command if there would be no pause."""
-    found = seconds(option, text)
-    if found == 0:
+    value = seconds(option, text)
+    if value == 0:
         refuse(f"{option} {text}: give a positive duration", USAGE)
-    return found
+    return value
 
 
 def seconds(option: str, text: str | None) -> float | None:

@@ -59,17 +59,17 @@ def assembled(once: Once, actions: Collection[str], *, payloads: bool, **options
     return server
 
 
-def _told(tool: Callable[P, T]) -> Callable[P, T]:
+def _reporting(tool: Callable[P, T]) -> Callable[P, T]:
     """Return a tool whose errors are for the model to read."""
 
     @wraps(tool)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return tool(*args, **kwargs)
         except (OncewardError, ValueError, TypeError) as error:
             raise ToolError(str(error)) from error
 
-    return told
+    return call
 
 
 class _Tools:
@@ -78,7 +78,7 @@ class _Tools:
     def __init__(self, once: Once, *, payloads: bool) -> None:
         self._once, self._ledger, self._payloads = once, once.ledger, payloads
 
-    @_told
+    @_reporting
     def list_records(
         self,
         prefix: Annotated[str, Field(description="Only keys that start with this.")] = "",
@@ -88,7 +88,7 @@ class _Tools:
         """List records: key, status, attempts, worker and age."""
         return [_row(one, now) for one, now in islice(self._ledger.records(prefix, status), limit)]
 
-    @_told
+    @_reporting
     def show_record(self, key: KeyInput) -> Shown:
         """Show the record of a key, its attempts, who changed it by hand, and what to do next."""
         record, now = self._ledger.show(key)
@@ -98,16 +98,16 @@ class _Tools:
         if not self._payloads:
             fields = {name: value for name, value in fields.items() if name not in _PAYLOADS}
             attempts = [{**one, "error": None} for one in attempts]
-        known = {name: value for name, value in fields.items() if value is not None and name != "history"}
-        return {**known, "attempts_made": attempts, "changed_by_hand": deeds, "next": next_words(record, now)}
+        set_fields = {name: value for name, value in fields.items() if value is not None and name != "history"}
+        return {**set_fields, "attempts_made": attempts, "changed_by_hand": deeds, "next": next_words(record, now)}
 
-    @_told
+    @_reporting
     def count_records(self) -> dict[str, int]:
         """Count the records by status."""
         estimate = self._ledger.estimate()
         return self._ledger.stats() if estimate is None else estimate[0]
 
-    @_told
+    @_reporting
     def check_settings(self) -> list[Shown]:
         """Check the ledger's own settings, and say what is unsafe."""
         looks = Inspection(Policy(), None)
@@ -126,7 +126,7 @@ class _Tools:
         """Forget a key. Its next delivery runs again, so a completed effect is made again."""
         return self._act("clear", key, why, lambda ledger: ledger.clear(key))
 
-    @_told
+    @_reporting
     def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], object]) -> str:
         record, _ = self._ledger.show(key)
         before = f"{record.status}, fence {record.fence}"

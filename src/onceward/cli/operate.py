@@ -95,22 +95,22 @@ def show(
     (url,) = urls
     with looking_at(url) as ledger:
         options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(url)}"
-        record, now = _found(ledger, key, options)
+        record, now = _find(ledger, key, options)
         typer.echo(as_json(record, now) if json else details(record, now, options))
 
 
-def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
+def _find(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
     try:
         return ledger.show(key)
     except NotFound:
-        found = list(islice(_records_of(ledger, key), _LISTED + 1))
-        if not found:
+        records = list(islice(_records_of(ledger, key), _LISTED + 1))
+        if not records:
             raise
-    if len(found) > 1:
-        more = [f"  onceward show {quoted(record.key)}{options}" for record, _ in found[:_LISTED]]
-        others = ["  and others"] if len(found) > _LISTED else []
+    if len(records) > 1:
+        more = [f"  onceward show {quoted(record.key)}{options}" for record, _ in records[:_LISTED]]
+        others = ["  and others"] if len(records) > _LISTED else []
         refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
-    return found[0]
+    return records[0]
 
 
 def _records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:

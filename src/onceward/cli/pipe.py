@@ -103,14 +103,14 @@ def pipe(
         status = LEFT if unwritten else STATUS[end.why]
         if end.running:
             os._exit(status)  # a called function still runs; its key stays claimed to the end of its lease
-    except NameTaken as taken:
+    except NameTaken as error:
         refuse(
-            str(taken),
+            str(error),
             USAGE,
-            f"  before: {taken.before}",
+            f"  before: {error.before}",
             f"  now:    {handler.target}",
             "To run both, each once per key, give --name. To go on under the same keys, run",
-            f"  onceward clear {quoted(taken.key)} --store {quoted(once.store.url)}",
+            f"  onceward clear {quoted(error.key)} --store {quoted(once.store.url)}",
             "The new command then skips the keys that the old one has done.",
         )
     except OncewardError as error:
@@ -131,7 +131,7 @@ def _check_command(call: str | None, argv: Sequence[str], sources: Sequence[str]
 
 
 def _check_files(sources: Sequence[str], rejects: str | None) -> None:
-    taken = None if rejects is None else Path(rejects)
+    output = None if rejects is None else Path(rejects)
     for name in sources:
         if name == STDIN:
             continue
@@ -142,7 +142,7 @@ def _check_files(sources: Sequence[str], rejects: str | None) -> None:
             raise ValueError(f"{name}: a directory; name the files in it")
         if not os.access(path, os.R_OK):
             raise ValueError(f"{name}: you have no right to read it")
-        if taken is not None and taken.exists() and taken.samefile(path):
+        if output is not None and output.exists() and output.samefile(path):
             raise ValueError(f"--rejects {rejects}: that is an input file")
-    if taken is not None and (taken.is_dir() or not os.access(taken if taken.exists() else taken.parent, os.W_OK)):
+    if output is not None and (output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK)):
         raise ValueError(f"--rejects {rejects}: cannot be written")

@@ -66,7 +66,7 @@ def run(
     if dry_run:
         pipeline.stand_in = DryRun(report)
 
-    def made() -> "_Reported":
+    def build() -> "_Reported":
         report.running = running = _Reported(pipeline, report.outcome)
         report.total = running.progress[1]
         return running
@@ -74,7 +74,7 @@ def run(
     grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
     run_worker(
         pipeline.once,
-        made,
+        build,
         until_empty=until_empty or pipeline.source.ends,
         grace=grace,
         as_json=as_json,
@@ -109,10 +109,10 @@ def vet(
     _, mistakes = _examined(file, None)
     for one in mistakes:
         if as_json:
-            told = {"line": one.place.line, "column": one.place.column, "warning": one.is_warning, "text": one.text}
-            typer.echo(json(told))
+            fields = {"line": one.place.line, "column": one.place.column, "warning": one.is_warning, "text": one.text}
+            typer.echo(json(fields))
         else:
-            typer.echo(_told(file, one))
+            typer.echo(_text(file, one))
     wrong = sum(not one.is_warning for one in mistakes)
     if not as_json:
         typer.echo(_sum(wrong, len(mistakes) - wrong), err=True)
@@ -209,7 +209,7 @@ def checked(file: str, store: str | None) -> "Pipeline":
     """Return a pipeline without mistakes; else tell them, and end the command."""
     pipeline, mistakes = _examined(file, store)
     for one in mistakes:
-        typer.echo(_told(file, one), err=True)
+        typer.echo(_text(file, one), err=True)
     if pipeline is None:
         wrong = sum(not one.is_warning for one in mistakes)
         refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran", USAGE)
@@ -230,12 +230,12 @@ def _examined(file: str, store: str | None) -> "tuple[Pipeline | None, list[Mist
         refuse(f"{file}: {error.strerror or error}", USAGE)
 
 
-def _told(file: str, one: Mistake) -> str:
+def _text(file: str, one: Mistake) -> str:
     kind = "warning" if one.is_warning else "mistake"
     return line(f"{file}:{one.place.line}:{one.place.column}: {kind}: {one.text}")
 
 
 def _sum(wrong: int, warnings: int) -> str:
-    told = [f"{wrong} mistake{'s' * (wrong != 1)}"] if wrong else ["no mistake"]
-    told += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
-    return ", ".join(told)
+    counts = [f"{wrong} mistake{'s' * (wrong != 1)}"] if wrong else ["no mistake"]
+    counts += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
+    return ", ".join(counts)

@@ -102,6 +102,6 @@ def _filtered(write: Callable[[str], int]) -> Callable[[str], int]:
     return lambda text: write(lines(text))
 
 
-def shown(total: int | None) -> Shown:
+def open_screen(total: int | None) -> Shown:
     """Return the progress that suits this standard error."""
     return _Bar(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Shown(total)

@@ -91,8 +91,8 @@ def proxy(
     from onceward.proxy import Proxy  # only this command pays for it
 
     policy: Options = {"on_lapse": on_lapse, "lease": seconds("--lease", lease) or 0.0, "max_attempts": max_attempts}
-    if (kept := seconds("--retention", retention)) is not None:
-        policy["retention"] = kept
+    if (age := seconds("--retention", retention)) is not None:
+        policy["retention"] = age
     with ledger_at(store) as once:
         app = Proxy(
             upstream,

@@ -46,20 +46,20 @@ def reconcile(
     try:
         with looking_at(store) as ledger:
             effects = effects_of(against)
-            found = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
-            for one in _with_keys(found, against):
+            rows = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
+            for one in _with_keys(rows, against):
                 counts[one.what] += 1
                 typer.echo(terminal.json(one._asdict()) if json else _line(one))
     except (ValueError, TypeError) as error:
         refuse(f"--against {error}", USAGE)
-    said = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
-    say(said)
+    summary = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
+    say(summary)
     raise typer.Exit(DIFFERENT if counts else 0)
 
 
-def _with_keys(found: Iterator[Mismatched], against: str) -> Iterator[Mismatched]:
+def _with_keys(rows: Iterator[Mismatched], against: str) -> Iterator[Mismatched]:
     try:
-        yield from found
+        yield from rows
     except KeyMissing as error:
         raise ValueError(f"{against}: the key of an effect, or a part of it, is empty or missing") from error
 

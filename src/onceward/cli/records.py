@@ -78,12 +78,12 @@ def row(record: Record, now: float) -> str:
     text = line(" ".join(_outcome(record, now).split()))
     times = _claimed(record, now), relative(last_change(record, now), now)
     worker = line(record.worker or "")
-    told = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text)
-    told = told.rstrip()
-    if sys.stdout.isatty() and len(told) > (width := shutil.get_terminal_size().columns):
-        told = told[: width - 1] + "…"
+    row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text)
+    row = row.rstrip()
+    if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
+        row = row[: width - 1] + "…"
     status = len(line(record.status))
-    return coloured(told[:status], _state(record, now)) + told[status:]
+    return coloured(row[:status], _state(record, now)) + row[status:]
 
 
 def _state(record: Record, now: float) -> str:
@@ -92,7 +92,7 @@ def _state(record: Record, now: float) -> str:
 
 def details(record: Record, now: float, options: str = "") -> str:
     """Return a record as one field per line; ``options`` are those of the next commands, besides the key."""
-    told = {
+    facts = {
         "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
@@ -113,9 +113,9 @@ def details(record: Record, now: float, options: str = "") -> str:
         "owner": record.owner,
         "next": next_words(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
-    shown = {name: _indented(value) for name, value in told.items() if value is not None}
-    shown["status"] = coloured(shown["status"], _state(record, now))
-    return "\n".join(f"{name:<14} {text}" for name, text in shown.items())
+    texts = {name: _indented(value) for name, value in facts.items() if value is not None}
+    texts["status"] = coloured(texts["status"], _state(record, now))
+    return "\n".join(f"{name:<14} {text}" for name, text in texts.items())
 
 
 def next_words(record: Record, now: float) -> str:
@@ -142,10 +142,10 @@ def _ask(doubt: Doubt, again: str) -> str:
 
 def _recorded(record: Record) -> dict[str, str | None]:
     """Return the result, or the parts of the message that is kept in its place."""
-    kept = kept_in(record)
-    if kept is None or isinstance(kept, str):
-        return {"result": record.result} if kept is None else {"message": kept}
-    queue, message = kept
+    content = kept_in(record)
+    if content is None or isinstance(content, str):
+        return {"result": record.result} if content is None else {"message": content}
+    queue, message = content
     attributes = [f"{name}: {one.value!r} ({one.type})" for name, one in message.user_attributes.items()]
     return {
         "message": f"{message.id} of {queue}",
@@ -180,26 +180,26 @@ def _unsent(record: Record, now: float) -> str | None:
 def _message(entry: MessageEntry, when: str) -> str:
     if entry.refused is not None:
         return f"to {entry.to}: refused: {entry.refused} (key {entry.key})"
-    tried = f", tried {entry.tries} time(s)" if entry.tries else ""
-    return f"to {entry.to}: not sent yet, {when}{tried} (key {entry.key})"
+    tries = f", tried {entry.tries} time(s)" if entry.tries else ""
+    return f"to {entry.to}: not sent yet, {when}{tries} (key {entry.key})"
 
 
 def _attempts(record: Record, now: float) -> str | None:
     """Return a table of the last attempts; None if there is only the one that the record's fields tell of."""
-    made = attempts_of(record, now)
+    attempts = attempts_of(record, now)
     if record.history is None:
         return None
-    rows = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR"), *(_attempt(one, now) for one in made)]
+    rows = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR"), *(_attempt(one, now) for one in attempts)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(padded)
 
 
-def _attempt(made: Attempt, now: float) -> tuple[str, ...]:
-    began = "?" if made.begin is None else relative(min(made.begin, now), now)
-    took = "?" if made.begin is None or made.end is None else f"{max(0.0, made.end - made.begin):.3g} s"
-    error = line(" ".join((made.error or "").split()))
-    return str(made.number), began, took, made.outcome, str(made.fence), line(made.worker or ""), error
+def _attempt(attempt: Attempt, now: float) -> tuple[str, ...]:
+    began = "?" if attempt.begin is None else relative(min(attempt.begin, now), now)
+    took = "?" if attempt.begin is None or attempt.end is None else f"{max(0.0, attempt.end - attempt.begin):.3g} s"
+    error = line(" ".join((attempt.error or "").split()))
+    return str(attempt.number), began, took, attempt.outcome, str(attempt.fence), line(attempt.worker or ""), error
 
 
 def _step(entry: Entry, now: float) -> str:

@@ -22,7 +22,7 @@ from onceward.cli.ledgers import (
     say,
     usage,
 )
-from onceward.cli.progress import shown
+from onceward.cli.progress import open_screen
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
@@ -92,19 +92,19 @@ def redrive(
             )
         with looking_at(store) as ledger:
             letters = _letters(dlq, Once(ledger.store), name, options)
-            told = _Told(dry_run=dry_run, json=json)
-            raise typer.Exit(told.all(letters.run, None, {}))
+            report = _Report(dry_run=dry_run, json=json)
+            raise typer.Exit(report.all(letters.run, None, {}))
     if to is None:
         refuse("give --to, the queue where the messages go", USAGE)
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
-            found = _namespace(ledger, store) if name is None else name
+            namespace = _namespace(ledger, store) if name is None else name
             run = Redrive(
                 Once(ledger.store),
                 source,
                 target,
-                name=found,
+                name=namespace,
                 key=key,
                 where=where,
                 unwrap=unwrap,
@@ -114,12 +114,12 @@ def redrive(
             )
             waiting = run.waiting()
         try:
-            told = _Told(dry_run=dry_run, json=json)
+            report = _Report(dry_run=dry_run, json=json)
             if completed != "keep" and not (dry_run or yes):
                 what = "are deleted" if completed == "drop" else "run again"
                 why = f"messages of {source.name} whose keys are completed {what}"
                 confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
-            status = told.all(run.run, waiting, {"hidden": waiting.hidden, "name": found})
+            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": namespace})
         finally:
             source.close()
             target.close()
@@ -142,7 +142,7 @@ def _letters(address: str, once: Once, group: str | None, options: Any) -> "Lett
         return RabbitRedrive(once, place.key, url=place.url, **options)
 
 
-class _Told:
+class _Report:
     """Shows what becomes of the messages, and counts."""
 
     def __init__(self, *, dry_run: bool, json: bool) -> None:
@@ -159,7 +159,7 @@ class _Told:
         """Move the messages, and return the exit status. ``more`` is said of the run to programs."""
         stop = Stop()
         stop.listen()
-        shows = shown(None if waiting is None else waiting.visible)
+        shows = open_screen(None if waiting is None else waiting.visible)
         for note in [] if waiting is None else waiting.notes:
             shows.say(f"onceward: {line(note)}\n")
         trouble: OncewardError | None = None
@@ -201,8 +201,12 @@ class _Told:
 
     def _summary(self) -> str:
         words = _WOULD if self._dry_run else {}
-        told = ", ".join(f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count)
-        return f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message could be received'}"
+        summary = ", ".join(
+            f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count
+        )
+        return (
+            f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{summary or 'no message could be received'}"
+        )
 
 
 def _namespace(ledger: Ledger, url: str) -> str:
@@ -219,11 +223,11 @@ def _namespace(ledger: Ledger, url: str) -> str:
 def _as_json(fate: "Fate | DeadLetter") -> str:
     if not isinstance(fate, Fate):
         return terminal.json(fate._asdict())
-    told = {
+    fields = {
         "message": fate.message.id,
         "outcome": fate.outcome,
         "reason": fate.reason,
         "key": fate.key,
         "record": None if fate.record is None else fate.record._asdict(),
     }
-    return terminal.json(told)
+    return terminal.json(fields)

@@ -21,8 +21,8 @@ from onceward.cli.ledgers import (
     looking_at,
     opened,
     refuse,
-    said,
     seconds,
+    text_of_error,
 )
 from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
@@ -72,16 +72,16 @@ class RelayReport(RunReport):
         with self.lock:
             self.counts[event.kind] += messages
             if self.as_json:
-                told = {"outcome": event.kind, "key": event.key, "messages": messages, "target": event.target}
-                self._object({**told, "error": error})
+                fields = {"outcome": event.kind, "key": event.key, "messages": messages, "target": event.target}
+                self._object({**fields, "error": error})
 
     def tick(self, waiting: int) -> None:
         """Show the figures."""
         with self.lock:
-            self._shown.update(0, f"{self._told()}; {waiting} record(s) under way")
+            self._screen.update(0, f"{self._summary()}; {waiting} record(s) under way")
 
-    def _told(self) -> str:
-        return super()._told().replace("send_failed", "not now")
+    def _summary(self) -> str:
+        return super()._summary().replace("send_failed", "not now")
 
 
 def relay(
@@ -137,7 +137,7 @@ def relay(
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
     except OncewardError as error:
-        refuse(said(error), FAILED)
+        refuse(text_of_error(error), FAILED)
     with heard(report):
         status = _run(relaying, report, look_once=look_once)
     once.close()
@@ -174,19 +174,19 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
         except KeyboardInterrupt:
             interrupted = True
             end = "interrupted: what was being sent can be sent again"
-    left = len(sender.SENDER)
+    waiting = len(sender.SENDER)
     if trouble:
-        end = f"stopped: {said(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
+        end = f"stopped: {text_of_error(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
     report.summary(
         end or (_later(relaying.wait) if look_once else ""),
         "nothing more is due",
-        {"left": left + len(report.left)},
+        {"left": waiting + len(report.left)},
     )
     if interrupted:
         return INTERRUPTED
     if trouble:
         return FAILED
-    return LEFT if look_once and (left or report.left or report.counts["refused"]) else DONE
+    return LEFT if look_once and (waiting or report.left or report.counts["refused"]) else DONE
 
 
 def _later(wait: float | None) -> str:
@@ -201,9 +201,9 @@ def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
         entries = (retry_refused if again else drop_refused)(ledger, key)
     what = "is sent again" if again else "is forgotten"
     for entry in entries:
-        told = {"to": entry.to, "key": entry.key, "refused": entry.refused}
+        fields = {"to": entry.to, "key": entry.key, "refused": entry.refused}
         typer.echo(
-            as_json_line(told)
+            as_json_line(fields)
             if json
             else f"{quoted(key)}: its message to {line(entry.to)} {what}: it has the key {entry.key}"
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.progress import shown
+from onceward.cli.progress import open_screen
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.pipe.lines import STDIN
@@ -45,13 +45,13 @@ class RunReport:
         self.broken: OSError | None = None
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
-        self._shown = shown(None)
+        self._screen = open_screen(None)
         self._began = time.monotonic()
 
     def start(self) -> None:
         """Show the figures from now on. What called functions print may go to the standard error."""
-        self._shown = shown(self.total)
-        self._shown.start()
+        self._screen = open_screen(self.total)
+        self._screen.start()
         if self.as_json or self.has_output:
             sys.stdout = sys.stderr
 
@@ -62,12 +62,12 @@ class RunReport:
                 self._object({"log": level, "text": text, "traceback": trace})
             else:
                 indented = "" if trace is None else "    " + trace.replace("\n", "\n    ") + "\n"
-                self._shown.say(f"{level}: {line(text)}\n{indented}")
+                self._screen.say(f"{level}: {line(text)}\n{indented}")
 
     def say(self, text: str) -> None:
         """Write a line of our own to the standard error."""
         with self.lock:
-            self._shown.say(f"onceward: {line(text)}\n")
+            self._screen.say(f"onceward: {line(text)}\n")
 
     def summary(self, end: str, without: str, more: Mapping[str, int] | None = None) -> None:
         """Print the summary.
@@ -78,23 +78,23 @@ class RunReport:
             more: further counts; people see those that are not 0.
         """
         took, more = round(time.monotonic() - self._began, 3), more or {}
-        self._shown.stop()
-        left = "".join(f"; {count} record(s) {name}" for name, count in more.items() if count)
-        self.say(f"{self._told()} in {took:.1f} s{left}{f'; {end}' if end else ''}")
+        self._screen.stop()
+        more_text = "".join(f"; {count} record(s) {name}" for name, count in more.items() if count)
+        self.say(f"{self._summary()} in {took:.1f} s{more_text}{f'; {end}' if end else ''}")
         if self.as_json:
             self._object({"summary": {**self.counts, **more, "seconds": took, "ended": end or without}})
 
-    def _told(self) -> str:
+    def _summary(self) -> str:
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or self.nothing
 
-    def _object(self, told: Mapping[str, object]) -> None:
-        self._out([json(told).encode() + b"\n"])
+    def _object(self, fields: Mapping[str, object]) -> None:
+        self._out([json(fields).encode() + b"\n"])
 
     def _out(self, chunks: Iterable[bytes]) -> None:
         if self.broken is not None:
             return
         try:
-            self._shown.out(chunks)
+            self._screen.out(chunks)
         except OSError as error:
             self.broken = error
             self.stop()
@@ -125,7 +125,7 @@ class WorkReport(RunReport):
                 self._recent.popleft()
             since, before = self._recent[0]
             rate = (done - before) / (now - since) if now > since else 0.0
-            self._shown.update(self.read, f"{self._told()}; in flight {in_flight}, {rate:.0f}/s")
+            self._screen.update(self.read, f"{self._summary()}; in flight {in_flight}, {rate:.0f}/s")
 
 
 @contextmanager
@@ -217,7 +217,7 @@ class PipeReport(RunReport, Reporter):
             key = "" if job.key is None else f"{quoted(job.key)}: "
             text = line((job.reason or job.error or "").removeprefix(f"{job.key}: ").removeprefix("parked "))
             file = "standard input" if job.file == STDIN else line(job.file)
-            self._shown.say(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
+            self._screen.say(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
         if self.as_json:
             self._out(_line_object(job))
         elif job.output is not None:
@@ -238,16 +238,16 @@ class PipeReport(RunReport, Reporter):
 
     # --- the caller holds the lock, or is alone -------------------------------------------------------------------
 
-    def _told(self) -> str:
+    def _summary(self) -> str:
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
 
     def _update(self) -> None:
-        self._shown.update(self.read, super()._told())
+        self._screen.update(self.read, super()._summary())
 
     def _pass_on(self, errors: BinaryIO) -> None:
         errors.seek(0)
         while chunk := errors.read(_CHUNK):
-            self._shown.say(chunk.decode(errors="replace"))
+            self._screen.say(chunk.decode(errors="replace"))
 
 
 def _line_object(job: LineJob) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ def ls(
         _namespaces(store, prefix, criteria, json=json)
         return
     point = _point(after)
-    shown = 0
+    count = 0
     if sort is not None:
         if after is not None:
             refuse("--sort begins at the start: leave --after out", USAGE)
@@ -107,11 +107,11 @@ def ls(
         try:
             for page in ledger.pages(prefix, *criteria, after=point, limit=limit):
                 lines = [as_json(record) if json else row(record, page.now) for record in page.records]
-                if lines and not shown and not json:
+                if lines and not count and not json:
                     typer.echo(heading())
-                shown += len(lines)
+                count += len(lines)
                 lines[:0] = _damaged(page.damaged, json=json)
-                if json and lines and shown == limit and page.next is not None:
+                if json and lines and count == limit and page.next is not None:
                     lines[-1] = f"{lines[-1][:-1]},{_next(page.next)[1:]}"
                 if lines:
                     typer.echo("\n".join(lines))
@@ -120,7 +120,7 @@ def ls(
             if json and point is not None:
                 typer.echo(_next(point))
             _stopped("stopped; some of the last rows may come again", point)
-        if point is not None and shown == limit:
+        if point is not None and count == limit:
             say(f"there may be more: go on with the same options and --after={_token(point)}")
 
 
@@ -129,8 +129,8 @@ def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | N
     if by not in _BY:
         refuse(f"--sort {by}: there are {', '.join(_BY)}", USAGE)
     with looking_at(store) as ledger:
-        found = ledger.records(prefix, criteria.states or None, *criteria[1:])
-        first = heapq.nlargest(_MOST if limit is None else limit, found, key=lambda one: _BY[by](*one))
+        records = ledger.records(prefix, criteria.states or None, *criteria[1:])
+        first = heapq.nlargest(_MOST if limit is None else limit, records, key=lambda one: _BY[by](*one))
         rows = [as_json(record) if json else row(record, now) for record, now in first]
     if rows:
         typer.echo("\n".join(rows if json else [heading(), *rows]))
@@ -145,24 +145,24 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
 
 
 def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
-    found: dict[str, tuple[int, float]] = {}
+    namespaces: dict[str, tuple[int, float]] = {}
     stopped, now = False, 0.0
     with looking_at(store) as ledger:
         try:
             for record, now in ledger.records(prefix, criteria.states or None, *criteria[1:]):
                 name = record.key.partition(":")[0]
-                count, last = found.get(name, (0, 0.0))
-                found[name] = count + 1, max(last, last_change(record, now))
+                count, last = namespaces.get(name, (0, 0.0))
+                namespaces[name] = count + 1, max(last, last_change(record, now))
         except KeyboardInterrupt:
             stopped = True
-        rows = sorted(found.items(), key=lambda row: -row[1][1])
+        rows = sorted(namespaces.items(), key=lambda row: -row[1][1])
         if json:
-            told = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
+            lines = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
         else:
-            told = [f"{n:>10}  {relative(last, now):>11}  {terminal.quoted(name)}" for name, (n, last) in rows]
-            told.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
+            lines = [f"{n:>10}  {relative(last, now):>11}  {terminal.quoted(name)}" for name, (n, last) in rows]
+            lines.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
         if rows:
-            typer.echo("\n".join(told))
+            typer.echo("\n".join(lines))
         if stopped:
             _stopped("stopped; these are the counts of a part", None)
 
@@ -181,23 +181,23 @@ def purge(
     With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even
     if they have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
     """
-    gone, stopped, is_all = 0, False, True
+    deleted, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None):
         refuse("give --prefix and --older-than together to delete what has not expired", USAGE)
     with looking_at(store) as ledger:
         if age is not None:
-            gone = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
-            typer.echo(terminal.json({"purged": gone}) if json else f"{gone} record(s) deleted")
+            deleted = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
+            typer.echo(terminal.json({"purged": deleted}) if json else f"{deleted} record(s) deleted")
             return
         try:
             for batch in ledger.purging(limit=limit):
-                gone, is_all = gone + batch.deleted, batch.next is None
+                deleted, is_all = deleted + batch.deleted, batch.next is None
                 _damaged(batch.damaged, json=False)
         except KeyboardInterrupt:
             stopped = True
-        text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(terminal.json({"purged": gone}) if json else text)
+        text = f"{deleted} {'or more ' if stopped else ''}expired record(s) deleted"
+        typer.echo(terminal.json({"purged": deleted}) if json else text)
         if stopped:
             _stopped("stopped", None)
         if not is_all:
@@ -238,8 +238,8 @@ def stats(
             stopped = True
         counts, point = so_far
         if json:
-            told = counts if point is None else {**counts, "next": _token(point)}
-            typer.echo(terminal.json(told))
+            fields = counts if point is None else {**counts, "next": _token(point)}
+            typer.echo(terminal.json(fields))
         elif counts:
             typer.echo(_counts(counts))
         if stopped:

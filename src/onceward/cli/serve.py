@@ -71,10 +71,10 @@ def serve(
         stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
     )
     warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
-    found = _tokens(tokens)
+    known_tokens = _tokens(tokens)
     with ledger_at(store) as once:
         check_answers(once)
-        app = build_app(once, found, limits, log_requests=log, local=unix is None)
+        app = build_app(once, known_tokens, limits, log_requests=log, local=unix is None)
         run(
             app,
             host=host,
@@ -123,11 +123,11 @@ def _tokens(path: str | None) -> "Tokens | None":
     from onceward.service.tokens import Tokens
 
     try:
-        found = None if path is None else Tokens(path)
+        tokens = None if path is None else Tokens(path)
     except FileNotFoundError:
         refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one", USAGE)
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}", USAGE)
-    if found is not None and not found.names:
+    if tokens is not None and not tokens.names:
         say(f"--tokens {path}: it has no token yet, so every request is refused")
-    return found
+    return tokens

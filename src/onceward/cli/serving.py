@@ -88,7 +88,7 @@ def serve(
             number, stop
         )  # uvicorn raises what it heard again when it has stopped; so the command ends in order
     listener = _on_socket(unix, is_private=is_private) if unix is not None else _on_port(host, port)
-    made = None if unix is None else _made(unix)
+    identity = None if unix is None else _identity(unix)
     scheme, name = "http" if certificate is None else "https", f"[{host}]" if ":" in host else host
     where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
     say(f"serving at {where} (ctrl-C stops it)")
@@ -96,7 +96,7 @@ def serve(
         server.run(sockets=[listener])
     if unix is not None:
         with contextlib.suppress(OSError):
-            if _made(unix) == made:  # while this process stopped, another one may have begun to listen there
+            if _identity(unix) == identity:  # while this process stopped, another one may have begun to listen there
                 os.unlink(unix)
 
 
@@ -108,9 +108,9 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _made(path: str) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_ino, found.st_ctime_ns  # the number of a deleted file is given out again
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_ino, status.st_ctime_ns  # the number of a deleted file is given out again
 
 
 def _on_port(host: str, port: int) -> socket.socket:

@@ -90,13 +90,13 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     ended = threading.Event()
 
     def tick() -> None:
-        told = False
+        is_told = False
         while not ended.wait(_TICK):
-            if worker.stopping and not told:
+            if worker.stopping and not is_told:
                 report.say(
                     "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
                 )
-                told = True
+                is_told = True
             report.tick(worker.in_flight)
 
     report.start()
@@ -134,24 +134,24 @@ def drained(most: float, progress: Callable[[], int], stopped: Callable[[int], o
     """
     began = since = time.monotonic()
     before = progress()
-    while left := sender.drain(_TICK):
+    while remaining := sender.drain(_TICK):
         now = time.monotonic()
         if (done := progress()) != before:
             before, since = done, now
-        if stopped(left) or now - began >= most or now - since >= _PATIENCE:
+        if stopped(remaining) or now - began >= most or now - since >= _PATIENCE:
             break
         time.sleep(_MOMENT)
-    return left
+    return remaining
 
 
 def _unsent(most: float) -> list[str]:
     """Send what was completed, and return what to say of the rest, which the ledger has."""
     stops: list[bool] = []  # a signal handler takes no lock
     with signals(lambda: stops.append(True)):
-        left = drained(most, lambda: len(sender.SENDER), lambda _: stops)
-    refused = sender.SENDER.refused
-    told = [f"the messages of {left} record(s) are not sent yet: onceward relay sends them"] if left else []
-    return told + ([f"targets have refused {refused} message(s) for good"] if refused else [])
+        remaining = drained(most, lambda: len(sender.SENDER), lambda _: stops)
+    refusals = sender.SENDER.refused
+    lines = [f"the messages of {remaining} record(s) are not sent yet: onceward relay sends them"] if remaining else []
+    return lines + ([f"targets have refused {refusals} message(s) for good"] if refusals else [])
 
 
 # What comes before the colon → the queue's settings, which are those of a pipeline's source.
@@ -224,7 +224,7 @@ def work(
     once = opened(store)
     reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
 
-    def made() -> ReportedWorker[Any]:
+    def build() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
 
         worker: ReportedWorker[Any] = source.make(
@@ -240,7 +240,7 @@ def work(
         )
         return worker
 
-    run_worker(once, made, until_empty=until_empty, grace=None, as_json=as_json)
+    run_worker(once, build, until_empty=until_empty, grace=None, as_json=as_json)
 
 
 def _source(place: str, assigned: list[str]) -> "WorkerSource":
