@@ -174,7 +174,7 @@ class Scope:
         identify: a callable that is given the :class:`Request`. It returns the caller as a str or an int, such as the user's
             primary key, or a tuple of them. It may also return :attr:`PASS` or an :class:`Answer`. If it returns None, or a
             tuple with None, the request is refused.
-        said: the text that ``repr`` returns.
+        title: the text that ``repr`` returns.
         dependency: a callable that the host calls first; its result is the caller.
 
     Attributes:

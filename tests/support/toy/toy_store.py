@@ -5,6 +5,7 @@ import os
 import pickle
 from pathlib import Path
 
+from onceward.core.clock import boottime
 from onceward.stores.capabilities import TransactionState, check_options
 from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
@@ -12,7 +13,7 @@ from onceward.stores.memory import MemoryStore
 
 CAPABILITIES = {
     "provision": "toy_store:provision",
-    "found": "toy_store:found",
+    "exists": "toy_store:exists",
     "inspect": "toy_store:Look",
     "transaction": "toy_store:Session",
 }
@@ -23,8 +24,8 @@ class ToyStore(MemoryStore):
 
     capabilities = CAPABILITIES
 
-    def __init__(self, path):
-        super().__init__()
+    def __init__(self, path, clock=boottime):
+        super().__init__(clock)
         self.path = str(path)
         self.url = f"toy://{self.path}"
 
@@ -50,13 +51,13 @@ def open_url(parts, options):
     return ToyStore(parts.netloc + parts.path)
 
 
-def found(store):
+def exists(store):
     return os.path.exists(store.path)
 
 
 def provision(store, options):
     check_options(store.url, options)
-    there = found(store)
+    there = exists(store)
     yield from store.load("?")
     return [Part(f"toy {store.path}", not there)]
 
