@@ -59,7 +59,7 @@ def complete(
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:
-        refuse(f"--call: these functions are on alike ledgers, {' and '.join(urls)}: run a command for each", USAGE)
+        refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
     stop = threading.Event()
     with usage():
         completers = [
