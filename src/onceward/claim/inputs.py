@@ -121,10 +121,7 @@ class InputCodec:
         """
         self.resolve()
         arguments = self._signature.bind(*args, **kwargs).arguments
-        try:
-            text: str | Exception = self._encode(arguments)
-        except Exception as error:  # encoding may run a user's code
-            text = firmly(self._encode, arguments, error)
+        text = firmly(self._encode, arguments)  # encoding may run a user's code
         if isinstance(text, Exception):
             raise InputNotKept(f"{self.name}: {text}. Nothing ran. {_FIX}") from text
         if (size := len(text.encode())) > LONGEST:

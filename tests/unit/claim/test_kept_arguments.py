@@ -180,6 +180,11 @@ def test_a_value_that_cannot_be_kept_is_refused_before_anything_runs(once, value
 
     with pytest.raises(InputNotKept, match=says):
         place(7, value)
+    try:
+        raise KeyError("another one")
+    except KeyError:  # which must not stand for what cannot be kept
+        with pytest.raises(InputNotKept, match=says):
+            place(7, value)
     assert list(once.ledger.records()) == []
 
 
