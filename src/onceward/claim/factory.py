@@ -198,7 +198,7 @@ class GuardFactory:
         lasting: bool = True,
         keeps: bool = False,
     ) -> "Guard":
-        from onceward.claim.handler_codec import codec_of  # as above
+        from onceward.claim.handler import codec_of  # as above
 
         codec = codec_of(function, handler)
         space = self._name_of(function, name, lasting=lasting)

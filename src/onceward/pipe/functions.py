@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from onceward.claim.handler import handler_of
-from onceward.claim.handler_codec import codec_of
+from onceward.claim.handler import codec_of, handler_of
 from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.keys.roots import Roots

@@ -1,9 +1,11 @@
 """RabbitMQ as a broker: one queue, one connection at a time, and the retry and dead-letter queues beside it."""
 
 import asyncio
+import hashlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, Unpack, cast
 
 from aio_pika import Message
@@ -12,14 +14,21 @@ from aiormq import Channel
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.callers import Tasks, comes, unless_set
-from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
+from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_queues import length_for, lengths, receives_of, retry_arguments, retry_queue, version_of
+from onceward.consumers.retry_queues import (
+    header_of,
+    length_for,
+    lengths,
+    receives_of,
+    retry_arguments,
+    retry_queue,
+    version_of,
+)
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
 from onceward.once import Once, check_once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
-from onceward.rabbitmq.message import message_delivery
+from onceward.rabbitmq.connection import NO_ID, TROUBLE, Publisher, closed, connect, copy_of, place, refused
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
 
 
@@ -274,3 +283,19 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
     async def close(self) -> None:
         await self._tasks.end(_ANSWERED)
         await self._end_consumer()
+
+
+def message_delivery(message: AbstractIncomingMessage, queue: str) -> Delivery:
+    """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, or the message id."""
+    delivery = Delivery("rabbitmq", message)
+    delivery.body = message.body
+    delivery.header = partial(header_of, message.headers)
+    delivery.destination = queue
+    delivery.id = own_id(message) or f"sha256:{hashlib.sha256(message.body).hexdigest()}"
+    delivery.key = delivery.header(KEY_HEADER) or own_id(message)
+    return delivery
+
+
+def own_id(message: AbstractIncomingMessage) -> str | None:
+    """Return the id that its sender gave a message."""
+    return None if not message.message_id or message.message_id.startswith(NO_ID) else message.message_id

@@ -8,7 +8,7 @@ from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.errors import KeyMissing
-from onceward.rabbitmq.message import message_delivery
+from onceward.rabbitmq.broker import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from tables import each
 

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.claim import OnLapse
-from onceward.claim.handler import Handler, handler_of
-from onceward.claim.handler_codec import codec_of
+from onceward.claim.handler import Handler, codec_of, handler_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
