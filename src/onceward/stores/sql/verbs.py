@@ -105,11 +105,8 @@ class SqlVerbs(SqlExchange):
 
     # --- one key --------------------------------------------------------------------------------------------------
 
-    def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
-        return self._insert(write, brief=False)
-
-    def _insert(self, write: Write, *, brief: bool) -> Steps[Reply]:
+    def insert(self, write: Write, *, brief: bool = False) -> Steps[Reply]:
+        """Write if the key is absent. A ``brief`` request does not wait for somebody's open transaction on the key."""
         if (error := self._too_long(write.key)) is not None:
             raise error
         for _ in range(AGAIN):
@@ -120,15 +117,12 @@ class SqlVerbs(SqlExchange):
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
         raise self.restless(write.key)
 
-    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
-        return self._swap(write, seen, brief=False)
-
-    def _swap(self, write: Write, seen: Record, *, brief: bool) -> Steps[Reply]:
-        reply = yield from self._swapped(write, seen, brief=brief)
+    def swap(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
+        """Write if the record is still the version seen. ``brief``: as for :meth:`insert`."""
+        reply = yield from self._swap(write, seen, brief=brief)
         return (yield from self._fenced(write, seen, reply))
 
-    def _swapped(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
+    def _swap(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
         for _ in range(AGAIN):
             request = self._writing(write, self._fences.of(write, seen), seen)
             reply = yield from self._one(request, brief=brief)
@@ -146,7 +140,7 @@ class SqlVerbs(SqlExchange):
         if is_doubtful(write, reply) and reply.record is not None:
             won = reply.won
             try:
-                reply = yield from self._swapped(renewed(write, reply.record), reply.record)
+                reply = yield from self._swap(renewed(write, reply.record), reply.record)
                 reply = reply._replace(won=won and reply.won)
             except KeyLocked:  # which would mean that another claim has the key
                 raise self.restless(write.key) from None
@@ -239,7 +233,7 @@ class SqlVerbs(SqlExchange):
                 elif trouble is not None:
                     answers[write.key] = trouble
                 else:
-                    alone = self._insert(write, brief=brief) if of is None else self._swap(write, of, brief=brief)
+                    alone = self.insert(write, brief=brief) if of is None else self.swap(write, of, brief=brief)
                     answers[write.key] = answer = yield from _answer_of(alone)
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
