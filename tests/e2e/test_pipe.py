@@ -90,7 +90,9 @@ def test_a_failed_line_is_reported_and_run_again_by_the_next_run(cli):
 def test_a_key_is_parked_after_its_last_attempt_until_it_is_unparked(cli):
     fail = cli.script("fail", 'echo "$1" >> log; test -e mended')
     run = lambda: pipe(cli, fail, "{line.id}", options=["--max-attempts", "1"])
-    assert "failed 2, parked 1" in run().stderr
+    first = run().stderr
+    assert "(attempt 1 of 1, parked)" in first
+    assert "failed 2, parked 1" in first
     second = run()
     assert second.returncode == 1
     assert "failed 0, parked 3" in second.stderr

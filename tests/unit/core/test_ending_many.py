@@ -84,6 +84,13 @@ def test_a_locked_key_after_a_lost_reply_is_a_failure_of_the_ledger():
     assert isinstance(raised.value, KeyLocked)
 
 
+def test_a_lasting_failure_of_a_whole_batch_is_raised_at_once():
+    store = Faults(MemoryStore(), lambda ask: fail_before(StoreError))
+    with pytest.raises(StoreError):
+        drive(many.claim_many(store, [Bid(key, "a", None, Policy()) for key in ("one", "two")]), store)
+    assert len(store.asked) == 1
+
+
 class EachAlone(OneByOne, Faults):
     """Each key of a batch is an exchange of its own."""
 
