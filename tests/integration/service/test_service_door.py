@@ -1,15 +1,24 @@
 """Who gets into the service, and how much of it: tokens, TLS, Unix sockets, limits, and what refuses to start."""
 
+import asyncio
+import contextlib
 import json
 import os
+import socket
 import stat
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from commands.command_line import Cli
+from onceward import Once
+from onceward.service import service
+from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, generate_token, read
 from servers.certificates import certificate
 from tables import each
@@ -201,3 +210,69 @@ def test_what_a_client_sends_cannot_forge_a_line_of_the_log(guarded):
     api = Api(guarded.place, "shop", guarded.tokens["worker"])
     api.send("POST", "/v1/shop/a%0A2026-01-01%20worker%20POST", json.dumps({}).encode())
     assert not any(line.startswith("2026-01-01 worker") for line in guarded.said)
+
+
+def test_a_body_that_never_ends_is_cut_off(guarded):
+    host, _, port = guarded.place.partition("://")[2].partition(":")
+    with contextlib.closing(socket.create_connection((host, int(port)), timeout=PATIENCE)) as connection:
+        head = f"POST /v1/shop/claim HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {guarded.tokens['worker']}\r\n"
+        head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        for _ in range(17):  # one more than it takes
+            connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        assert b" 413 " in connection.recv(65536)
+
+
+def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
+
+    async def main():
+        config = Config(once_app, log_level="critical", ws="none", lifespan="off")
+        config.load()
+        protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        async with server:
+            address = server.sockets[0].getsockname()
+            for sent in (
+                b"",
+                b"GET /healthz HTTP/1.1\r\nHost: loc",
+                b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
+            ):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(sent)
+                said = await asyncio.wait_for(reader.read(), PATIENCE)
+                assert said.startswith(b"HTTP/1.1 200") or b"\r\n\r\n" not in sent
+                writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def once_app():
+    with contextlib.closing(Once("memory:")) as once:
+        yield service(once)
+
+
+def test_a_request_that_a_stopping_service_gives_up_is_to_be_sent_again():
+    async def main(app):
+        begun, sent = asyncio.Event(), []
+
+        async def receive():  # the body does not come
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/shop/claim", "query_string": b"", "headers": headers}
+        request = asyncio.ensure_future(app(scope, receive, send))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        app.state.stopping.set()
+        request.cancel()
+        await request
+        assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"1")
+
+    once = Once("memory:")
+    asyncio.run(main(service(once)))
+    once.close()

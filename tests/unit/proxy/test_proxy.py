@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import struct
 import threading
 
 import pytest
@@ -13,7 +14,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
 from servers.certificates import certificate
 from servers.needs import free_port
-from web.asgi import KEY, ask, statuses
+from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, with_upstream
 
@@ -197,3 +198,45 @@ def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_th
         thread.join()
     assert statuses(once) == [COMPLETED if says_so else IN_PROGRESS]
     assert first.sent[-1].get("more_body", False) is not says_so
+
+
+def test_without_a_key_a_client_that_leaves_ends_its_request(once):
+    async def slow(reader, writer):
+        begun.set()
+        assert await reader.read() == b""  # the proxy has closed the connection
+        ended.set()
+
+    async def main(upstream):
+        nonlocal begun, ended
+        begun, ended = asyncio.Event(), asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(upstream.proxy(once)(scope([], "GET"), client.receive, client.send))
+        await begun.wait()
+        client.gone.set()
+        await request
+        await ended.wait()
+        assert client.problem == "unreadable"
+
+    begun = ended = None
+    with_upstream(slow)(main)
+
+
+def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
+    async def early(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 100000\r\n\r\n" + 100_000 * b"a")
+        await writer.drain()
+        linger = struct.pack("ii", 1, 0)  # a close sends RST, as it does when a part of the request is not read
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async def main(upstream):
+        async def slow(message):
+            await asyncio.sleep(0.2)
+            await client.send(message)
+
+        client = Client()
+        await upstream.proxy(once)(scope([], "PUT"), client.receive, slow)
+        assert (client.status, len(client.body)) == (413, 100_000)
+
+    with_upstream(raw=early)(main)
