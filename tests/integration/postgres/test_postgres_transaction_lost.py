@@ -6,11 +6,14 @@ import signal
 
 import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 from onceward import Completed, StoreError
 from servers.postgres import PgBouncer
 from servers.wires import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
+from stores.postgres_hands import HANDS
 
 
 @pytest.mark.parametrize("statement", ["SET LOCAL idle_in_transaction_session_timeout = 100", "SELECT 1 / 0"])
@@ -94,3 +97,37 @@ def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects)
         bouncer.stop()
     assert sorted(effects()) == ["0", "1", "2", "3"]
     assert {status for status, _ in hand.status(once)} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("kind", [name for name in HANDS if "Connection" in name or "Session" in name])
+def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_success(
+    once, postgres, table, effects, kind, fails
+):
+    hand = HANDS[kind](postgres.url, table)
+
+    def hook(connection):
+        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+            connection.exec_driver_sql("SELECT nothing" if fails else "SELECT 1")
+
+    async def body():
+        async with hand.connection() as connection:
+            with pytest.raises(StoreError, match="hook") if fails else contextlib.nullcontext():
+                async with hand.within(once.transaction("k", connection)):
+                    await hand.act(connection)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", hook)
+    try:
+        asyncio.run(body())
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "commit", hook)
+    assert (effects(), hand.status(once)) == (([], [("RELEASED", 1)]) if fails else (["effect"], [("COMPLETED", 1)]))
+
+
+def test_a_later_commit_on_the_connection_of_a_session_is_its_callers_own(once, postgres):
+    engine = sqlalchemy.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        with Session(connection) as session, once.transaction("k", session):
+            pass
+        connection.begin().commit()  # of nothing, so the driver is in no transaction
+    engine.dispose()

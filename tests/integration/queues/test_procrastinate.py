@@ -204,3 +204,20 @@ def test_two_jobs_of_one_enqueue_take_effect_once(app, database, once, runs):
     work(app, database)
     assert jobs(database) == [("succeeded", 1)] * 3
     assert runs == [1, 1]
+
+
+def test_a_job_whose_number_comes_again_in_a_restored_database_is_not_taken_for_an_old_one(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+
+    guarded = task(app, once, charge)
+    defer(app, guarded, {"order": 42})
+    work(app, database)
+    with psycopg.connect(database) as connection:
+        connection.execute("TRUNCATE procrastinate_jobs RESTART IDENTITY CASCADE")
+    defer(app, guarded, {"order": 43}, {"order": 44})
+    work(app, database)
+    assert runs == [42, 44]
+    assert [status for status, _ in jobs(database)] == ["failed", "succeeded"]

@@ -200,6 +200,32 @@ def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_th
     assert first.sent[-1].get("more_body", False) is not says_so
 
 
+def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
+    async def slow(reader, writer):
+        begun.set()
+        await release.wait()
+        writer.write(OK)
+
+    async def main(upstream):
+        nonlocal begun, release
+        begun, release = asyncio.Event(), asyncio.Event()
+        proxy = upstream.proxy(once, wait=60)
+        client = Client()
+        request = asyncio.create_task(proxy(scope(), client.receive, client.send))
+        await begun.wait()
+        client.gone.set()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        release.set()
+        again = await ask(proxy)
+        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
+        assert len(upstream.requests) == 1
+
+    begun = release = None
+    with_upstream(slow)(main)
+
+
 def test_without_a_key_a_client_that_leaves_ends_its_request(once):
     async def slow(reader, writer):
         begun.set()
