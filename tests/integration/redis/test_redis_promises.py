@@ -1,5 +1,6 @@
 """What a Redis ledger promises when its server forgets, has no memory left, restarts, or is not what it should be."""
 
+import asyncio
 import functools
 import re
 import threading
@@ -244,3 +245,19 @@ def test_a_password_is_never_shown(worker_url):
     with pytest.raises(StoreError) as caught:
         Once(worker_url.replace("secret", "wrong")).run("k", lambda: 1)
     assert "wrong" not in str(caught.value).replace("invalid username-password pair", "")
+
+
+def looks_at(server):
+    """Return how often a server was asked to make a ledger."""
+    found = re.search(r"cmdstat_hsetnx': {'calls': (\d+)", server.ask("INFO", "commandstats"))
+    return int(found[1]) if found else 0
+
+
+def test_the_first_tasks_of_a_ledger_share_one_look_at_the_server(server):
+    async def main():
+        once = Once(server.url)
+        await asyncio.gather(*(once.run_async(f"k{number}", asyncio.sleep, 0) for number in range(40)))
+        once.close()
+
+    asyncio.run(main())
+    assert looks_at(server) == 1

@@ -13,6 +13,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
+from queues.batches import within_patience
 from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
 from tables import each
 
@@ -241,3 +242,13 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     assert statuses(once) == dict.fromkeys("0123", COMPLETED)
     assert attempts(once) == {3}
     once.close()
+
+
+def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
+    async def main():
+        async with once.checkpoint(lambda items: next(iter(())), key="item.id", name="sink") as sink:
+            await sink.add({"id": "a"})
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        within_patience(main())
+    assert once.store.records["sink:a"].status == RELEASED

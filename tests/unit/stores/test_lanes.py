@@ -252,3 +252,57 @@ def test_a_large_request_waits_its_turn_and_no_longer(run, server):
     writes = [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")]
     run(server, writes, server.open())
     assert server.seen == [["first"], ["a", "b", "c"], ["thousand"], ["more"]]
+
+
+class Interrupted(Write):
+    @property
+    def size(self):
+        if not self.asked:
+            self.asked = True
+            raise KeyboardInterrupt
+        return 10
+
+    @size.setter
+    def size(self, size):
+        self.asked = False
+
+
+def test_an_interrupt_while_a_batch_is_gathered_loses_no_waiter(server):
+    outcomes = of_threads(server, [Write("a"), Write("b"), Interrupted("c"), Write("d")], server.open(timeout=2.0))
+    assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str, str]
+    assert server.seen == [["first"], ["c", "d"]]
+
+
+def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(server):
+    stopped = []
+
+    def cancelling(loop, work, **options):
+        task = asyncio.Task(work, loop=loop, **options)
+        if work.__name__ == "_serve" and not stopped:
+            stopped.append(task)
+            task.cancel()
+        return task
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(cancelling)
+        lanes = server.open()
+        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
+        await asyncio.sleep(0.01)
+        server.go.set()
+        return await asyncio.wait_for(asyncio.gather(*tasks), 5)
+
+    assert asyncio.run(main()) == ["first done", "a done", "b done"]
+    assert stopped
+
+
+def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
+    lanes, outcomes = server.open(), []
+    lost = [lanes._here.threads._free()]
+    thread = threading.Thread(target=lambda: outcomes.append(lanes.run(Write("a"), asked)))
+    thread.start()
+    until(lambda: lanes._here.threads._line)
+    server.lanes.clear()
+    lost.clear()
+    gc.collect()
+    thread.join(5)
+    assert outcomes == ["a done"]

@@ -1,6 +1,7 @@
 """Crash tests find what is planted in handlers, and right handlers pass."""
 
 import itertools
+from unittest.mock import Mock
 
 import pytest
 
@@ -241,3 +242,10 @@ def test_a_killed_worker_does_nothing_more():
         bank = crash.downstream(Bank(), by="key")
         crash.deliver(stubborn, ORDER, bank)
         assert bank.charges == ["order-1"]
+
+
+def test_a_downstream_that_raises_stop_iteration_fails_as_with_any_error():
+    with pytest.raises(AssertionError, match="the delivery is not over after 10 tries"), Crashes() as crashes:
+        for crash in crashes:
+            bank = crash.downstream(Mock(**{"charge.side_effect": []}), "charge")
+            crash.deliver(with_a_derived_key, ORDER, bank)

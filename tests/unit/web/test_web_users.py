@@ -14,7 +14,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
 
-from onceward.web import Answer, Request, Rules, Scope
+from onceward.web import Answer, Request, Route, Rules, Scope
 from onceward.web import asgi as of_asgi
 from onceward.web.fastapi import dependency, idempotent_route
 from onceward.web.users import django_user, rest_framework_user, starlette_user
@@ -268,3 +268,20 @@ def test_a_dependency_that_only_reads_a_credential_is_refused(scheme):
     with pytest.raises(TypeError, match=r"only reads the credential.*scope=Scope\.CREDENTIAL"):
         dependency(scheme)
     assert dependency(scheme, lambda credential: 7) is not None
+
+
+def test_a_request_without_a_key_reaches_its_endpoint_whole_however_long_it_is(once):
+    rules = Rules(Route(required=False), scope=dependency(current_user), max_request=10)
+    app = FastAPI()
+    app.router.route_class = idempotent_route(once, rules, name="shop")
+
+    @app.post("/pay")
+    async def pay(request: FastRequest) -> int:
+        return len(await request.body())
+
+    async def parts():
+        for _ in range(5):
+            yield b"12345678"
+
+    (answer,) = call(app, post("/pay", None, content=parts()))
+    assert answer.json() == 40
