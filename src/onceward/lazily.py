@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -38,7 +37,6 @@ def lazily(
     return load, lambda: list(module.__all__)
 
 
-@cache
 def at(where: str) -> Any:
     """Return what is at ``MODULE:NAME``."""
     module, _, name = where.partition(":")
