@@ -16,12 +16,12 @@ def firmly(function: Callable[[T], R], value: T, first: Exception | None = None)
     Raises:
         Exception: one that it raised once only: a time limit that came meanwhile. Then call this again.
     """
-    handling = sys.exception()  # the context of all exceptions raised here
     if first is None:
         try:
             return function(value)
         except Exception as error:
             first = error
+    handling = sys.exception()  # the context of all exceptions raised here
     interrupt = _root(first, handling)
     try:
         function(value)

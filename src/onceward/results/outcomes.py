@@ -1,8 +1,9 @@
 """How a handler's end is recorded: results and exceptions as text that any ledger takes."""
 
 import warnings
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
@@ -24,7 +25,7 @@ class GivenBack(OncewardError):
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``. An outcome without a result says why it cannot be replayed."""
-    text = firmly(lambda value: _sealed(codec.encode(value), policy), result)  # encoding may run a user's code
+    text = firmly(_sealing(codec.encode, policy), result)  # encoding may run a user's code
     if isinstance(text, Exception):
         return protocol.completed(None, noted(describe(text), policy).removeprefix("NotReplayable: "))
     size = size_of(text)
@@ -39,8 +40,8 @@ def size_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _sealed(text: str, policy: Policy) -> str:
-    return text if policy.seal is None else cast("str", sealing().sealed(policy.seal, text))
+def _sealing(encode: Callable[[Any], str], policy: Policy) -> Callable[[Any], str]:
+    return encode if policy.seal is None else lambda value: sealing().sealed(policy.seal, encode(value))
 
 
 def without_result(error: Exception) -> Outcome:
@@ -67,7 +68,7 @@ def final(error: Exception, policy: Policy) -> Outcome:
     """Return the outcome that records an exception, to raise it again for every duplicate."""
     from onceward.results.codec import encode_exception
 
-    text = firmly(lambda one: _sealed(encode_exception(one), policy), error)
+    text = firmly(_sealing(encode_exception, policy), error)
     if isinstance(text, Exception):
         reason = describe(text).removeprefix("NotReplayable: ")
         why = f"the outcome was {describe(error)}, which cannot be replayed: {reason}"

@@ -113,13 +113,14 @@ class WaitingLine:
                 more = waiting[0].request
                 if waiting[0].is_over:
                     waiting.popleft()
-                elif more.kind != request.kind or more.key in keys or size + more.size > MOST_BYTES:
-                    keys.add(more.key)  # what comes later for this key does not pass it
+                    continue
+                together = size + more.size
+                if more.kind != request.kind or more.key in keys or together > MOST_BYTES:
                     rest.append(waiting.popleft())
                 else:
-                    keys.add(more.key)
-                    size += more.size
+                    size = together
                     batch.append(waiting.popleft())
+                keys.add(more.key)  # what comes later for this key does not pass it
         finally:
             waiting.extendleft(reversed(rest))
 

@@ -152,8 +152,8 @@ def _array(values: list[Any]) -> str:
 
 def _elements(values: list[Any]) -> str:
     first, count = values[0], len(values)
-    if values.count(first) == count:
-        return ",".join([_element(first)] * count)
+    if values.count(first) == count:  # NULLs only: unnest makes an array as long as the others
+        return "" if first is None else ",".join([_element(first)] * count)
     if None in values:
         return ",".join(map(_element, values))
     if type(first) is not str:

@@ -12,19 +12,18 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.stores.contract import Page
 from onceward.stores.postgres.schema import ROOT
-from onceward.stores.postgres.statements import FIRST, WRITE
+from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
 from onceward.stores.sql.verbs import BRISK
 from onceward.stores.survey import UNFINISHED
 
-_OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
 _NOW: Final = "(SELECT now FROM c)"
 DIALECT: Final = Dialect(_NOW, f"{_NOW} - interval '{{}} seconds'")
 # Texts of any length.
 _LONG: Final = attrgetter("key", "result", "error", "needs", "steps", "unsent", "origin", "input", "history")
-_FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
+_FENCE, _ERROR = (Write._fields.index(name) + 1 for name in ("fence", "error"))  # among the values
 
 
 class Query(SqlQuery):
@@ -68,7 +67,7 @@ class WriteQuery(OneRow):
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
         self.kind, version = ("insert", ()) if seen is None else ("swap", seen.version)
-        self.text, self.values = text, (_BRISK, *values_of(write, fence), *version)
+        self.text, self.values = text, values_of(write, fence, version)
         self.action, self.key, self.write, self.seen = self.kind, write.key, write, seen
         self.rank = self.claims = int(seen is None)
 
@@ -159,13 +158,10 @@ def reply_of(row: Row) -> Reply:
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
 
 
-def values_of(write: Write, fence: int) -> list[object]:
-    """Return a write's values, in the order of the statements, with this fence."""
-    values: list[object] = [write[at] for at in _OF_WRITE]
-    values[_FENCE], values[_ERROR] = fence, _without_nul(write.error)
+def values_of(write: Write, fence: int, seen: Sequence[object]) -> Sequence[object]:
+    """Return the values of a write with this fence, and of the version ``seen``, in the order of the statements."""
+    values = [_BRISK, *write, *seen]
+    values[_FENCE] = fence
+    if write.error is not None:
+        values[_ERROR] = write.error.replace("\0", "\\0")  # a handler's failure must be recorded all the same
     return values
-
-
-def _without_nul(error: str | None) -> str | None:
-    """Return an error without NUL: a handler's failure must be recorded all the same."""
-    return error if error is None or "\0" not in error else error.replace("\0", "\\0")

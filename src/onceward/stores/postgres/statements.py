@@ -13,7 +13,7 @@ makes commits wait for each other, is for nobody else.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceward.core.record import IN_PROGRESS
+from onceward.core.record import IN_PROGRESS, Write
 from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, VERSION
 
 FIRST: Final = (
@@ -44,30 +44,11 @@ class Parameter(NamedTuple):
     type: str
 
 
-WRITE: Final = (
-    Parameter("key", "text"),
-    Parameter("status", "text"),
-    Parameter("owner", "text"),
-    Parameter("fence", "bigint"),
-    Parameter("beat", "bigint"),
-    Parameter("attempts", "bigint"),
-    Parameter("fingerprint", "text"),
-    Parameter("result", "text"),
-    Parameter("error", "text"),
-    Parameter("created_at", "float8"),
-    Parameter("lease", "float8"),
-    Parameter("keep", "float8"),
-    Parameter("until", "float8"),
-    Parameter("worker", "text"),
-    Parameter("needs", "text"),
-    Parameter("steps", "text"),
-    Parameter("unsent", "text"),
-    Parameter("due", "float8"),
-    Parameter("origin", "text"),
-    Parameter("input", "text"),
-    Parameter("history", "text"),
-    Parameter("trace", "text"),
-)
+_NUMBERS: Final = {
+    **dict.fromkeys(("fence", "beat", "attempts"), "bigint"),
+    **dict.fromkeys(("created_at", "lease", "keep", "until", "due"), "float8"),
+}
+WRITE: Final = tuple(Parameter(name, _NUMBERS.get(name, "text")) for name in Write._fields)
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN}
