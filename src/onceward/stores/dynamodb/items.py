@@ -4,6 +4,8 @@ import re
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import is_not, ne
 from typing import Any, Final, NamedTuple, cast
 
 from onceward.core.record import Record
@@ -84,9 +86,12 @@ class Layout:
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
         self.expiry = self.names["expires_at"]
-        self._names = tuple(self.names.values())
-        check_apart([*(part.name for part in self.parts), *self._names, _SHARD])
-        self.attributes: tuple[str, ...] = (*self._names, _SHARD)
+        names_of = tuple(self.names.values())
+        self._columns = tuple(
+            (name, at, *form) for at, (name, form) in enumerate(zip(names_of, _FORMS, strict=True), 1)
+        )
+        check_apart([*(part.name for part in self.parts), *names_of, _SHARD])
+        self.attributes: tuple[str, ...] = (*names_of, _SHARD)
         # Ledgers that share a table differ by the texts in its key.
         self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
@@ -123,10 +128,8 @@ class Layout:
         """
         if seen is not None:
             return self._changes(record, seen)
-        item = self.key(record.key)
-        for name, value, (kind, write, _) in zip(self._names, record[1:], _FORMS, strict=True):
-            if value is not None:
-                item[name] = {kind: write(value)}
+        columns = compress(self._columns, map(is_not, record[1:], repeat(None)))
+        item = self.key(record.key) | {name: {kind: write(record[at])} for name, at, kind, write, _ in columns}
         if record.result is not None:
             item[self.names["result"]] = _packed(record.result)
         if record.due_at is not None:
@@ -134,10 +137,11 @@ class Layout:
         return item
 
     def _changes(self, record: Record, seen: Record) -> Item:
-        changes: Item = {}
-        for name, value, before, (kind, write, _) in zip(self._names, record[1:], seen[1:], _FORMS, strict=True):
-            if value != before:
-                changes[name] = NULL if value is None else {kind: write(value)}
+        columns = compress(self._columns, map(ne, record[1:], seen[1:]))
+        changes: Item = {
+            name: NULL if (value := record[at]) is None else {kind: write(value)}
+            for name, at, kind, write, _ in columns
+        }
         if record.result is not None and record.result != seen.result:
             changes[self.names["result"]] = _packed(record.result)
         if record.due_at != seen.due_at:
@@ -153,7 +157,7 @@ class Layout:
         try:
             fields = [
                 read(held[kind]) if (held := item.get(name)) is not None and kind in held else None
-                for name, (kind, _, read) in zip(self._names, _FORMS, strict=True)
+                for name, _, kind, _, read in self._columns
             ]
             fields[_RESULT] = _unpacked(item.get(self.names["result"]))
             fields.insert(0, item[self.holder.name]["S"][len(self.holder.prefix) :])

@@ -39,7 +39,7 @@ class Query(SqlQuery):
     def __init__(self, action: str, text: str, values: Sequence[object]) -> None:
         super().__init__(action)
         self.text = text
-        self.values = (_BRISK, *values)
+        self.values: Sequence[object] = (_BRISK, *values)
 
 
 class OneRow(Query):
