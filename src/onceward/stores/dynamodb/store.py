@@ -12,14 +12,13 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
-from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
 from onceward.stores.dynamodb import blobs as results
@@ -27,6 +26,9 @@ from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
 from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
 from onceward.wire.calls import Call, ServiceAnswer, code_of
 from onceward.wire.wires import Wires
+
+if TYPE_CHECKING:
+    from onceward.core.selections import Selection
 
 _LOST: Final = frozenset({REFUSED, "DuplicateItem"})
 Change = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
@@ -91,7 +93,7 @@ class DynamoStore(DynamoTable, Polled):
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         return self.write_many(pairs)
 
-    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+    def select(self, selection: "Selection", after: str | None, limit: int) -> Steps[Page]:
         """Read by an index what one has; of the rest, what a filter lets through, in DynamoDB's own order."""
         from onceward.stores.dynamodb.finding import select  # people and relays read; a cold start does not pay for it
 

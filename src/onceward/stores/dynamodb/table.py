@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import Item, Layout, reason
@@ -18,6 +17,9 @@ from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import FIXES, Call, Many, ObjectCall, ServiceAnswer, code_of, message_of, passes
 from onceward.wire.clock import ServerClock
 from onceward.wire.wires import Wires
+
+if TYPE_CHECKING:
+    from onceward.observe.events import StoreRequest
 
 REFUSED, CANCELED, DENIED = "ConditionalCheckFailed", "TransactionCanceled", "AccessDenied"
 
@@ -67,16 +69,16 @@ class DynamoTable(Observed):
         super().observe(tell)
         self.requests = Requests(self.requests.table, self.layout, metered=True)
 
-    def events_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+    def events_of(self, request: object, reply: object, seconds: float) -> "list[StoreRequest]":
         if isinstance(request, Many):
             replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
             pairs = zip(request.calls, replies, strict=True)
             return [event for one, answer in pairs for event in self.events_of(one, answer, seconds)]
         action = name_of(cast("Call | ObjectCall", request))
         if not isinstance(reply, ServiceAnswer):
-            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
+            return [self._event(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
-        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
+        return [self._event(self.url, action, reply.received - reply.sent, code, units(reply))]
 
     def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""
