@@ -7,7 +7,7 @@ from functools import cache
 from xdist.scheduler import LoadScopeScheduling
 
 # Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
-# tests, and the tests that are the same for all run on some. A file names more with `pytest.mark.sampled(form=1)`. `make nightly` runs
+# tests, at least once in each file, and the tests that are the same for all run on some. A file names more with `pytest.mark.sampled(form=1)`. `make nightly` runs
 # all values, and both versions of PostgreSQL. A file that is named runs whole. `pytest.mark.sampled("sqlite")` names the values themselves.
 SAMPLED = {"hand": 2, "layout": 1, "pool": 1}
 ASKED = os.environ.get("ONCEWARD_NIGHTLY")  # "1" runs all, "0" leaves tests out of a named file, too
@@ -27,13 +27,22 @@ def left_out(items):
             test = item.nodeid.partition("[")[0]
             alike[test.partition("::")[0]][test, others].append((item, counts))
     left = {item for item in items if item.get_closest_marker("nightly") or not _is_named(item)}
-    for turn, ones in (turn for tests in alike.values() for turn in enumerate(tests.values())):
-        kept = [item for item, _ in ones]
-        for place, (name, count) in enumerate(ones[0][1].items()):
-            values = list(dict.fromkeys(id(item.callspec.params[name]) for item in kept))
-            chosen = {values[((turn >> place) + at * len(values) // count) % len(values)] for at in range(count)}
-            kept = [item for item in kept if id(item.callspec.params[name]) in chosen]
-        left.update(item for item, _ in ones if item not in kept)
+    for tests in alike.values():
+        every = [item for ones in tests.values() for item, _ in ones if item not in left]
+        run = set()
+        for turn, ones in enumerate(tests.values()):
+            kept = [item for item, _ in ones]
+            for place, (name, count) in enumerate(ones[0][1].items()):
+                values = list(dict.fromkeys(id(item.callspec.params[name]) for item in kept))
+                chosen = {values[((turn >> place) + at * len(values) // count) % len(values)] for at in range(count)}
+                kept = [item for item in kept if id(item.callspec.params[name]) in chosen]
+            run.update(kept)
+        seen = {one for item in every if item in run for one in _values(item)}
+        for item in every:
+            if not _values(item) <= seen:
+                run.add(item)
+                seen |= _values(item)
+        left.update(item for item in every if item not in run)
     return left
 
 
@@ -44,6 +53,11 @@ def _sampled(item):
         if hasattr(item, "callspec")
         else {}
     )
+
+
+def _values(item):
+    """Return a test's values of its sampled parameters."""
+    return {(name, id(item.callspec.params[name])) for name in _sampled(item) if name in item.callspec.params}
 
 
 def _is_named(item):

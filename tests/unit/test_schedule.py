@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from xdist.remote import Producer
 
 from schedule import Scheduling, is_of, left_out
@@ -82,10 +83,9 @@ class Item:
         return next(iter(self.iter_markers(kind)), None)
 
 
-def test_two_tests_have_all_values_of_a_sampled_parameter():
-    layouts = ["plain", "single-table"]
+@pytest.mark.parametrize("layouts", [["plain", "single-table"], ["plain", "named", "sorted", "composite", "prefixed"]])
+def test_a_file_has_all_values_of_a_sampled_parameter(layouts):
     items = [Item(name, layout=layout) for name in ("test_a", "test_b") for layout in layouts]
     left = left_out(items)
     kept = [one for one in items if one not in left]
-    assert len(kept) == 2
-    assert {one.callspec.params["layout"] for one in kept} == set(layouts)
+    assert sorted(one.callspec.params["layout"] for one in kept) == sorted(layouts)
