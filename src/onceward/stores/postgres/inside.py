@@ -7,6 +7,8 @@ whether it is still the one that made the claim. Times are numbers, whatever the
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import compress, count, repeat
+from operator import attrgetter, is_not, itemgetter, ne
 from typing import Final
 
 from onceward.core.record import Write
@@ -29,10 +31,16 @@ MADE: Final = f"date_part('epoch', clock_timestamp()), fence, date_part('epoch',
 _SETTING: Final = "onceward.lock_timeout"
 _HURRY: Final = f"set_config('{_SETTING}', current_setting('lock_timeout'), true) IS NULL OR set_config('lock_timeout', {{}}, true) IS NULL"
 _REST: Final = f"set_config('{_SETTING}', left(set_config('lock_timeout', {{}}, true), 0), true)"
-_PATIENCE: Final = Parameter("patience", "text")
 _DURATIONS: Final = {"keep": "expires_at", "due": "due_at"}  # durations, and the columns that they become
 _ALWAYS: Final = frozenset({"lease_until", "updated_at"})
-_NEEDED: Final = frozenset({"key", "status", "lease", "until", *(kind.name for kind in SEEN)})  # of a completion
+# The values of a write, as a query has them. Of a completion, the places of those that it always names, and of those that it names
+# if they change.
+_PARAMETERS: Final = (Parameter("patience", "text"), *WRITE, *SEEN)
+_ALWAYS_NAMED: Final = frozenset({"key", "status", "lease", "until", *(kind.name for kind in SEEN)})
+_NEEDED: Final = tuple(at for at, kind in enumerate(_PARAMETERS) if kind.name in _ALWAYS_NAMED)
+_OTHERS: Final = tuple(at for at in range(1, len(_PARAMETERS)) if at not in _NEEDED)
+_AFTER: Final = itemgetter(*_OTHERS)
+_BEFORE: Final = attrgetter(*(_DURATIONS.get(_PARAMETERS[at].name, _PARAMETERS[at].name) for at in _OTHERS))
 Statement = tuple[str, Sequence[object]]
 
 
@@ -70,7 +78,7 @@ class Inside:
         verbs = ("insert", "insert_many", "swap", "swap_many", "load")
         self._texts: dict[str, str] = {getattr(theirs, verb): getattr(statements, verb) for verb in verbs}
         self._tells = store.tells
-        self._short: dict[tuple[object, ...], str] = {}  # by what they write
+        self._short: dict[tuple[int, ...], str] = {}  # by the values that they take
 
     def text(self, text: str) -> str:
         """Return the store's statement as it runs inside."""
@@ -78,27 +86,24 @@ class Inside:
 
     def claiming(self, query: WriteQuery) -> Statement:
         """Return the claim of a key that is absent. Without a row, the key is there."""
-        fields = {kind: value for kind, value in zip(WRITE, query.values[1:], strict=True) if value is not None}
-        return self._shortest(self._claim, fields, (_PATIENCE, query.values[0]))
+        values = query.values
+        return self._shortest(self._claim, tuple(compress(count(), map(is_not, values, repeat(None)))), values)
 
     def completing(self, query: WriteQuery) -> Statement:
         """Return the swap of the record that this transaction holds. Without a row, it does not hold it."""
-        held = query.seen
-        fields = {
-            kind: value
-            for kind, value in zip(WRITE + SEEN, query.values[1:], strict=True)
-            if kind.name in _NEEDED or value != getattr(held, _DURATIONS.get(kind.name, kind.name))
-        }
-        return self._shortest(self._complete, fields)
+        values = query.values
+        changed = compress(_OTHERS, map(ne, _AFTER(values), _BEFORE(query.seen)))
+        return self._shortest(self._complete, (*_NEEDED, *changed), values)
 
     def _shortest(
-        self, make: Callable[[dict[str, str]], str], fields: dict[Parameter, object], *first: tuple[Parameter, object]
+        self, make: Callable[[dict[str, str]], str], places: tuple[int, ...], values: Sequence[object]
     ) -> Statement:
-        kinds, values = zip(*first, *fields.items(), strict=True)
-        text = self._short.get(kinds)
+        """Return a statement of the values at these places."""
+        text = self._short.get(places)
         if text is None:
-            text = self._short[kinds] = make({kind.name: f"${at}::{kind.type}" for at, kind in enumerate(kinds, 1)})
-        return text, values
+            kinds = [_PARAMETERS[place] for place in places]
+            text = self._short[places] = make({kind.name: f"${at}::{kind.type}" for at, kind in enumerate(kinds, 1)})
+        return text, [values[place] for place in places]
 
     def _columns(self, values: dict[str, str]) -> dict[str, str]:
         """Return what the columns become that depend on ``values``."""

@@ -143,7 +143,8 @@ class PostgresSession(SqlSession):
             request.values = (_PATIENCE, *request.values[1:])
         if not isinstance(request, WriteQuery):
             return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
-        check_encoding(self.driver.raw)  # the body may have changed it
+        if self._xid is not None:  # the body may have changed it
+            check_encoding(self.driver.raw)
         if request is self.last:
             rows = yield "fetch", self.statements.completing(request)
             return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
@@ -166,7 +167,8 @@ class PostgresSession(SqlSession):
         """Return the reply to a write that was made by a short statement."""
         now, fence, at, xid, _ = row
         self._check(xid)
-        return Reply(True, request.write.at(at)._replace(fence=fence), now)
+        record = request.write.at(at)
+        return Reply(True, record if record.fence == fence else record._replace(fence=fence), now)
 
     def _check(self, xid: str | None) -> None:
         """Raise Ended if rows come from another transaction than the first ones."""

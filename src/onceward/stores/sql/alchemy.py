@@ -196,6 +196,7 @@ class OfConnection(AlchemyDriver):
 class OfSession(AlchemyDriver):
     """A ``sqlalchemy.orm.Session``. It may have begun by itself."""
 
+    keeps = True
     _had_begun = False
 
     def check(self) -> None:

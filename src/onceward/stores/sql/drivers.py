@@ -43,6 +43,7 @@ class CallersDriver(ABC):
     """
 
     awaited = False
+    keeps = False  # whether its library keeps statements of the body, which ``send`` sends
 
     def __init__(self, connection: Any, seconds: float) -> None:
         self.connection = connection

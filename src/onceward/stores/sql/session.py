@@ -116,7 +116,8 @@ class SqlSession(ABC):
 
     def flush(self) -> Steps[None]:
         """Send what the body has left unsent."""
-        yield "send"
+        if self.driver.keeps:
+            yield "send"
         self.ending = True
 
     def commit(self) -> Steps[Record | None]:
