@@ -215,7 +215,7 @@ DEFECTS = (
     Defect(
         "a result that cannot be encoded fails the call",
         "results/outcomes.py",
-        "[-firmly(lambda value: _sealed(codec.encode(value), policy), result)-]{+_sealed(codec.encode(result), policy)+}",
+        "[-firmly(_sealing(codec.encode, policy), result)-]{+_sealing(codec.encode, policy)(result)+}",
         "unit/claim unit/results",
         7,
     ),
