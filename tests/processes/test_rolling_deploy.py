@@ -46,9 +46,6 @@ NEWER = {
         ("MINOR: Final = 3", "MINOR: Final = 4"),
         ('"trace": "text",\n', '"trace": "text",\n    "colour": "text",\n'),
     ],
-    "stores/postgres/statements.py": [
-        ('Parameter("trace", "text"),\n', 'Parameter("trace", "text"),\n    Parameter("colour", "text"),\n'),
-    ],
 }  # fmt: skip
 START = """
 import os, random, sys, time
