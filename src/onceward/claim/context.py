@@ -75,7 +75,7 @@ class ClaimContext:
             self._block.pop(RETURNED, None)
             self._block[RAISED] = error
         CURRENT.set(claim.outer)
-        claim.loop = None
+        claim.left, claim.loop = True, None
         if not self._is_left:
             self._is_left = True
             leave_span(claim)

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from onceward.claim import lease
 from onceward.claim.claim import Claim, OnLapse, Transaction
 from onceward.claim.ends import EndingClaim
-from onceward.claim.lease import CURRENT
 from onceward.claim.replays import CallOutcome
 from onceward.core import protocol
 from onceward.core.drivers import Steps, settle, settle_async
@@ -202,4 +202,4 @@ def held() -> HeldClaim:
 
 def innermost() -> HeldClaim | None:
     """Return the claim of the handler that is running here; None if there is none."""
-    return cast("HeldClaim | None", CURRENT.get())
+    return cast("HeldClaim | None", lease.innermost())

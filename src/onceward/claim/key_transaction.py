@@ -74,6 +74,12 @@ class JoinedKey(Joined):
     def _resume(self, held: EndingClaim) -> None:
         held.let_go()  # it was made in the transaction, and rolled back with it
 
+    def forget(self) -> None:
+        """Note also that nothing runs under its claim any more."""
+        super().forget()
+        if self.held is not None:
+            self.held.left = True
+
     @property
     def stands(self) -> bool:
         """Whether no claim was made and rolled back."""

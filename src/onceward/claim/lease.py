@@ -25,6 +25,17 @@ CURRENT: ContextVar["Lease | None"] = ContextVar("onceward_claim", default=None)
 _NUMBERS = itertools.count()
 
 
+def innermost() -> "Lease | None":
+    """Return the claim whose handler runs here; None if there is none.
+
+    A context can be copied by what outlives the handler, such as the reader of a server's connection.
+    """
+    claim = CURRENT.get()
+    while claim is not None and claim.left:
+        claim = claim.outer
+    return claim
+
+
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
@@ -38,6 +49,7 @@ class Lease(Claim):
     paused: Callable[[], None] | None
     exclusive = False  # whether that transaction holds the whole ledger
     story: "Story | None"  # None if nobody listens and nothing is wrong
+    left = False  # whether nothing of its handler runs: what that has started can see it for ever
     _lost = False
     _ended: float | None = None  # when its handler ended, on the owner's clock
 
@@ -64,7 +76,7 @@ class Lease(Claim):
         self.codec = codec
         self.number = next(_NUMBERS)
         self._process = worker.generation
-        self.outer = CURRENT.get()
+        self.outer = innermost()
         self.observers = observers
         self.story = self._new_story(clock()) if listening else None
         self.settled = self.paused = None

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
-from onceward.claim.lease import CURRENT, Lease
+from onceward.claim.lease import CURRENT, Lease, innermost
 from onceward.core.drivers import was_settled
 from onceward.errors import OncewardError, Reentrant
 from onceward.stores.contract import Store
@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Lease | None)
 
 def check_free(store: Store, key: str) -> None:
     """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
-    outer = CURRENT.get()
+    outer = innermost()
     while outer is not None:
         if outer.store is store and outer.settled is None and not outer.lost:
             if outer.record.key == key:
@@ -43,12 +43,14 @@ class Under:
 
     def __enter__(self) -> None:
         CURRENT.set(self._claim)
+        self._claim.left = False
         enter_span(self._claim)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         CURRENT.set(self._claim.outer)
+        self._claim.left = True
         leave_span(self._claim)
 
 
@@ -95,6 +97,7 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
     finally:
         if claim is not None:
             CURRENT.set(claim.outer)
+            claim.left = True
             if claim.story is not None:
                 leave_span(claim)
 
@@ -129,7 +132,7 @@ async def run_under_async(
     finally:
         if claim is not None:
             CURRENT.set(claim.outer)
-            claim.loop = None
+            claim.left, claim.loop = True, None
             if claim.story is not None:
                 leave_span(claim)
 

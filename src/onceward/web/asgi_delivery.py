@@ -10,9 +10,10 @@ useless: server-sent events, and bodies longer than the rules record.
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import Context, copy_context
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Any, Final
 
 from onceward.errors import OncewardError
 from onceward.http.answer import PENDING, Answer, AnswerGate
@@ -123,6 +124,7 @@ class AsgiDelivery(ABC):
         self._body: bytes | None = body
         self._receive = receive
         self._send = send
+        self._context = copy_context()  # the server's
         self._most = most
         self._held: list[Message] = []
         self._telling = asyncio.Event()  # set when the application can be told about the client
@@ -151,7 +153,7 @@ class AsgiDelivery(ABC):
         if self.complete or self._client_left or self.server_left:
             self._knows = True
             return {"type": DISCONNECT}
-        message = await self._receive()
+        message: Message = await _Within(self._context, self._receive())
         if message["type"] == DISCONNECT:
             self._client_left = self._knows = True
         return message
@@ -235,7 +237,7 @@ class AsgiDelivery(ABC):
         self._sender = sender = asyncio.current_task()
         try:
             for message in messages:
-                await self._send(message)
+                await _Within(self._context, self._send(message))
         except OSError:  # the client has left (ASGI 2.4 and later)
             self._client_left = True
             if self._open and not self.complete:
@@ -246,3 +248,27 @@ class AsgiDelivery(ABC):
                 raise  # somebody else cancelled, too
         finally:
             self._sender = None
+
+
+class _Within:
+    """Awaits something in a context of its own.
+
+    What a server reads from a connection later runs in a copy of the context in which it was told to read. In the handler's, the
+    connection's next request would have the handler's claim.
+    """
+
+    def __init__(self, context: Context, what: Awaitable[object]) -> None:
+        self._context, self._what = context, what
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps: Any = self._what.__await__()
+        step, given = steps.send, None
+        while True:
+            try:
+                waits_for = self._context.run(step, given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = steps.send, (yield waits_for)
+            except BaseException as error:
+                step, given = steps.throw, error

@@ -55,3 +55,25 @@ def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(url):
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
         assert Once(url).ledger.is_live("payments:k:*")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "size", "told"), [("/orders", keyed("k"), 900_000, b"n:k:*"), ("/body", {}, 150_000, b"")]
+)
+def test_a_request_does_not_have_the_claim_of_the_one_before_it_on_its_connection(url, path, headers, size, told):
+    # The server stops reading, and goes on in the context of who asks for more.
+    with uvicorn("web_claims:app", LEDGER=url) as server, server.connection() as connection:
+        for target, fields, answer in [(path, headers, told), ("/whose", {}, b"")]:
+            connection.request("POST", target, b"x" * size, fields)
+            assert connection.getresponse().read() == answer
+
+
+def test_a_pipelined_request_does_not_have_the_claim_of_the_one_before(url):
+    lines = "Host: shop\r\nContent-Length: 0\r\n"
+    pair = f'POST /orders HTTP/1.1\r\n{lines}Idempotency-Key: "k"\r\n\r\nPOST /whose HTTP/1.1\r\n{lines}Connection: close\r\n\r\n'
+    with uvicorn("web_claims:app", LEDGER=url) as server, server.connection() as connection:
+        connection.connect()
+        connection.sock.sendall(pair.encode())
+        answers = b"".join(iter(lambda: connection.sock.recv(65536), b""))
+    assert answers.count(b"200 OK") == 2
+    assert answers.count(b"n:k:*") == 1

@@ -195,6 +195,26 @@ def test_current_is_the_claim_of_the_handler_that_runs_here(once):
         current()
 
 
+def test_a_context_that_outlives_a_handler_does_not_have_its_claim(once):
+    contexts = []
+
+    def handle():
+        contexts.append(contextvars.copy_context())
+        assert contexts[-1].run(lambda: current().record.key)
+
+    async def handle_async():
+        handle()
+
+    once.run("a", handle)
+    asyncio.run(once.run_async("b", handle_async))
+    with once.claim("c"):
+        handle()
+    for number, context in enumerate(contexts):
+        with pytest.raises(OncewardError, match="no claim"):
+            context.run(current)
+        assert context.run(once.acquire, number).outer is None
+
+
 def test_the_derived_key_is_same_on_every_attempt_and_another_for_others(once):
     keys = []
 

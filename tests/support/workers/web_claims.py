@@ -1,0 +1,34 @@
+"""An application that tells under which claim a request is handled."""
+
+import os
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route as Endpoint
+
+from onceward import Once, OncewardError, current
+from onceward.web import AsgiIdempotency, Route, Rules, Scope
+
+once = Once(os.environ["LEDGER"], name="n")
+rules = Rules(Route("/orders"), scope=Scope.EVERYBODY)
+
+
+async def tell(request):
+    try:
+        key = current().record.key
+    except OncewardError:
+        key = ""
+    return PlainTextResponse(key)
+
+
+async def body(request):
+    await once.run_async("body", request.body)  # the server reads more of it under the claim
+    return await tell(request)
+
+
+routes = [Endpoint(path, tell, methods=["POST"]) for path in ("/orders", "/whose")]
+app = Starlette(
+    routes=[*routes, Endpoint("/body", body, methods=["POST"])],
+    middleware=[Middleware(AsgiIdempotency, once=once, rules=rules)],
+)
