@@ -88,11 +88,11 @@ class ScheduleRuns(FlowRuns):
                 now = await self._now()
                 start = self._calendar.last(now)
                 if start != last_start:
+                    if now - start <= self._late:
+                        self._begin(start)
                     if last_start is None:
                         await self._resume(start)
                     last_start = start
-                    if now - start <= self._late:
-                        self._begin(start)
                 if until_empty:
                     await self.tasks.end()  # none, if the window is too old to begin
                     return
@@ -115,17 +115,17 @@ class ScheduleRuns(FlowRuns):
                     raise
 
     async def _resume(self, start: float) -> None:
-        """Begin the windows before this one that an earlier run has left half done. They can have failed for hours."""
-        store, before, keys = self.flow.built.once.store, start, {self._key(start)}
-        for _ in range(_BEFORE):
-            before = self._calendar.last(before - 1e-3)
-            if before < 0 or (key := self._key(before)) in keys:
+        """Begin this window and those before it that an earlier run has left half done. They can have failed for hours."""
+        store, keys = self.flow.built.once.store, set[object]()
+        for _ in range(1 + _BEFORE):
+            if start < 0 or (key := self._key(start)) in keys:
                 return  # dates end somewhere; or windows share a key
             keys.add(key)
             load = partial(store.load, ledger_key(self.name, key))
             reply = await drive_async(retry_transient(load, boottime, patience(boottime)), store)
             if reply.record is not None and meets(reply.record, _HALF_DONE, reply.now):
-                self._begin(before)
+                self._begin(start)  # also if it is too late for a window to begin
+            start = self._calendar.last(start - 1e-3)
 
     def _key(self, start: float) -> object:
         reading = DeliveryReader(self.flow.handler, self.flow.options.get("key"), None)
