@@ -9,7 +9,7 @@ import pytest
 from commands import pipeline_runs
 from onceward.pipelines.call import StepFailed
 from onceward.pipelines.sinks import s3 as buckets
-from onceward.pipelines.sinks.s3 import Bucket
+from onceward.pipelines.sinks.s3 import Buckets, _joined
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
 
@@ -66,18 +66,47 @@ def test_a_lost_answer_makes_no_second_object(ministack, front, slow, tmp_path):
 
 def test_an_object_that_was_given_up_is_not_written_late(ministack, bucket):
     async def main():
-        slow, quick = Bucket(bucket, None), Bucket(bucket, None)
-        assert not await quick.has("late")
+        slow, quick = Buckets(None), Buckets(None)
+        late, there = (bucket, "late"), (bucket, "there")
+        assert not await quick.has(late)
         with pytest.raises(StepFailed, match="given up"):
-            await slow.write("late", b"x\n")
-        await slow.write("there", b"x\n")
-        await slow.write("there", b"x\n")  # as after a lost answer
-        assert await quick.has("there")
+            await slow.write(late, b"x\n")
+        await slow.write(there, b"x\n")
+        await slow.write(there, b"x\n")  # as after a lost answer
+        assert await quick.has(there)
         slow.close()
         quick.close()
 
     asyncio.run(main())
     assert ministack.objects(bucket) == {"late": b"", "there": b"x\n"}
+
+
+@pytest.mark.parametrize("change", ["", "gzip", "prefix", "bucket"])
+def test_an_object_is_looked_for_where_it_was_written(ministack, bucket, monkeypatch, tmp_path, change):
+    other = ministack.bucket(f"other-{next(NAMES)}")
+    file = written(tmp_path, bucket, [{"id": n} for n in range(3)])
+    settings = {"bucket": bucket, "prefix": "in/", "age": "50ms"}
+    head = file.read_text().partition("sinks:")[0]
+
+    def run(**more):
+        file.write_text(f"{head}sinks: [{json.dumps({'name': 'lake', 's3': settings | more})}]\n")
+        return {one.status for one in pipeline_runs.run(file)}
+
+    async def killed(self, place, content, write=Buckets.write):
+        await write(self, place, content)
+        raise OSError
+
+    async def joined(member):  # of the version before
+        return (await _joined(member))[1].removeprefix("in/").removesuffix(".ndjson")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Buckets, "write", killed)
+        if not change:
+            patch.setattr(buckets, "_joined", joined)
+        assert run() == {"failed"}
+    changes = {"gzip": True, "prefix": "out/", "bucket": other}
+    assert run(**{name: changes[name] for name in changes if name == change}) == {"done"}
+    assert sorted(one["id"] for name in (bucket, other) for one in lines_of(ministack, name)) == [0, 1, 2]
 
 
 def test_messages_wait_while_s3_refuses_and_are_written_later(ministack, front, slow, tmp_path):

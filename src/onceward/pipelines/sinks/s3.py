@@ -20,6 +20,7 @@ from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
 Write = Callable[[str, bytes], Awaitable[None]]
+Place = tuple[str, str]
 
 
 class ObjectGroup:
@@ -118,44 +119,42 @@ _CREATE: Final = {"If-None-Match": "*"}  # S3 API Reference, PutObject
 _FIRST_BYTE: Final = {"Range": "bytes=0-0"}
 
 
-class Bucket:
-    """One bucket.
+class Buckets:
+    """The buckets of a region. A place is a bucket and the key of an object in it.
 
     Args:
-        name: its name.
-        region: its region; None is that of the environment.
+        region: None is that of the environment.
     """
 
-    def __init__(self, name: str, region: str | None) -> None:
-        self._name = name
+    def __init__(self, region: str | None) -> None:
         self._wires = opened(region, timeout=_TIMEOUT, clock=boottime, s3=from_environment("s3"))
         self._clock = ServerClock(boottime)
 
-    async def write(self, key: str, content: bytes) -> None:
-        """Write an object, unless an earlier request has written it. Its name must belong to its content.
+    async def write(self, place: Place, content: bytes) -> None:
+        """Write an object, unless an earlier request has written it. Its key must belong to its content.
 
         Raises:
             StepFailed: it is not there, or :meth:`has` has taken its place.
         """
-        answer = await self._insist(ObjectCall("PUT", self._name, key, content, _CREATE), 412)
-        if answer.status == 412 and await self._is_empty(key):
-            raise StepFailed(f"{key} was given up by another worker, because this one was too late")
+        answer = await self._insist(ObjectCall("PUT", *place, content, _CREATE), 412)
+        if answer.status == 412 and await self._is_empty(place):
+            raise StepFailed(f"{place[1]} was given up by another worker, because this one was too late")
 
-    async def has(self, key: str) -> bool:
+    async def has(self, place: Place) -> bool:
         """Return whether an object was written. If not, an empty one takes its place, and it never will be.
 
         Raises:
             StepFailed: S3 cannot be reached, or refuses it.
         """
-        answer = await self._insist(ObjectCall("PUT", self._name, key, b"", _CREATE), 412)
-        return answer.status == 412 and not await self._is_empty(key)
+        answer = await self._insist(ObjectCall("PUT", *place, b"", _CREATE), 412)
+        return answer.status == 412 and not await self._is_empty(place)
 
     def close(self) -> None:
         """Close the connections."""
         self._wires.close()
 
-    async def _is_empty(self, key: str) -> bool:
-        answer = await self._insist(ObjectCall("GET", self._name, key, None, _FIRST_BYTE), 416)
+    async def _is_empty(self, place: Place) -> bool:
+        answer = await self._insist(ObjectCall("GET", *place, None, _FIRST_BYTE), 416)
         return answer.status == 416 or not answer.body
 
     async def _insist(self, call: ObjectCall, other: int) -> ServiceAnswer:
@@ -172,7 +171,7 @@ class Bucket:
                 why, text = None, f"{call.method} {call.key}: {code_of(answer)} ({message_of(answer)})"
                 passes = answer.status >= 500 or answer.status in {409, 429}  # 409: another request for it runs
             if pause is None or not passes:
-                raise StepFailed(f"bucket {self._name}: {text}") from why
+                raise StepFailed(f"bucket {call.bucket}: {text}") from why
             await asyncio.sleep(pause)
         raise AssertionError
 
@@ -225,25 +224,28 @@ class S3Sink(SinkSettings, kw_only=True):
     def build(self, kit: "Kit") -> SinkAction:
         if not self.bucket.replace("-", "").replace(".", "").isalnum() or not self.bucket.isascii():
             kit.mistake("bucket", f"{self.bucket!r} is not the name of a bucket")
-        bucket = Bucket(self.bucket, self.region)
+        buckets = Buckets(self.region)
         end = ".ndjson.gz" if self.gzip else ".ndjson"
 
+        def place_of(name: str) -> Place:
+            return self.bucket, f"{self.prefix}{name}{end}"
+
         async def write(name: str, content: bytes) -> None:
-            packed = gzip.compress(content, mtime=0) if self.gzip else content
-            await bucket.write(f"{self.prefix}{name}{end}", packed)
+            await buckets.write(place_of(name), gzip.compress(content, mtime=0) if self.gzip else content)
 
         grouping = ObjectGrouping(write, min(self.count, kit.built.model.concurrency), _FULL, self.age)
-        kit.closing(bucket.close)
+        kit.closing(buckets.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:
             line = msgspec.json.encode(self.message(message)) + b"\n"
-            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line)
+            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line, place_of)
             for number in range(_MOST_LOOKS):
-                name = await _noted(member, call, number)
+                noted = await _noted(member, call, number)
                 if member.group is not None:
                     await asyncio.shield(member.group.durable)
                     return
-                if await bucket.has(f"{self.prefix}{name}{end}"):
+                # Not where an object is today: a deploy can have changed the settings. A text is a note of the version before.
+                if await buckets.has(place_of(noted) if isinstance(noted, str) else noted):
                     return
             raise RuntimeError(f"this message was in {_MOST_LOOKS} objects, none of which was written")
 
@@ -256,25 +258,26 @@ class _Member(msgspec.Struct, eq=False):
     grouping: ObjectGrouping
     token: str
     line: bytes
+    place_of: Callable[[str], Place]
     group: ObjectGroup | None = None
 
-    async def joined(self) -> str:
+    async def joined(self) -> Place:
         self.group = self.grouping.join(self.token, self.line)
-        return await asyncio.shield(self.group.name)  # a message that is cancelled cancels no other
+        return self.place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
 
 
-async def _noted(member: _Member, call: "PipelineCall", number: int) -> str:
-    """Return the name of the object that a message is in: that of an earlier attempt, or of a group that it joins now."""
+async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
+    """Return the place of the object that a message is in: that of an earlier attempt, or of a group that it joins now."""
     try:
-        name: str = await call.claim.step_async((call.step, "object", number), _joined, member)
+        noted: str | Place = await call.claim.step_async((call.step, "object", number), _joined, member)
     except BaseException as error:
         if member.group is not None:
             member.group.fail(error)
         raise
     if member.group is not None:
         member.group.note()
-    return name
+    return noted
 
 
-async def _joined(member: _Member) -> str:
+async def _joined(member: _Member) -> str | Place:  # how a record is read, too
     return await member.joined()
