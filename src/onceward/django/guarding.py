@@ -9,6 +9,7 @@ from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import ResolverMatch
 
+from onceward.claim.called import refuse_not_begun
 from onceward.claim.held import HeldClaim, innermost
 from onceward.core.policy import Options
 from onceward.errors import OncewardError
@@ -68,6 +69,7 @@ def _join(function: Callable[P, R], using: str | None) -> Callable[P, R]:
                 return function(*args, **kwargs)
         with claim.transaction(connections[using or alias()]) as ours:
             value = function(*args, **kwargs)
+            refuse_not_begun(function, value)  # the guard sees it after the COMMIT
             ours.result = answer(value) if isinstance(value, HttpResponseBase) else value
         return value
 

@@ -10,6 +10,7 @@ import anyio
 from anyio.to_thread import run_sync
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
+from onceward.claim.called import refuse_not_begun
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.held import current
 from onceward.claim.replays import CallOutcome
@@ -229,6 +230,7 @@ class GuardedTool:
         return self._check(run, value)
 
     def _check(self, run: "_Run", value: object) -> Recorded:
+        refuse_not_begun(self._function, value)
         if isinstance(value, InputRequiredResult):
             run.asks = value
             return {}

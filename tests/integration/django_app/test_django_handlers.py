@@ -73,6 +73,10 @@ def hides(key):
     transaction.set_rollback(True)
     return 1
 
+@guarded
+def has_not_begun(key):
+    return (Order.objects.create(reference=key, amount=1) for _ in key)
+
 print(json.dumps([order("a"), order("a"), hooks, state("t:a")]))
 print(json.dumps([outcome(fails, "b"), state("t:b")]))
 print(json.dumps([outcome(hides, "c"), state("t:c")]))
@@ -80,6 +84,7 @@ with transaction.atomic():
     print(outcome(order, "d"))
 print(state("t:d")[0], outcome(atomic(lambda: 1)), connection.in_atomic_block, connection.get_autocommit())
 print(json.dumps([order("e"), order("a"), state("t:e")]))
+print(outcome(has_not_begun, "f"), state("t:f"))
 """
     )
     lines = told.splitlines()
@@ -89,6 +94,7 @@ print(json.dumps([order("e"), order("a"), state("t:e")]))
     assert lines[3] == "ValueError"
     assert lines[4] == "RELEASED OncewardError False True"
     assert lines[5] == '[{"paid": "e"}, {"paid": "a"}, ["COMPLETED", 2]]'
+    assert lines[6] == "NotBegun ('RELEASED', 2)"
 
 
 def test_the_next_handler_works_after_one_that_closes_its_connection_or_commits_by_itself(shop):

@@ -127,6 +127,24 @@ def test_an_answer_that_says_that_it_failed_is_no_outcome(once):
             hook.answer(by_stripe(), BODY)
 
 
+def _not_awaited(event):
+    return _awaited(event)
+
+
+async def _awaited_once(event):
+    return _awaited(event)
+
+
+@each("handler", [_not_awaited, _awaited_once, lambda event: (event for _ in "a")])
+def test_an_event_whose_handler_has_not_begun_comes_again(handler):
+    once = Once("memory:")
+    hook = receiver(once, handler)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="so the key is given back"):
+            asyncio.run(hook.answer_async(by_stripe(), BODY))
+    assert once.ledger.show("hooks:evt_1")[0].status == "RELEASED"
+
+
 def test_handshakes_are_answered_and_not_recorded(once):
     meta = receiver(once, _note, handshake=meta_handshake("my token"))
     asked = {"hub.mode": "subscribe", "hub.verify_token": "my token", "hub.challenge": "115"}

@@ -305,6 +305,16 @@ def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
     assert all(result.is_error and "has done its work" in text(result) for result in results)
 
 
+def test_a_tool_whose_body_has_not_begun_has_failed(shop, once):
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    def charge(order: str) -> str:
+        return coroutine(order)
+
+    assert shop.call("charge", order="o", **ONE).is_error
+    assert once.ledger.show("shop.charge:key-1:argument:*")[0].status == "RELEASED"
+
+
 def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
     once = Once("memory:")
     once.acquire("a", name="shop").park("x")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Unpack, cast
 
 from onceward.batch.threads import awaitable
+from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
@@ -302,14 +303,13 @@ def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
         _log.error(_PARKED, event.id, shlex.quote(claim.record.key), exc_info=error)
 
 
-def _record_of(value: object) -> Recorded | None:
+def _record_of(handler: Callable[..., object], value: object) -> Recorded | None:
     """Return what is recorded of what a handler returned: an Answer, and of anything else nothing."""
+    refuse_not_begun(handler, value)  # the guard does not see it
     if not isinstance(value, Answer):
         return None
     if value.status >= 500:
-        raise ValueError(
-            f"the handler returned an answer with status {value.status}: raise an exception for what failed"
-        )
+        raise ValueError(f"the handler returned an answer of {value.status}: raise an exception for what failed")
     return recorded(value)
 
 
@@ -334,12 +334,12 @@ def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
         return {} if form.claim is None else {form.claim: current()}
 
     async def handle_async(event: WebhookEvent) -> Recorded | None:
-        return _record_of(await handler(event, **arguments()))
+        return _record_of(handler, await handler(event, **arguments()))
 
     def handle(event: WebhookEvent) -> Recorded | None:
         around = AROUND.get()
         AROUND.set(None)  # as above
-        call: Callable[[], Recorded | None] = lambda: _record_of(handler(event, **arguments()))
+        call: Callable[[], Recorded | None] = lambda: _record_of(handler, handler(event, **arguments()))
         # A joined record keeps what it returns.
         return call() if around is None else cast("Recorded | None", around(call))
 
