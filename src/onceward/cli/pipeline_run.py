@@ -56,7 +56,7 @@ def run(
     running; [bold]141[/bold] the reader of the output is gone.
 
     Options:
-        store (URL): Another ledger than the file's.
+        store (URL): Another ledger than the file's. Its relative path begins in the current folder.
         dry_run: Make no effect, and print what each message would do.
     """
     pipeline = checked(file, "memory:" if dry_run else store)

@@ -17,7 +17,7 @@ from weakref import WeakSet
 import msgspec
 
 from onceward.core.clock import boottime
-from onceward.pipelines.kit import Field, Kit
+from onceward.pipelines.kit import Field, Kit, absolute
 from onceward.stores import url_parts
 
 Dialect = Literal["sqlite", "postgresql", "mysql"]
@@ -117,6 +117,7 @@ class Database:
         url: ``sqlite:///file.db``, ``postgresql://user@host/db`` or ``mysql://user@host/db``, as for a ledger.
 
     Attributes:
+        url: as given.
         dialect: which SQL it speaks.
 
     Raises:
@@ -124,7 +125,7 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        self._parts, self._options = url_parts(url)
+        self.url, (self._parts, self._options) = url, url_parts(url)
         dialect = _DIALECTS.get(self._parts.scheme)
         if dialect is None:
             raise ValueError(f"{self._parts.scheme}: is not an SQL database: give sqlite:, postgresql: or mysql:")
@@ -243,7 +244,7 @@ class Database:
 def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     """Return the database of a URL, or note what is wrong with it. It is closed when the run ends."""
     with kit.noting(field):
-        database = Database(url)
+        database = Database(absolute(url, kit.folder))
         library = LIBRARIES.get(database.dialect)
         if library is None or kit.needs(field, *library):
             kit.closing(database.close)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -20,10 +21,20 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.settings import Settings, SinkChoice, StepChoice, StepList
+from onceward.stores import url_parts
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 Hook = Callable[[], object]
 Field = str | tuple[str | int, ...]
+
+
+def absolute(url: str, folder: Path) -> str:
+    """Return a URL whose SQLite file does not depend on the current folder; raises ValueError if it is not valid."""
+    parts = url_parts(url)[0]
+    path = parts.path.removeprefix("/")
+    if parts.scheme != "sqlite" or parts.netloc or path in {"", ":memory:"}:
+        return url
+    return parts._replace(path=f"/{quote((folder / unquote(path)).as_posix(), safe='/:')}").geturl()
 
 
 class Built:

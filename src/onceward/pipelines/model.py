@@ -191,7 +191,7 @@ class PipelineFile(Settings, kw_only=True):
     Attributes:
         name: The namespace of all keys of this pipeline.
         source: Where messages come from: one type and its settings.
-        ledger: The URL of the ledger, such as sqlite:///orders.db or dynamodb://ledger.
+        ledger: The URL of the ledger, such as sqlite:///orders.db or dynamodb://ledger. A relative path begins in the file's folder.
         guard: A guard around the whole pipeline. Without it, the keys are those of the source, such as message ids.
         hold: Read no input while a worker has a certain key.
         concurrency: How many messages run at a time.

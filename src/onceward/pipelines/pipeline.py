@@ -20,7 +20,7 @@ from onceward.pipelines.call import PipelineCall, PipelineMessage, StandIn
 from onceward.pipelines.chain import built_chain, built_sink
 from onceward.pipelines.flow import Flow, SourceSettings
 from onceward.pipelines.guards import GuardRules
-from onceward.pipelines.kit import Built, Kit
+from onceward.pipelines.kit import Built, Kit, absolute
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.reading import ModelReader
@@ -159,7 +159,7 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
 
     Args:
         path: of the file.
-        ledger: another ledger than the file's.
+        ledger: another ledger than the file's. A relative path of SQLite begins in the current folder.
 
     Raises:
         OSError: the file cannot be read.
@@ -177,13 +177,19 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
     mistakes += reader.mistakes
     if model is None:
         return None, sorted(mistakes)
+    folder = file.absolute().parent
+    url: str | None = None
     try:
-        once = ledger if isinstance(ledger, Once) else Once(open_store(ledger or model.ledger))
+        if isinstance(ledger, Once):
+            once = ledger
+        else:
+            url = ledger or model.ledger
+            url = absolute(url, Path.cwd() if ledger else folder)
+            once = Once(open_store(url))
     except (ValueError, TypeError, ImportError) as error:
         mistakes.append(Mistake(marked.place_of("ledger"), str(error)))
         once = Once("memory:")  # for the other checks
-    url = None if isinstance(ledger, Once) else ledger or model.ledger
-    pipeline = Pipeline(once, model, marked, file.absolute().parent, url)
+    pipeline = Pipeline(once, model, marked, folder, url)
     mistakes = sorted([*mistakes, *pipeline.mistakes])
     return (None if any(not one.is_warning for one in mistakes) else pipeline), mistakes
 
@@ -193,7 +199,7 @@ def load(path: str | Path, *, ledger: str | Once | None = None) -> Pipeline:
 
     Args:
         path: the path of the YAML file.
-        ledger: the URL of another ledger than the file's, or a Once.
+        ledger: the URL of another ledger than the file's, or a Once. A relative path of SQLite begins in the current folder.
 
     Raises:
         PipelineInvalid: the file has mistakes, and the error has all of them.

@@ -1,6 +1,10 @@
 """A pipeline from a file runs each message once."""
 
+import asyncio
+
 from onceward import Once
+from onceward.pipelines import load
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import lines
 
 CHARGE = "def charge(order):\n    made.append(order['id'])\n    return {'paid': order['id']}\n"
@@ -22,6 +26,25 @@ def test_each_key_takes_effect_once_over_two_runs(pipelines):
     assert sorted(one.status for one in first) in (["done", "done", "replayed"], ["done", "done", "done"])
     assert {one.status for one in second} == {"replayed"}
     assert {one.key: one.value for one in second}["orders:1"] == [{"id": 1, "payment": {"paid": 1}}]
+
+
+def test_sqlite_files_are_beside_the_file_of_the_pipeline_wherever_it_is_started(pipelines, monkeypatch):
+    store = "{store: {at: 'sqlite:///values.db', space: s, key: message.id, value: message.id}}"
+    sql = "{name: N, sql: {database: 'sqlite:///N.db', statement: 'CREATE TABLE t (y)'}}"
+    own, other = sql.replace("N", "onceward"), sql.replace("N", "other")
+    pipelines.lines({"id": 1})
+    pipelines.write(f"steps: [{store}, {own}, {other}]\n")
+    outcomes = []
+    for name in ("a", "b"):
+        folder = pipelines.folder / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        asyncio.run(PipelineRun(load(pipelines.file), outcomes.append).run_async())
+    assert [one.status for one in outcomes] == ["done", "replayed"]
+    found = sorted(str(file.relative_to(pipelines.folder)) for file in pipelines.folder.rglob("*.db"))
+    assert found == ["onceward.db", "other.db", "values.db"]
+    load(pipelines.file, ledger="sqlite:///here.db").once.run("1", int)
+    assert pipelines.folder.joinpath("b", "here.db").exists()
 
 
 def test_a_line_that_another_worker_keeps_is_told_as_busy_at_last(pipelines, monkeypatch):

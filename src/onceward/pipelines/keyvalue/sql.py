@@ -4,12 +4,14 @@ A value is the row with an empty member. The members of a set are rows, each wit
 """
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from onceward.pipelines.databases import Database, Dialect, Statement
 from onceward.pipelines.keyvalue import Values
+from onceward.pipelines.kit import absolute
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
@@ -47,7 +49,7 @@ class SqlValues(Values):
     """The table, and the rows of one space in it."""
 
     def __init__(self, url: str, space: str, folder: str) -> None:
-        self._database = Database(url)
+        self._database = Database(absolute(url, Path(folder)))
         self._space = space
         self._is_made = False
         dialect = self._database.dialect

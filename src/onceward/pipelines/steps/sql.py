@@ -43,7 +43,7 @@ class SqlStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         database = self._opened(kit)
         statement = None if database is None else self._checked(kit, database)
-        is_own = self.database is None or self.database == kit.built.ledger
+        is_own = self.database is None or (database is not None and database.url == kit.built.ledger)
         if kit.within and is_own:
             kit.mistake(
                 "", f"a statement in the ledger's database cannot be within {kit.within!r}, which is recorded alone"
