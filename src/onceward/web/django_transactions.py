@@ -115,7 +115,8 @@ class TransactionJoined(TransactionInside):
     def __init__(self, name: str, store: Store, asked_for_none: Iterable[str] = ()) -> None:
         super().__init__(asked_for_none)
         self._name, self._store = name, store
-        self._beside: set[str] = set()  # the databases in which the ledger is not
+        self._beside: set[str] = set()  # the databases in which the ledger cannot be
+        self._warned: set[str] = set()
 
     def look(self) -> None:
         """Say now for which databases no record can join, as far as that shows without asking them."""
@@ -123,20 +124,21 @@ class TransactionJoined(TransactionInside):
             try:
                 TRANSACTION.require(self._store)(connections[alias])
             except (AnotherDatabase, TypeError):
-                self._note(alias)
+                self._beside.add(alias)
+                self._warn(alias)
 
     def _join(self, stack: ExitStack, alias: str, /) -> Any:
         if alias in self._beside or connections[alias].in_atomic_block:  # which is a TestCase's
             return None
         try:
             return stack.enter_context(current().transaction(connections[alias]))
-        except (AnotherDatabase, TypeError):
-            self._note(alias)
+        except (AnotherDatabase, TypeError):  # the next connection can be to the ledger's database, as after a failover
+            self._warn(alias)
             return None
 
-    def _note(self, alias: str) -> None:
-        if alias not in self._beside:
-            self._beside.add(alias)
+    def _warn(self, alias: str) -> None:
+        if alias not in self._warned:
+            self._warned.add(alias)
             _log.warning(_BESIDE, self._name, self._store.url, alias)
 
 

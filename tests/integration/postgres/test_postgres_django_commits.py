@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from unittest.mock import Mock
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -11,6 +12,8 @@ from django.test import Client, RequestFactory, override_settings
 from django.urls import path
 
 from onceward import Once
+from onceward.stores.capabilities import AnotherDatabase
+from onceward.stores.postgres.session import PostgresSession
 from onceward.web import Rules, Scope
 from onceward.web.django import idempotent
 from onceward.web.webhooks import GitHub, WebhookReceiver
@@ -115,16 +118,22 @@ def test_an_effect_whose_commit_fails_is_made_by_the_next_delivery(once, write, 
     assert (rows(), records(once)) == (1, [("COMPLETED", 2)])
 
 
-def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database(inside, django, write, rows, repair):
-    repair()
+def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database_also_after_it_was_in_another(
+    inside, django, write, rows, repair, monkeypatch
+):
     seen = []
 
     def handle(event):
         write()
         transaction.on_commit(lambda: seen.append((rows(), records(inside))), using=django.alias)
 
-    assert deliver(view(hook(inside, handle))) == 200
-    assert seen == [(1, [("COMPLETED", 1)])]
+    target = view(hook(inside, handle))
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSession, "check_place", Mock(side_effect=AnotherDatabase))
+        assert deliver(target) == 500
+    repair()
+    assert deliver(target) == 200
+    assert seen == [(1, [("COMPLETED", 2)])]
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from onceward import Completed, StoreError
+from onceward.stores.capabilities import Apart
+from onceward.stores.postgres.inside import TRY_LOCK
 from servers.postgres import PgBouncer
 from servers.wires import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
@@ -71,6 +73,19 @@ def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postg
     finally:
         wire.close()
     assert (effects(), hand.status(once)) == ([], [])
+
+
+def test_a_session_that_is_lost_while_its_place_is_checked_is_none_to_another_database(once, postgres, monkeypatch):
+    connection = psycopg.connect(postgres.url, autocommit=True)
+
+    def apart(request):
+        if request.text == TRY_LOCK:
+            postgres.sql("SELECT pg_terminate_backend(%s, 5000)", connection.info.backend_pid)
+        return Apart(request)
+
+    monkeypatch.setattr("onceward.stores.postgres.session.Apart", apart)
+    with pytest.raises(StoreError), once.transaction("k", connection):
+        pytest.fail("it ran")
 
 
 def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects):

@@ -117,6 +117,7 @@ class PostgresSession(SqlSession):
         number = int.from_bytes(os.urandom(7), "big")
         yield RawQuery(TRY_LOCK, number)
         if (yield Apart(RawQuery(TRY_LOCK, number)))[0][0]:
+            yield RawQuery(XID)  # fails if the session, and its lock with it, is lost
             raise AnotherDatabase(
                 f"the connection is to another database than the ledger {self.store.url}; effect and record commit "
                 "together only in one"
