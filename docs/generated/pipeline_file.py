@@ -20,7 +20,7 @@ editors complete and check the file; name it in the file's first line: `# yaml-l
 
 - YAML is read as version 1.2 defines it: `on`, `yes` and dates are text. `${NAME}` and `${NAME:-default}` in a text are variables
   of the environment.
-- Relative paths begin at the folder of the file. Python modules can be there, too.
+- Relative paths begin at the folder of the file, also in `sqlite:///`. Only that of `--store` begins in the current folder. Python modules can be there, too.
 - Expressions are [JMESPath](https://jmespath.org). They begin with `message` or `meta`. `message` is the
   message's data at that step. `meta` has the message's `source`, `id`, `key`, `group`, `destination`, and `raw`, the record as it
   came. A constant is written `'text'` or `` `5` ``.
