@@ -101,6 +101,9 @@ class EachStep(StepSettings, kw_only=True):
 
     A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.
 
+    The record knows an item by its number. If a deploy changes the list or its order, what is recorded of an item counts
+    for the one that now has its number, in messages that are half done. A guard with a key of the item prevents that.
+
     In these steps, ``message`` is the item, ``meta.index`` the item's number from 0, and ``meta.outer`` the message
     with the list.
 
