@@ -109,7 +109,8 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     """Settings of a guard around steps or a sink.
 
     Attributes:
-        name: The namespace of the guard's keys. The pipeline's name comes before it.
+        name: The namespace of the guard's keys. The pipeline's name comes before it. By default it is the name of the step or
+            sink, or else the sink's address. If it changes, the guard forgets all keys.
         on_busy: What to do while another worker has the key: wait this long, or fail, so that the message comes again. A
             failure counts as one of the attempts of the outer guard.
     """
