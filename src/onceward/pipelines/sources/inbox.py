@@ -142,7 +142,8 @@ class WebhookRuns(FlowRuns):
             if len(body) > LONGEST:
                 return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
             try:
-                answer = await self._receiver.answer_async(request.headers, body)
+                lines = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}  # RFC 9110, 5.3
+                answer = await self._receiver.answer_async(lines, body)
             except InputNotKept as error:
                 return PlainTextResponse(str(error), 413)
             except Mismatch:
