@@ -32,6 +32,7 @@ _GONE: Final = 499  # nobody reads this answer; access logs of the field have th
 _BODIES: Final[dict[str, type[msgspec.Struct]]] = {action: body for action, (_, body, _, _) in ACTIONS.items()}
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
 _DECODERS: Final = {kind: msgspec.json.Decoder(kind) for kind in set(_BODIES.values())}
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def service(
@@ -204,11 +205,15 @@ def _decode(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         if not data.isascii():
             data.decode()
-        return _DECODERS[kind].decode(data)
+        body = _DECODERS[kind].decode(data)
+        # Each field has a colon, and its value is as it was sent. The decoder takes the last one of a name.
+        if msgspec.json.encode(_FIELDS.decode(data)).count(b":") == data.count(b":"):
+            return body
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RequestRefused(MALFORMED, f"The body is not what this action takes: {error}. Nothing was done") from None
     except RecursionError:
         raise RequestRefused(MALFORMED, "The body is nested too deeply. Nothing was done") from None
+    raise RequestRefused(MALFORMED, "The body has a name twice. Nothing was done")
 
 
 def _json(answer: msgspec.Struct, status: int = 200) -> Response:

@@ -81,6 +81,7 @@ ClaimId = Annotated[
     str,
     Meta(
         pattern="^[0-9a-f]{32}$",
+        max_length=32,  # for Python, $ is also before a line break
         description="128 random bits in hexadecimal that the client makes anew for each claim.",
     ),
 ]
