@@ -235,7 +235,7 @@ class GuardedTool:
             run.asks = value
             return {}
         result = self._results.convert(run.call.context, value)
-        if result.is_error and result is value and not issubclass(ToolFailed, self._final):
+        if result.is_error and getattr(value, "is_error", False) and not issubclass(ToolFailed, self._final):
             raise ToolFailed(result)
         return recorded(result)
 

@@ -5,6 +5,7 @@ import threading
 
 import mcp_types as types
 import pytest
+from fastmcp.tools import ToolResult
 from mcp import Client
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -170,15 +171,16 @@ def test_an_error_of_the_tool_frees_the_key_and_keeps_the_words_of_its_library(s
     assert ("secret" in text(failed[0])) is not shop.is_sdk  # the SDK hides it, and FastMCP shows it by default
 
 
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("final", [(), (ToolFailed,)])
-def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, final):
-    ran = []
+def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, final, own):
+    ran, kind = [], ToolResult if own and not shop.is_sdk else types.CallToolResult
 
     @shop.server.tool()
     @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, final=final)
-    async def charge(order: str) -> types.CallToolResult:
+    async def charge(order: str) -> kind:
         ran.append(order)
-        return types.CallToolResult(content=[types.TextContent(type="text", text="declined")], is_error=True)
+        return kind(content=[types.TextContent(type="text", text="declined")], is_error=True)
 
     results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
     assert [(result.is_error, text(result)) for result in results] == [(True, "declined")] * 2
