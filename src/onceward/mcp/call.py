@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resolve import find_resolved_parameters
 
 PARAMETER: Final = "onceward_context"  # of a tool that has no parameter for the context
 Function = Callable[..., Any]
@@ -74,6 +76,16 @@ def context_parameter(function: Function) -> str | None:
         if any(isinstance(kind, type) and issubclass(kind, context_types()) for kind in kinds):
             return name
     return None
+
+
+def injected_parameters(tool: Function) -> set[str]:
+    """Return the names of the parameters that an MCP library fills in by itself: FastMCP's ``Depends()``, the SDK's ``Resolve()``."""
+    names = set(find_resolved_parameters(tool))
+    if "fastmcp" in sys.modules:
+        from fastmcp.server.dependencies import without_injected_parameters
+
+        names |= signature(tool).parameters.keys() - signature(without_injected_parameters(tool)).parameters.keys()
+    return names
 
 
 def is_fastmcp(context: object) -> bool:

@@ -19,7 +19,7 @@ from onceward.errors import Busy, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys.ledger_keys import fingerprint_of, scoped_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import without
-from onceward.mcp.call import PARAMETER, ToolCall, call_of, context_annotation, context_parameter
+from onceward.mcp.call import PARAMETER, ToolCall, call_of, context_annotation, context_parameter, injected_parameters
 from onceward.mcp.key import ArgumentPath, KeyOrder, UnknownCaller, scope_of
 from onceward.mcp.results import Recorded, Results, ToolFailed, error_result, recorded, refusal, replay
 from onceward.once import Once, check_once
@@ -50,7 +50,8 @@ def exactly(
         key: where the key comes from: a place of :class:`ToolKey`, a path over the arguments, or a list of them in order.
         scope: whose key it is: see :class:`ToolScope`. There is no default.
         fingerprint: what must not change under one key: True for all arguments but the key's and the context, or a path, or a
-            callable. A model may write free text anew when it calls again, so leave such an argument out.
+            callable. A model may write free text anew when it calls again, so leave such an argument out. What the MCP library fills
+            in, such as FastMCP's ``Depends()``, is none of them.
         name: the namespace of the keys; by default the function's module and qualified name.
         server: an ``MCPServer`` or ``FastMCP`` to which to add the tool; its annotations then say ``idempotentHint: true``. Without
             it, give ``@server.tool()`` these annotations.
@@ -115,6 +116,7 @@ class GuardedTool:
         self._fingerprint = fingerprint
         self._print_path = None if isinstance(fingerprint, bool) else ArgumentPath(function, fingerprint, handler.claim)
         self.tool = self._build()
+        self._not_sent = injected_parameters(self.tool) | {self._context}
         self._results = Results(self.tool, self._context)
 
     def _build(self) -> Callable[..., Awaitable[CallToolResult | InputRequiredResult]]:
@@ -206,7 +208,9 @@ class GuardedTool:
         bound = self._signature.bind(**call.arguments)
         bound.apply_defaults()
         if self._fingerprint is True:
-            return fingerprint_of({name: value for name, value in bound.arguments.items() if name != self._context})
+            return fingerprint_of(
+                {name: value for name, value in bound.arguments.items() if name not in self._not_sent}
+            )
         return None if self._print_path is None else fingerprint_of(self._print_path.read(call))
 
     def _run(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:

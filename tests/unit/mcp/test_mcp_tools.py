@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
+from typing import Annotated
 
 import mcp_types as types
 import pytest
+from fastmcp.dependencies import Depends
 from fastmcp.tools import ToolResult
 from mcp import Client
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, Resolve
 
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once
@@ -100,6 +102,34 @@ def test_the_same_key_with_other_arguments_is_refused(shop, once):
     other = shop.call("charge", order="o", amount=2, **ONE)
     assert (mark(same, "replayed"), other.is_error, mark(other, "refused"), ran) == (True, True, "mismatch", ["o"])
     assert "give a new key" in text(other)
+
+
+class Database:
+    """A new one for each call, which no fingerprint can be taken of."""
+
+
+def database() -> Database:
+    return Database()
+
+
+FROM_FASTMCP = Depends(database)
+
+
+def charge_in_sdk(order: str, database: Annotated[Database, Resolve(database)]) -> str:
+    return type(database).__name__
+
+
+def charge_in_fastmcp(order: str, database: Database = FROM_FASTMCP) -> str:
+    return type(database).__name__
+
+
+def test_what_the_library_fills_in_is_no_argument_that_must_be_the_same(shop, once):
+    charge = charge_in_sdk if shop.is_sdk else charge_in_fastmcp
+    exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, server=shop.server)(charge)
+    results = [shop.call(charge.__name__, order=order, **ONE) for order in ("o", "o", "p")]
+    assert [text(result) for result in results[:2]] == ["Database"] * 2
+    assert [mark(result, "replayed") for result in results[:2]] == [None, True]
+    assert mark(results[2], "refused") == "mismatch"
 
 
 def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_again(shop, once):
