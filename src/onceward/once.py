@@ -137,8 +137,10 @@ class Once(ManyKeys, Unclaimed):
             Busy, Mismatch, Parked, KeyMissing, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their
                 docs say.
         """
+        from onceward.claim.durable import call_for_execution  # loaded by the first call
+
         guard = self.guards.for_run(function)
-        return guard.call(ledger_key(guard.name, key), None, function, args, kwargs)  # type: ignore[return-value]  # the function's
+        return cast("R", call_for_execution(guard, ledger_key(guard.name, key), None, function, args, kwargs))
 
     @overload
     async def run_async(
@@ -159,8 +161,10 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> "CallOutcome[R]":
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
+        from onceward.claim.durable import call_for_execution
+
         guard = self.guards.for_run(function)
-        outcome = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        outcome = call_for_execution(guard, ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", outcome)
 
     @overload

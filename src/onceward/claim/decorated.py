@@ -1,12 +1,10 @@
 """A guarded function: it reads the key from a call's arguments, and calls its guard."""
 
-import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from onceward.claim import durable
-from onceward.claim.durable import SDK, execution_of
+from onceward.claim.durable import call_for_execution
 from onceward.claim.factory import GuardFactory
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
@@ -109,9 +107,7 @@ def decorated(
 
         def call(*args: object, **kwargs: object) -> object:
             key, print_ = of.read(args, kwargs)
-            if SDK in sys.modules and (execution := execution_of(args, kwargs)) is not None:
-                return durable.call(of.guard, execution, key, print_, of.function, args, kwargs, whole=whole)
-            return of.guard.call(key, print_, of.function, args, kwargs, whole=whole)
+            return call_for_execution(of.guard, key, print_, of.function, args, kwargs, whole=whole)
 
         return call_async if of.is_async else call
 

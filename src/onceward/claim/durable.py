@@ -5,6 +5,7 @@ is made from the execution's ARN and branch: the next run meets its own claim. B
 an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable functions": ExecutionTimeout is at most 366 days).
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Final
@@ -39,6 +40,22 @@ def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str 
     return None
 
 
+def call_for_execution(
+    guard: Guard,
+    key: str,
+    fingerprint: str | None,
+    function: Function,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    *,
+    whole: bool = False,
+) -> object:
+    """Run ``function`` as :meth:`Guard.call` does, and for the execution of a durable function if its context is an argument."""
+    if SDK in sys.modules and (execution := execution_of(args, kwargs)) is not None:
+        return call(guard, execution, key, fingerprint, function, args, kwargs, whole=whole)
+    return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
+
+
 def call(
     guard: Guard,
     execution: str,
@@ -68,7 +85,7 @@ def _lasting(guard: Guard) -> Guard:
 
 
 def _run(function: Function, *args: object, **kwargs: object) -> object:
-    from aws_durable_execution_sdk_python.exceptions import InvocationError
+    from aws_durable_execution_sdk_python.exceptions import BackgroundThreadError, InvocationError
 
     held().function = function
     try:
@@ -77,3 +94,8 @@ def _run(function: Function, *args: object, **kwargs: object) -> object:
         if not error.is_retryable():
             raise
         raise _RunsAgain(error) from error
+    except BackgroundThreadError as error:  # of a checkpoint, which AWS can have refused for good
+        source = error.source_exception
+        if isinstance(source, InvocationError) and not source.is_retryable():
+            raise source from error
+        raise

@@ -234,7 +234,9 @@ class Guard(Leaving):
             claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
             outcome = drive(claiming, self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, listening, span)
+                claim = self._won(outcome, since, listening, span)
+                claim.goes_on = bool(owner) and outcome.goes_on
+                return claim
         except BaseException as error:
             if span is not None:
                 span.end(error)

@@ -49,6 +49,7 @@ class Lease(Claim):
     paused: Callable[[], None] | None
     exclusive = False  # whether that transaction holds the whole ledger
     story: "Story | None"  # None if nobody listens and nothing is wrong
+    goes_on = False  # whether its handler may have begun in an earlier run of its durable execution
     left = False  # whether nothing of its handler runs: what that has started can see it for ever
     _lost = False
     _ended: float | None = None  # when its handler ended, on the owner's clock

@@ -61,7 +61,8 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
     if came is not Verdict.WON:
         raise NotFree(f"{bid.key}: {came.value}")
     until = belief(store, bid.policy, sent, reply, now, lease=bid.policy.lease)
-    return Won(now, until, held) if until - clock() >= bid.policy.lease / 2 else (yield from renewed(store, bid, now))
+    won = Won(now, until, held)
+    return won if until - clock() >= bid.policy.lease / 2 else (yield from renewed(store, bid, won))
 
 
 def leave(_store: Register, _bid: Bid) -> Steps[None]:

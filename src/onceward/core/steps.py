@@ -55,12 +55,13 @@ class Bid(NamedTuple):
 class Won(NamedTuple):
     """The claim is mine until ``until`` on my own clock (seconds), which is earlier than its end in the store.
 
-    ``before`` is the record that the claim replaced, if any.
+    ``before`` is the record that the claim replaced, if any. ``goes_on``: whether it met its own record, of an earlier run of this owner.
     """
 
     record: Record
     until: float
     before: Record | None = None
+    goes_on: bool = False
 
 
 class Replay(NamedTuple):
@@ -132,7 +133,7 @@ def claim(
     first = first_claim(key, owner, fingerprint, policy, provenance)
     first = RepeatedWrite._make(first) if single_use else first
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
-    parking = False
+    parking = in_doubt = False
     seen: Record | None = None
     shared: Watch | None = None  # with the other waiters of this process
     sent = began = clock()
@@ -140,6 +141,7 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
+            in_doubt = True
             reply = yield from _insist(error, verb, first, sent, clock)
         held = reply.record
         if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
@@ -158,7 +160,8 @@ def claim(
             until = belief(store, policy, sent, reply, held, lease)
             in_time = until - clock() >= lease / 2 or (single_use and verdict is Verdict.WON)
             # What Won(...) does, in half the time.
-            return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from renewed(store, bid, held))
+            won = tuple.__new__(Won, (held, until, seen, verdict is Verdict.WON and not in_doubt))
+            return won if in_time else (yield from renewed(store, bid, won))
         elif verdict is Verdict.REPLAY:
             held = (yield from fetch_result(held, clock)) if value and type(held.result) is Elsewhere else held
             is_due = held.due_at is not None and may_send(held, reply.now)
@@ -322,9 +325,9 @@ def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect
     return partial(store.insert, write) if seen is None else partial(store.swap, write, seen)
 
 
-def renewed(store: Register, bid: Bid, held: Record) -> Steps[Won | Refused]:
+def renewed(store: Register, bid: Bid, won: Won) -> Steps[Won | Refused]:
     """Renew a claim that I won, because half of its lease was over when I learned of it."""
-    (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)
+    (outcome,) = yield from heartbeat(store, [(won.record, bid.policy.lease)], [bid.policy], bid.clock)
     if isinstance(outcome, Won):
-        return outcome
-    return Refused(Verdict.BUSY, outcome.record or held, 0.0)
+        return won._replace(record=outcome.record, until=outcome.until)
+    return Refused(Verdict.BUSY, outcome.record or won.record, 0.0)

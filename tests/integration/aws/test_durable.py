@@ -9,8 +9,9 @@ from aws_durable_execution_sdk_python.config import Duration
 from aws_durable_execution_sdk_python.exceptions import InvocationError
 from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
 from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestRunner
+from botocore.exceptions import ClientError
 
-from onceward import Once
+from onceward import Made, Once, current
 from onceward.aws import on_invoke
 from printed.pages import run as run_page
 from waiting import until
@@ -18,6 +19,46 @@ from waiting import until
 pytestmark = pytest.mark.sampled(face=1)
 
 EVENT = json.dumps({"order": "o-1"})
+# What Lambda passes to a run, as the SDK reads it.
+STATE = {
+    "DurableExecutionArn": "arn:first/e",
+    "CheckpointToken": "t",
+    "InitialExecutionState": {
+        "Operations": [
+            {
+                "Id": "e",
+                "Type": "EXECUTION",
+                "Status": "STARTED",
+                "StartTimestamp": 1,
+                "ExecutionDetails": {"InputPayload": EVENT},
+            }
+        ]
+    },
+}
+LAMBDA = SimpleNamespace(
+    aws_request_id="r",
+    get_remaining_time_in_millis=lambda: 60_000,
+    invoked_function_arn="a",
+    identity=None,
+    client_context=None,
+    tenant_id=None,
+    **dict.fromkeys(
+        ("function_name", "function_version", "memory_limit_in_mb", "log_group_name", "log_stream_name"), ""
+    ),
+)
+
+
+class _Killed(BaseException):
+    """Ends a run at once."""
+
+
+class _Refusing:
+    """The service, which takes no checkpoint."""
+
+    def checkpoint_durable_execution(self, **_):
+        meta = {"HTTPStatusCode": 400}
+        said = {"Code": "ValidationException", "Message": "the payload is too large"}
+        raise ClientError({"Error": said, "ResponseMetadata": meta}, "CheckpointDurableExecution")
 
 
 @pytest.fixture
@@ -41,15 +82,15 @@ def record(once):
     return record
 
 
-def faces(once, body):
+def faces(once, body, **client):
     """The two ways to guard a durable function."""
 
-    @durable_execution
+    @durable_execution(**client)
     @once(key="event.order")
     def guarded(event, context: DurableContext):
         return body(event, context)
 
-    @durable_execution
+    @durable_execution(**client)
     @on_invoke(once, key="event.order", name="orders")
     def invoked(event, context):
         return body(event, context)
@@ -112,6 +153,56 @@ def test_an_execution_that_lambda_invokes_again_after_a_crash_goes_on(once):
     assert json.loads(run(faces(once, body)["once"]).result) == "done"
     assert effects == ["charged"]
     assert (record(once).status, record(once).attempts) == ("COMPLETED", 1)
+
+
+def test_a_step_of_a_run_that_was_killed_is_asked_for_and_not_made_again(once):
+    charges, asked = [], []
+
+    def charge():
+        charges.append("o-1")
+        if len(charges) == 1:
+            raise _Killed  # as by the function's timeout: nothing is recorded
+        return "receipt"
+
+    def find(key):
+        asked.append(key)
+        return Made("receipt")
+
+    def body(event, context):
+        return current().step("charge", charge, on_lapse=find)
+
+    handler = faces(once, body, boto3_client=SimpleNamespace())["once"]
+    with pytest.raises(_Killed):
+        handler(STATE, LAMBDA)
+    assert json.loads(handler(STATE, LAMBDA)["Result"]) == "receipt"
+    assert (charges, len(asked), record(once).attempts) == (["o-1"], 1, 1)
+
+
+def test_a_checkpoint_that_aws_refuses_for_good_frees_the_key(once):
+    def body(event, context):
+        return context.step(lambda _: "x" * 300_000, name="charge")
+
+    handler = faces(once, body, boto3_client=_Refusing())["once"]
+    assert handler(STATE, LAMBDA)["Status"] == "FAILED"
+    assert record(once).status == "RELEASED"
+    assert "ValidationException" in record(once).error
+
+
+def test_a_function_that_once_runs_goes_on_as_a_decorated_one(once):
+    effects = []
+
+    def ship(event, context):
+        context.step(lambda _: effects.append("charged"), name="charge")
+        context.wait(Duration.from_days(3))
+        return "shipped"
+
+    @durable_execution
+    def handler(event, context: DurableContext):
+        first = once.run(event["order"], ship, event, context)
+        return [first, once.run_outcome(event["order"], ship, event, context).replayed]
+
+    assert json.loads(run(handler).result) == ["shipped", True]
+    assert effects == ["charged"]
 
 
 def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):

@@ -230,7 +230,7 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
             return _gone(seat, "not recorded", record)
         if isinstance(written, Lost):
             return _gone(seat, "lost", written.record)
-        record, seat.until, _ = written
+        record, seat.until = written.record, written.until
     options = ("complete", "fail") if cast.fails else ("complete",)
     for _ in range(cast.beats):
         act = yield Choice((*options, "beat"))
@@ -245,7 +245,7 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
         if isinstance(beat, Lost):
             seat.holds = False
             continue
-        record, seat.until, _ = beat
+        record, seat.until = beat.record, beat.until
     else:
         act = yield Choice(options)
     outcome = protocol.completed(f"by {record.owner}")

@@ -74,7 +74,7 @@ class StepsOfAttempt:
         self._claim = claim
         self.notes = StepNotes(claim)
         self.used: dict[str, object] = {}
-        self.follows = claim.attempt > 1 or claim.record.steps is not None
+        self.follows = claim.attempt > 1 or claim.goes_on or claim.record.steps is not None
         self._place = CallerPlace(claim)
         self._stopped: str | None = None
         self._comes_back = False  # whether what stopped this attempt can pass
