@@ -109,10 +109,12 @@ def test_a_value_fills_a_whole_argument_and_no_shell_sees_it(pipelines):
 
 def test_a_value_that_could_be_an_option_is_refused(pipelines):
     pipelines.write("steps: [{run: {command: [echo, {value: message.id}]}}]")
-    outcome = pipelines.handle({"id": "--help"})
-    assert outcome.status == "failed"
-    assert "could take it for an option" in str(outcome.error)
-    assert pipelines.handle({"id": -5}).ok
+    for value in ("--help", "-inf", "-1_0"):
+        outcome = pipelines.handle({"id": value})
+        assert outcome.status == "failed"
+        assert "could take it for an option" in str(outcome.error)
+    for value in (-5, -1.5e-30):
+        assert pipelines.handle({"id": value}).ok
 
 
 def test_code_for_a_shell_is_never_filled_in(pipelines):

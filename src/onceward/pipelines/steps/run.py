@@ -1,8 +1,9 @@
 """The step ``run``."""
 
 import os
+import re
 import threading
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +16,8 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Settings, as_written
+
+_NEGATIVE: Final = re.compile(r"-[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?").fullmatch
 
 
 class Argument(Settings, kw_only=True):
@@ -152,16 +155,8 @@ def _check_options(arguments: list[str | PathFinder], argv: list[str]) -> None:
     for argument, text in zip(arguments, argv, strict=True):
         if argument == "--":
             return
-        if isinstance(argument, PathFinder) and text.startswith("-") and not _is_number(text):
+        if isinstance(argument, PathFinder) and text.startswith("-") and not _NEGATIVE(text):
             raise ValueError(
                 f"{argument.expression!r} begins with a dash, and the command could take it for an option. Put -- before it in the "
                 "command"
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
