@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 1.0  # seconds after the first try in vain; doubled each time
 LONGEST_PAUSE: Final = 300.0
-_ASKED: Final = 900.0  # seconds at most that a target can ask us to wait
+_ASKED: Final = 86_400.0  # seconds at most that a target can ask us to wait: a day
 _SPARE: Final = 2.0  # seconds of the send lease beyond one request
 _FIRST_LOOK: Final = 0.1  # seconds until a transaction of the caller is probably committed
 _LOOKS: Final = 5  # then it is left to a relay

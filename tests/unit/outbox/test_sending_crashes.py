@@ -147,9 +147,9 @@ def test_a_store_that_is_away_for_the_strike_out_sends_again_with_the_same_key(b
 def test_progress_is_noted_so_that_no_message_is_sent_again(box):
     clock = ManualClock()
     once = Once(MemoryStore(clock), name="n")
-    box.target.answers.extend([None, MessageNotSent("away", retry_after=600)])
+    box.target.answers.extend([None, MessageNotSent("away", retry_after=86_400)])
     once.run("7", place(box, 1, 2))
-    until(lambda: (record_of(once).due_at or 0) >= clock() + 600)
+    until(lambda: (record_of(once).due_at or 0) >= clock() + 86_400)
     record = record_of(once)
     (left,) = unsent_of(record.unsent).messages
     assert (left.body, left.tries) == ("2", 1)
