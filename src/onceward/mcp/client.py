@@ -1,5 +1,6 @@
 """A client's side: call a tool again after a lost reply, with the same key, where the server says that this is safe."""
 
+import math
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -42,14 +43,14 @@ async def call_tool(
         key: identifies the operation. By default it is new for each call. In a guarded handler it is derived from the claim, so
             the next attempt sends the same one.
         argument: the tool's argument for a key. If its schema has it, it gets the key; ``_meta`` always has it.
-        patience: seconds that one try waits for its reply.
+        patience: seconds that one try waits for its connection and the list of tools, and then for its reply.
         within: seconds after which there is no further try.
 
     Returns:
         The result, which can be a refusal if ``within`` is over.
 
     Raises:
-        Exception: the client's own, if the reply is lost, and the tool is not safe to call again or ``within`` is over.
+        Exception: the client's own or TimeoutError, if the reply is lost, and the tool is not safe to call again or ``within`` is over.
         LookupError: the server has no such tool.
     """
     if key is None:
@@ -84,14 +85,20 @@ class _Call:
         """Call the tool once; raises what the client raises."""
         self.result = None
         try:
-            async with connect() as client:
-                self._tool = self._tool or await self._find(client)
-                arguments = dict(self._arguments)
-                if self._argument in self._tool.input_schema.get("properties", {}):
-                    arguments.setdefault(self._argument, self._key)
-                meta = cast("RequestParamsMeta", {META_NAME: self._key})
-                self._sent = True
-                self.result = await client.call_tool(self._name, arguments, self._timeout, meta=meta)
+            with anyio.fail_after(
+                self._timeout
+            ) as limit:  # a frozen server would keep us for as long as the HTTP client waits
+                async with connect() as client:
+                    self._tool = self._tool or await self._find(client)
+                    arguments = dict(self._arguments)
+                    if self._argument in self._tool.input_schema.get("properties", {}):
+                        arguments.setdefault(self._argument, self._key)
+                    meta = cast("RequestParamsMeta", {META_NAME: self._key})
+                    self._sent, limit.deadline = True, math.inf
+                    try:
+                        self.result = await client.call_tool(self._name, arguments, self._timeout, meta=meta)
+                    finally:
+                        limit.deadline = anyio.current_time() + self._timeout  # of the goodbye
         except Exception:
             if self.result is None:  # else the reply came, and only the goodbye failed
                 raise

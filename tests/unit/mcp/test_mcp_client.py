@@ -1,6 +1,7 @@
 """``call_tool``: the key of a call, and what is tried again."""
 
 import asyncio
+import socket
 
 import pytest
 from mcp import Client
@@ -57,6 +58,19 @@ def test_in_a_guarded_handler_the_next_attempt_sends_the_same_key():
 
     assert asyncio.run(main()) == "paid 1"
     assert ran == ["o"]
+
+
+def test_a_server_that_does_not_answer_is_called_again_after_patience_and_left_after_within():
+    tries = []
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+
+        def connect():
+            tries.append("try")
+            return Client(f"http://127.0.0.1:{frozen.getsockname()[1]}/mcp")
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for(call_tool(connect, "pay", patience=0.2, within=1), 60))
+    assert len(tries) > 1
 
 
 def test_a_busy_key_is_asked_for_again_until_its_result_is_there():
