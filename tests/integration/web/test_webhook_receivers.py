@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from concurrent.futures import CancelledError
+from functools import partial
 
 import flask
 import httpx
@@ -118,6 +119,22 @@ def test_a_handler_gives_the_answer_and_duplicates_get_the_same(given):
     assert (first.status, first.body, list(first.headers)) == (given.status, given.body, list(given.headers))
     assert again == first
     assert len(calls) == 1
+
+
+class AwaitedObject:
+    async def __call__(self, event: WebhookEvent) -> Answer:
+        return XML
+
+
+async def _answered(answer, event):
+    return answer
+
+
+@each("handler", [AwaitedObject(), partial(_answered, XML), partial(lambda answer, event: answer, XML)])
+def test_a_handler_can_be_a_partial_or_an_object(handler):
+    hook = receiver(Once("memory:"), handler)
+    for _ in range(2):
+        assert asyncio.run(hook.answer_async(by_stripe(), BODY)).body == XML.body
 
 
 def test_an_answer_that_says_that_it_failed_is_no_outcome(once):

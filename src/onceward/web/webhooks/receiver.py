@@ -345,5 +345,5 @@ def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper = handle_async if form.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(handler, name, None))
+        setattr(wrapper, name, getattr(handler, name, getattr(wrapper, name)))
     return wrapper
