@@ -176,11 +176,14 @@ def a_model_that_calls_again_in_a_new_turn_needs_a_business_key():
 class OpenAiModel(agents.Model):
     """Calls the tool once, and then says what it got."""
 
+    def __init__(self, cents):
+        self.arguments = f'{{"order": "o1", "cents": {cents}}}'
+
     async def get_response(self, *args, **kwargs):
         given = kwargs["input"] if isinstance(kwargs["input"], list) else []
         answers = [one["output"] for one in given if one.get("type") == "function_call_output"]
         call = ResponseFunctionToolCall(
-            name="charge_with_openai", call_id="call_1", arguments='{"order": "o1", "cents": 5}', type="function_call"
+            name="charge_with_openai", call_id="call_1", arguments=self.arguments, type="function_call"
         )
         text = [ResponseOutputText(text=str(answers[-1:]), annotations=[], type="output_text")]
         message = ResponseOutputMessage(id="m", content=text, role="assistant", status="completed", type="message")
@@ -193,10 +196,14 @@ class OpenAiModel(agents.Model):
 def openai_agents():
     """The run begins again, with what the model had answered: its answer is saved, and that of the tool is lost."""
     tool = page["charge_with_openai"]
-    agent = agents.Agent("shop", model=OpenAiModel(), tools=[tool])
-    for _ in range(2):
-        done = agents.Runner.run_sync(agent, "go", context="c-1", run_config=agents.RunConfig(tracing_disabled=True))
-        assert done.final_output == "['charged o1']", done.final_output
+
+    def end(cents):
+        agent = agents.Agent("shop", model=OpenAiModel(cents), tools=[tool])
+        quiet = agents.RunConfig(tracing_disabled=True)
+        return agents.Runner.run_sync(agent, "go", context="c-1", run_config=quiet).final_output
+
+    assert [end(5), end(5)] == ["['charged o1']"] * 2
+    assert "used before with a different input" in end(6)
     assert set(tool.params_json_schema["properties"]) == {"order", "cents"}
     once_each("openai-agents", "", ["o1"])
 
