@@ -115,9 +115,8 @@ class SendingRecord:
     def looked(self, record: Record | None) -> bool:
         """Take in what the ledger has of a record that may not be committed yet. Return whether it is worth another look."""
         self._looks += 1
-        if (
-            record is None or record.fence < self.record.fence
-        ):  # one that has expired stands there until ours is committed
+        # Until ours is committed, one that has expired can stand there.
+        if record is None or record.fence < self.record.fence:
             self.again_at = boottime() + _FIRST_LOOK * 4**self._looks
             return self._looks < _LOOKS
         self.is_certain = True

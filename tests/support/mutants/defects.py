@@ -598,4 +598,29 @@ DEFECTS = (
         "        if [-entry.is_sealed and self._seal is None-]{+False+}:\n",
         "unit/outbox/test_relay.py",
     ),
+    Defect(
+        "an expired record is taken for one that has overtaken a message's",
+        "outbox/sending.py",
+        "if record is None[- or record.fence < self.record.fence-]:",
+        "unit/outbox/test_transactions.py",
+    ),
+    # --- what outlives a handler --------------------------------------------------------------------------------------
+    Defect(
+        "a claim is seen by what outlives its handler",
+        "claim/lease.py",
+        "while claim is not None and claim.[-left-]{+lost+}:",
+        "unit/claim/test_guard.py",
+    ),
+    Defect(
+        "a server goes on reading under a claim",
+        "web/asgi_delivery.py",
+        "await [-_Within(self._context, self._send(message))-]{+self._send(message)+}",
+        "integration/web/test_web_servers.py",
+    ),
+    Defect(
+        "a durable function's next run has begun no step",
+        "claim/stepping/attempt.py",
+        "claim.attempt > 1 or [-claim.goes_on or -]claim.record.steps",
+        "integration/aws/test_durable.py",
+    ),
 )
