@@ -77,7 +77,7 @@ api: $(VENV)/installed
 install-lines: $(VENV)/installed
 	$(BIN)/python release/install_lines.py $(ONLY)
 
-# Each of the planted defects must make one of its tests fail (tests/support/mutants/defects.py): half an hour. `make mutants ONLY=lease`.
+# Each of the planted defects must make one of its tests fail (tests/support/mutants): half an hour. `make mutants ONLY=lease`.
 mutants: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m mutants $(ONLY)
 

@@ -3,8 +3,7 @@
 import ast
 from pathlib import Path
 
-from mutants.__main__ import planted
-from mutants.defects import DEFECTS
+from mutants.__main__ import DEFECTS, planted
 from places import ROOT
 from tables import each
 

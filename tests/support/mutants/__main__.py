@@ -11,9 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from mutants.defects import DEFECTS, Defect
+from mutants import outer_defects, protocol_defects
+from mutants.defect import Defect
 from places import ROOT
 
+DEFECTS = protocol_defects.DEFECTS + outer_defects.DEFECTS
 _LONGEST = 900  # seconds; a test that hangs has found it
 _FAILED = 1  # pytest's exit status if tests failed
 

@@ -1,0 +1,311 @@
+"""Planted defects of the protocol, of claims and results, and of batches."""
+
+from mutants.defect import Defect
+
+_PROTOCOL = "unit/core/test_protocol.py unit/core/test_protocol_ends.py unit/claim/test_guard.py"
+_REGISTER = "conformance/test_conformance.py"
+_STEPS = f"{_REGISTER} unit/claim/test_guard.py unit/core"
+_CLAIM = "unit/claim unit/core"
+_BATCH = "unit/batch"
+
+DEFECTS = (
+    # --- the decision table ---------------------------------------------------------------------------------------
+    Defect(
+        "a live lease is taken over",
+        "core/protocol.py",
+        "Rule(_is(IN_PROGRESS), (conditions.LEASE_LIVE,), Verdict.[-BUSY-]{+NEXT+})",
+        _PROTOCOL,
+        1,
+    ),
+    Defect(
+        "a completed key runs again",
+        "core/protocol.py",
+        "Rule(_is(COMPLETED), (), Verdict.[-REPLAY-]{+NEXT+})",
+        _PROTOCOL,
+        3,
+    ),
+    Defect(
+        "a claim does not know its own write",
+        "core/protocol.py",
+        "[-    Rule(_is(IN_PROGRESS), (conditions.MINE,), Verdict.WON),\n-]",
+        f"{_PROTOCOL} {_REGISTER}",
+        4,
+    ),
+    Defect(
+        "an expired record is free while its lease lives",
+        "core/protocol.py",
+        "Rule(None, (conditions.EXPIRED,[- conditions.LEASE_OVER-]), Verdict.START)",
+        "unit/core/test_protocol.py",
+        1,
+    ),
+    Defect(
+        "another input gets the recorded result",
+        "core/protocol.py",
+        "    Rule([-None, (conditions.DIFFERS,), Verdict.MISMATCH),\n    Rule(-]_is(COMPLETED)",
+        _PROTOCOL,
+    ),
+    Defect(
+        "one attempt more than max_attempts",
+        "core/conditions.py",
+        "k.held.attempts >[-=-] k.policy.max_attempts",
+        _PROTOCOL,
+    ),
+    Defect(
+        "a lapsed key runs again although it is to be parked",
+        "core/conditions.py",
+        'k.policy.on_lapse == "[-park-]{+parked+}"',
+        _PROTOCOL,
+    ),
+    Defect(
+        "a lease counts as live when it has just ended",
+        "core/conditions.py",
+        "lambda k: k.now <{+=+} k.held.lease_until",
+        "unit/core/test_protocol.py",
+    ),
+    Defect(
+        "a record that needs a newer version is taken",
+        "core/protocol.py",
+        "[-    Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),\n-]",
+        "unit/core",
+    ),
+    Defect(
+        "a failed handler gets one attempt more",
+        "core/protocol.py",
+        "record.attempts >[-=-] policy.max_attempts)",
+        _PROTOCOL,
+    ),
+    Defect(
+        "what has not begun counts as an attempt",
+        "core/protocol.py",
+        "    attempts = record.attempts[- - 1-]\n",
+        _CLAIM,
+    ),
+    Defect(
+        "a zombie ends its successor's claim",
+        "core/protocol.py",
+        "if held is None or [-held.owner != owner or -]unknown_needs(held):\n        return Ending.LOST",
+        _CLAIM,
+        2,
+    ),
+    Defect(
+        "an operator completes a key that is completed",
+        "core/protocol.py",
+        "if record.status not in [-{IN_PROGRESS, RELEASED, PARKED}-]{+STATUSES+}:",
+        "integration/test_settling.py unit/core",
+        3,
+    ),
+    # --- versions, leases, fences ---------------------------------------------------------------------------------
+    Defect("a takeover keeps the fence", "core/writes.py", "claim._replace(fence=held.fence[- + 1-],", _STEPS),
+    Defect("a retry forgets how many there were", "core/writes.py", "attempts=[-held.attempts + -]1,", _STEPS, 9),
+    Defect(
+        "an owner believes in its lease beyond its end",
+        "core/belief.py",
+        "return sent + min(remaining, lease) [---]{+++} margin(store, policy)",
+        _CLAIM,
+        6,
+    ),
+    Defect(
+        "an owner believes what a wrong clock says of its lease",
+        "core/belief.py",
+        "return sent + [-min(remaining, lease)-]{+remaining+} - margin(store, policy)",
+        "unit/core/test_protocol.py",
+        6,
+    ),
+    Defect(
+        "a lease is counted from the reply",
+        "core/steps.py",
+        "            until = belief(store, policy, [-sent-]{+clock()+}, reply, held, lease)\n            in_time",
+        _CLAIM,
+        6,
+    ),
+    Defect(
+        "a renewal shortens a lease",
+        "core/record.py",
+        "            [-until = max(until, floor)-]{+pass+}",
+        f"{_REGISTER} unit/core",
+    ),
+    Defect(
+        "a fence of a deleted record comes again",
+        "stores/sqlite/requests.py",
+        "WHERE ?{names.index('fence') + 1} > [-coalesce((SELECT fence FROM {HIGH}), 0)-]{+0+}\"",
+        "integration/sqlite/test_sqlite_files.py",
+    ),
+    Defect(
+        "a lost claim says that it is held",
+        "claim/lease.py",
+        "return self.settled is None and [-(self._lost or (not self.paused and self.clock() >= self._until))-]{+self._lost+}",
+        _CLAIM,
+        6,
+    ),
+    Defect(
+        "a forked child ends what its parent claimed",
+        "claim/lease.py",
+        "return [-self._process != worker.generation-]{+False+}",
+        "processes/test_forks.py unit/claim",
+        1,
+    ),
+    # --- claiming and ending --------------------------------------------------------------------------------------
+    Defect(
+        "a store that is away counts as a claim",
+        "core/steps.py",
+        "    if isinstance(error, [-KeyLocked):\n        return locked(first)-]{+StoreError):\n        return Reply(True, first.at(0.0), 0.0)+}",
+        _STEPS,
+        8,
+    ),
+    Defect(
+        "a completion whose reply was lost is lost",
+        "core/steps.py",
+        "        if ending is Ending.DONE:\n            return [-Settled(_with_result(held, outcome) if alone else -]{+Lost(+}held)",
+        _STEPS,
+        4,
+    ),
+    Defect(
+        "a heartbeat between two tries loses the claim",
+        "core/steps.py",
+        "            return Settled(_with_result(held, outcome) if alone else held)\n        [-mine = held-]{+return Lost(held)+}",
+        _STEPS,
+        4,
+    ),
+    Defect(
+        "a heartbeat of a key that has gone on counts",
+        "core/steps.py",
+        "            elif held is not None and [-is_mine(held, before.owner):\n                again[i] = held-]{+held.owner:\n                again[i] = held._replace(owner=before.owner)+}",
+        "unit/core/test_ending_many.py",
+        2,
+    ),
+    Defect(
+        "a failed write is not tried again",
+        "core/retries.py",
+        'if [-not getattr(error, "transient", False) or clock() + pause >= until()-]{+error is not None+}:',
+        _STEPS,
+        7,
+    ),
+    Defect(
+        "a result that is too large is kept",
+        "results/outcomes.py",
+        "    if size[- <= policy.max_result-]:\n",
+        "unit/claim unit/results",
+        7,
+    ),
+    Defect(
+        "a result that cannot be encoded fails the call",
+        "results/outcomes.py",
+        "[-firmly(_sealing(codec.encode, policy), result)-]{+_sealing(codec.encode, policy)(result)+}",
+        "unit/claim unit/results",
+        7,
+    ),
+    Defect(
+        "an exception is masked by the store's",
+        "claim/ends.py",
+        '            [-error.add_note(f"onceward: and then {trouble}")-]{+raise+}\n        finally:',
+        _CLAIM,
+        9,
+    ),
+    Defect(
+        "a handler that was interrupted gives its key back",
+        "claim/ends.py",
+        "return [-outcome.status == RELEASED and self.chain is not None and self.chain.is_cut_short-]{+False+}",
+        "unit/claim",
+        9,
+    ),
+    Defect(
+        "a handler whose completion failed gives its key back",
+        "claim/ends.py",
+        "return [-self.in_vain is not None or (self.chain is not None and self.chain.notes.failed is not None)-]{+False+}",
+        "unit/claim",
+        7,
+    ),
+    Defect(
+        "a store that refuses the result gets no second try",
+        "claim/ends.py",
+        "if [-outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True))-]{+False+}:",
+        "unit/core/test_settling_limits.py",
+        7,
+    ),
+    Defect(
+        "a guarded call of the same key inside itself waits for itself",
+        "claim/running.py",
+        "[-            if outer.record.key == key:\n                raise Reentrant(key)\n-]",
+        "unit/claim unit/test_once.py",
+    ),
+    Defect(
+        "an interrupt while claiming leaves the key claimed",
+        "claim/guard.py",
+        "                    [-settle(partial(self._abandon, self.store, bid), self.store)-]{+pass+}",
+        "unit/claim processes/test_interrupts.py",
+    ),
+    Defect(
+        "heartbeats stop after the first",
+        "claim/heartbeat.py",
+        "            claim.[-renewed(outcome)-]{+settled or setattr(claim, 'due', float('inf'))+}\n\n\ndef _failed",
+        "unit/claim/test_heartbeat.py",
+        7,
+    ),
+    Defect(
+        "one hanging store stops all heartbeats",
+        "claim/heartbeat.py",
+        '            [-if not started("onceward-renewal", self._renew, store, claims):\n                -]self._renew(store, claims)',
+        "unit/claim/test_heartbeat.py",
+    ),
+    # --- keys and results -----------------------------------------------------------------------------------------
+    Defect(
+        "a key that is missing from the input is None's",
+        "keys/reading.py",
+        "        if value is [-None-]{+KeyMissing+}:\n            raise KeyMissing(",
+        "unit/keys",
+        10,
+    ),
+    Defect(
+        "a part of a key may be missing",
+        "keys/paths.py",
+        "if [-self._strict and isinstance(parts, list) and None in parts-]{+False+}:",
+        "unit/keys",
+        10,
+    ),
+    Defect("the int 1 and the text 1 are one key", "keys/ledger_keys.py", "[-(?!({_LIKE_ANOTHER})\\Z)-]", "unit/keys"),
+    Defect(
+        "a tuple's parts can run together",
+        "keys/ledger_keys.py",
+        "def _short(form: str, longest: int) -> str:\n    return form[- if len(form) <= longest-]{+[:longest] if len(form) > 0+} else",
+        "unit/keys",
+    ),
+    Defect(
+        "a value that does not come back equal is recorded",
+        "results/codec.py",
+        '    if [-not unchanged-]{+unchanged is None+}:\n        raise NotReplayable(f"a {type(value).__name__} does not come back equal from what can',
+        "unit/results",
+        3,
+    ),
+    # --- batches --------------------------------------------------------------------------------------------------
+    Defect(
+        "a batch believes in a lease from its reply on",
+        "core/many.py",
+        "until = belief(store, bid.policy, [-sent-]{+clock()+}, reply, held, lease=bid.policy.lease)",
+        "unit/core/test_ending_many.py",
+        6,
+    ),
+    Defect(
+        "one throttled key fails its batch",
+        "core/many.py",
+        "        if isinstance(reply, StoreError):\n            [-outcomes[number] = reply\n            continue-]{+raise reply+}\n        held = reply.record",
+        f"{_BATCH} unit/core integration/dynamodb/test_batch_dynamodb.py",
+    ),
+    Defect(
+        "one poisonous end keeps a batch unrecorded",
+        "core/many.py",
+        "            raise\n        [-return [None] * len(ends)  # the store refuses one; ending each alone finds out which-]{+raise+}",
+        f"{_BATCH} unit/core",
+    ),
+    Defect(
+        "an interrupted batch does not give its keys back",
+        "batch/runner.py",
+        "[-        yield from give_back_together(self._guard, claims, self._time.limit)\n-]",
+        _BATCH,
+    ),
+    Defect(
+        "a group goes on after its first failure",
+        "batch/runner.py",
+        "[- and i.group not in self.order.broken-]]",
+        _BATCH,
+    ),
+)
