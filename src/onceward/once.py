@@ -137,10 +137,10 @@ class Once(ManyKeys, Unclaimed):
             Busy, Mismatch, Parked, KeyMissing, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their
                 docs say.
         """
-        from onceward.claim.durable import call_for_execution  # loaded by the first call
+        from onceward.claim import durable  # loaded by the first call
 
         guard = self.guards.for_run(function)
-        return cast("R", call_for_execution(guard, ledger_key(guard.name, key), None, function, args, kwargs))
+        return cast("R", durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs))
 
     @overload
     async def run_async(
@@ -161,10 +161,10 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> "CallOutcome[R]":
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
-        from onceward.claim.durable import call_for_execution
+        from onceward.claim import durable
 
         guard = self.guards.for_run(function)
-        outcome = call_for_execution(guard, ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        outcome = durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", outcome)
 
     @overload

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from onceward.claim.durable import call_for_execution
+from onceward.claim import durable
 from onceward.claim.factory import GuardFactory
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
@@ -107,7 +107,7 @@ def decorated(
 
         def call(*args: object, **kwargs: object) -> object:
             key, print_ = of.read(args, kwargs)
-            return call_for_execution(of.guard, key, print_, of.function, args, kwargs, whole=whole)
+            return durable.call(of.guard, key, print_, of.function, args, kwargs, whole=whole)
 
         return call_async if of.is_async else call
 

@@ -40,25 +40,8 @@ def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str 
     return None
 
 
-def call_for_execution(
-    guard: Guard,
-    key: str,
-    fingerprint: str | None,
-    function: Function,
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-    *,
-    whole: bool = False,
-) -> object:
-    """Run ``function`` as :meth:`Guard.call` does, and for the execution of a durable function if its context is an argument."""
-    if SDK in sys.modules and (execution := execution_of(args, kwargs)) is not None:
-        return call(guard, execution, key, fingerprint, function, args, kwargs, whole=whole)
-    return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
-
-
 def call(
     guard: Guard,
-    execution: str,
     key: str,
     fingerprint: str | None,
     function: Function,
@@ -66,8 +49,16 @@ def call(
     kwargs: Mapping[str, object],
     *,
     whole: bool = False,
+    execution: str | None = None,
 ) -> object:
-    """Run ``function`` as :meth:`Guard.call` does, for this execution of a durable function."""
+    """Run ``function`` as :meth:`Guard.call` does; within a durable function, for its execution.
+
+    That is the ``execution`` that is given, or that of a context among the arguments.
+    """
+    if execution is None and SDK in sys.modules:
+        execution = execution_of(args, kwargs)
+    if execution is None:
+        return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
     from hashlib import sha256  # OpenSSL, which no other cold start needs
 
     owner = sha256(f"{execution}\n{key}".encode()).hexdigest()[:32]

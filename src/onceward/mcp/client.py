@@ -85,9 +85,8 @@ class _Call:
         """Call the tool once; raises what the client raises."""
         self.result = None
         try:
-            with anyio.fail_after(
-                self._timeout
-            ) as limit:  # a frozen server would keep us for as long as the HTTP client waits
+            # A frozen server would keep us for as long as the HTTP client waits.
+            with anyio.fail_after(self._timeout) as limit:
                 async with connect() as client:
                     self._tool = self._tool or await self._find(client)
                     arguments = dict(self._arguments)

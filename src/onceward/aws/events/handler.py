@@ -120,7 +120,7 @@ def _durably(
     (delivery,) = deliveries
     reading = batch.read(delivery)
     key = ledger_key(batch.name, reading.key)
-    value = durable.call(batch.guard, execution, key, reading.fingerprint, function, reading.args, {})
+    value = durable.call(batch.guard, key, reading.fingerprint, function, reading.args, {}, execution=execution)
     return BatchOutcome("done", delivery, key, value)
 
 
