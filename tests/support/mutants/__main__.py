@@ -11,11 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from mutants import outer_defects, protocol_defects
-from mutants.defect import Defect
+from mutants.defects import DEFECTS, Defect
 from places import ROOT
 
-DEFECTS = protocol_defects.DEFECTS + outer_defects.DEFECTS
 _LONGEST = 900  # seconds; a test that hangs has found it
 _FAILED = 1  # pytest's exit status if tests failed
 
@@ -24,10 +22,8 @@ def main(words: list[str]) -> int:
     chosen = [one for one in DEFECTS if not words or any(word in one.name for word in words)]
     with tempfile.TemporaryDirectory(prefix="onceward-mutants-") as folder:
         tree = Path(folder) / "tree"
-        leave = shutil.ignore_patterns(
-            ".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".demo", "node_modules"
-        )
-        shutil.copytree(ROOT, tree, ignore=leave)
+        leave = (".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".demo", "node_modules")
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*leave))
         missed = [one.name for one in chosen if not _is_found(one, tree)]
     print(f"{len(chosen) - len(missed)} of {len(chosen)} planted defects were found")
     for name in missed:
@@ -35,29 +31,17 @@ def main(words: list[str]) -> int:
     return 1 if missed else 0
 
 
-def planted(defect: Defect, text: str) -> str:
-    """Return the text of its file with the defect; raises ValueError if its line is not there, or not only once."""
-    if text.count(defect.before) != 1:
-        raise ValueError(f"{defect.name}: what it changes stands {text.count(defect.before)} times in {defect.file}")
-    return text.replace(defect.before, defect.after)
-
-
 def _is_found(defect: Defect, tree: Path) -> bool:
     file, began = tree / "src/onceward" / defect.file, time.monotonic()
     whole = file.read_text()
-    file.write_text(planted(defect, whole))
+    file.write_text(defect.planted(whole))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb", "no", "-p", "no:cacheprovider"]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "ONCEWARD_NIGHTLY": "0",
-    }
+    environment = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "ONCEWARD_NIGHTLY": "0"}
     try:
         ran = subprocess.run(
             [*command, *(f"tests/{test}" for test in defect.tests.split())],
             cwd=tree,
-            env=environment,
+            env=os.environ | environment,
             capture_output=True,
             text=True,
             timeout=_LONGEST,
