@@ -1,6 +1,8 @@
 """A worker of a task queue that is told to stop by a signal: what runs ends or comes again, and nothing is lost or doubled."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 
@@ -26,13 +28,16 @@ def start(redis, tmp_path):
 
     def started():
         with (tmp_path / "log").open("ab") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path)
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
+            )
         begun.append(watched(process))
         return process
 
     yield started
     for process in begun:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also its workers, which would outlive it
         process.wait()
 
 
