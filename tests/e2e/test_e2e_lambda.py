@@ -4,7 +4,6 @@ What counts is the effects' own log, a file that the functions append to. Each o
 messages, the handlers and the functions go through, and none is missing.
 """
 
-import json
 import time
 from collections import Counter
 from itertools import groupby
@@ -15,7 +14,6 @@ import pytest
 from onceward import Once, Record
 from onceward.core.record import COMPLETED
 from places import WORKERS
-from queues.streams import StreamMapping
 from servers.needs import numbers
 
 PATIENCE = 120.0  # seconds that anything may take on a slow machine
@@ -177,33 +175,3 @@ def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop):
     tried = [line.order for line in shop.tries]
     meanwhile = set(tried[: len(tried) - tried[::-1].index("a1")])  # until it passed
     assert meanwhile >= {"b1", "c1"}
-
-
-def put(shop, stream, orders):
-    """Put orders in a stream; return the ids of each shard's orders, and each order's first sequence number."""
-    shards, numbers = {}, {}
-    for order in orders:
-        shard, number = shop.aws.put(stream, order["id"], json.dumps(order).encode())
-        if numbers.setdefault(order["id"], number) == number:
-            shards.setdefault(shard, []).append(order["id"])
-    return shards, numbers
-
-
-def twice(orders):
-    """Return the orders with some of them a second time further on."""
-    return orders[:12] + orders[6:10] + orders[12:] + orders[-3:]
-
-
-def test_a_stream_keeps_each_shards_order_through_failures_and_duplicates(shop):
-    shop.open("kinesis", 10)
-    stream = shop.aws.stream(shop.name, shards=2)
-    fails = {"o5": 2, "o6": 2, "o17": 2}
-    orders = twice([{"id": f"o{n}", "fails": fails.get(f"o{n}", 0)} for n in range(24)])
-    shards, numbers = put(shop, stream, orders)
-    with StreamMapping(shop.aws, shop.function, stream, batch=10) as mapping:
-        shop.until(lambda: len(mapping.passed) == len(orders))
-    assert len(shards) == 2
-    in_order(shop, shards)
-    assert {order: attempt_of(shop, order) for order in fails} == dict.fromkeys(fails, 3)
-    reported = Counter(call.failed_at for call in mapping.invocations if call.failed_at)
-    assert reported == {numbers[order]: 2 for order in fails}

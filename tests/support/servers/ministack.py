@@ -176,12 +176,6 @@ class Ministack(Server):
         shown = self.ask("Kinesis_20131202.DescribeStreamSummary", StreamName=name)
         return shown["StreamDescriptionSummary"]["StreamARN"]
 
-    def put(self, stream: str, partition: str, data: bytes) -> tuple[str, str]:
-        """Put one record in the stream with this ARN; return its shard and its sequence number."""
-        text = base64.b64encode(data).decode()
-        answer = self.ask("Kinesis_20131202.PutRecord", StreamARN=stream, PartitionKey=partition, Data=text)
-        return answer["ShardId"], answer["SequenceNumber"]
-
     def records(self, stream: str) -> list[dict]:
         """Return all records of a stream by its ARN, shard by shard; ``Data`` is decoded."""
         kinesis, found = "Kinesis_20131202", []
@@ -228,12 +222,6 @@ class Ministack(Server):
             Environment={"Variables": {"PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "error", **environment}},
         )
         return made["FunctionArn"]
-
-    def invoke(self, function: str, event: object) -> tuple[object, bool]:
-        """Call a function by its name or ARN and return what it answered, and whether that is an error."""
-        path = f"/2015-03-31/functions/{quote(function, safe='')}/invocations"
-        answer, shown = asked(self.port, "POST", path, json.dumps(event))
-        return json.loads(answer), "X-Amz-Function-Error" in shown
 
     def mapping(self, function: str, source: str, **settings: object) -> str:
         """Let a queue or a stream (their ARN) call a function (its ARN); return the mapping's id."""

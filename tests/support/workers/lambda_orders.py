@@ -8,7 +8,7 @@ import os
 import time
 
 from onceward import Claim, Once
-from onceward.aws import Delivery, on_kinesis, on_sqs, on_sqs_fifo
+from onceward.aws import Delivery, on_sqs, on_sqs_fifo
 
 once = Once(os.environ["LEDGER"], name="orders")
 
@@ -43,7 +43,7 @@ async def work_async(order: dict, delivery: Delivery, claim: Claim) -> str:
 def told(handler):
     def handle(event, context):
         for record in event["Records"]:
-            append("DELIVERIES", record.get("messageId") or record["kinesis"]["sequenceNumber"])
+            append("DELIVERIES", record["messageId"])
         return handler(event, context)
 
     return handle
@@ -52,4 +52,3 @@ def told(handler):
 sqs_threads = told(on_sqs(once, key="order.id", concurrency=4)(work))
 sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
 fifo_group = told(on_sqs_fifo(once, key="order.id", stop="group")(work))
-kinesis = told(on_kinesis(once, key="order.id")(work))
