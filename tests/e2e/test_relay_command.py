@@ -101,6 +101,7 @@ ONCE = ("relay", "--once", "--import", "filing")
 def test_once_sends_what_is_due_and_ends(cli, path):
     crash(cli, path, "a", "one", "two")
     crash(cli, path, "b", "secret", seal="filing.REVERSE")
+    assert json.loads(cli.run("stats", "--json").stdout)["unsent"] == 2
     told = cli.run("relay", "--once")
     assert (told.returncode, "names no target: its scheme must be one of" in told.stderr) == (1, True)
     lapse(cli)
@@ -119,6 +120,7 @@ def test_what_a_target_refuses_is_shown_put_back_and_dropped(cli, path):
     crash(cli, path, "a", "never", "two")
     told = cli.run(*ONCE)
     assert (told.returncode, sent(path)) == (1, ["two"])
+    assert json.loads(cli.run("stats", "--json").stdout)["refused"] == 1
     shown = cli.run("show", "n:a").stdout.decode()
     assert f"to file:{path}: refused: MessageRefused: it is too old" in shown
     assert "`onceward relay --retry n:a` sends them again" in shown

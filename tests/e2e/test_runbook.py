@@ -15,13 +15,12 @@ from commands.command_line import Cli
 from onceward.cli.app import COMMANDS
 from places import ROOT
 from waiting import until
-from web.http_servers import Handler, HttpServer
 
 PAGE = (ROOT / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
 # A shop in a process of its own: ``shop.py HOW KEY`` handles one order.
 SHOP = """
 import sys, time
-from onceward import Once, current
+from onceward import Once
 once = Once("sqlite:///onceward.db", max_attempts=2, lease=1)
 how, key = sys.argv[1:3]
 
@@ -32,8 +31,6 @@ def pay(order):
     if how == "hang":
         print("hanging", flush=True)
         time.sleep(3600)
-    if how.startswith("http"):
-        current().send(how, {"paid": order})
     return "paid"
 
 try:
@@ -66,9 +63,9 @@ class Shop(Cli):
         until(lambda: self.alarms() == ["lapsed"])
 
     def alarms(self):
-        """Return which states that need somebody have records, as the gauges of metrics tell them, too."""
+        """Return which states that need somebody have records."""
         counts = json.loads(self.says("stats", "--json"))
-        return [state for state in ("PARKED", "lapsed", "unsent", "refused") if counts.get(state)]
+        return [state for state in ("PARKED", "lapsed") if counts[state]]
 
     def history(self):
         return json.loads(self.says("show", "pay:order-1", "--json"))["history"]
@@ -103,56 +100,19 @@ def test_parked_is_told_and_an_unpark_ends_it(shop):
     assert shop.alarms() == []
 
 
-def test_a_key_whose_worker_died_is_settled_when_its_effect_is_made(shop):
-    with shop.hanging():
-        pass
-    shop.says("park", "pay:order-1")
-    (told,) = [line for line in shop.says("show", "pay:order-1").splitlines() if line.startswith("next ")]
-    assert "ask the downstream whether its effect was made" in told
-    assert [shlex.split(one)[1] for one in told.split("`")[1::2]] == ["unpark", "settle"]
-    shop.says("settle", "pay:order-1", "--result", '"paid"', "--yes")
-    assert shop.ordered("work") == "paid"
-    assert [one["worker"] for one in shop.history()[1:]] == ["by hand"]
-
-
-def test_stuck_and_lapsed_are_told_and_a_redelivery_ends_them(shop):
+def test_a_key_whose_worker_died_is_told_and_settled_when_its_effect_is_made(shop):
     with shop.hanging() as worker:
         stuck = r"IN_PROGRESS +1 +\d+ s ago .* pay:order-1"
         until(lambda: re.search(stuck, shop.says("ls", "--status", "IN_PROGRESS")))
         assert f"/{worker.pid}" in shop.says("show", "pay:order-1")
     assert "its worker has vanished" in shop.says("show", "pay:order-1")
-    assert shop.ordered("work") == "paid"
-    assert shop.alarms() == []
-    assert [one["outcome"] for one in shop.history()] == ["LAPSED", "COMPLETED"]
-
-
-@pytest.fixture
-def target():
-    """A target of messages that answers with its ``status``."""
-
-    class Hook(Handler):
-        def do_POST(self):
-            self.content()
-            self.answer(self.server.status)
-
-    server = HttpServer(Hook)
-    yield server
-    server.stop()
-
-
-@pytest.mark.parametrize(("status", "state"), [(503, "unsent"), (400, "refused")])
-def test_overdue_and_refused_messages_are_told_and_a_relay_ends_them(shop, target, status, state):
-    target.status = status
-    assert shop.ordered(f"{target.url}/hook") == "paid"
-    until(lambda: (state == "unsent" or shop.run("relay", "--once")) and shop.alarms() == [state])
-    assert "pay:order-1" in shop.says("ls", "--status", state.upper())
-    if state == "unsent":
-        target.status = 200
-        until(lambda: shop.run("relay", "--once").returncode == 0 and shop.alarms() == [])
-    else:
-        assert "400" in shop.says("show", "pay:order-1")
-        shop.says("relay", "--drop", "pay:order-1")
-    assert shop.alarms() == []
+    shop.says("park", "pay:order-1")
+    (told,) = [line for line in shop.says("show", "pay:order-1").splitlines() if line.startswith("next ")]
+    assert "ask the downstream whether its effect was made" in told
+    assert [shlex.split(one)[1] for one in told.split("`")[1::2]] == ["unpark", "settle"]
+    shop.says("settle", "pay:order-1", "--result", '"paid"', "--yes")
+    assert (shop.ordered("work"), shop.alarms()) == ("paid", [])
+    assert [one["worker"] for one in shop.history()[1:]] == ["by hand"]
 
 
 def test_every_command_of_the_page_has_its_options(shop):

@@ -1,9 +1,6 @@
 """A ledger that cannot be used: each command says so in one sentence. None of them, and no worker, prints a password."""
 
-import contextlib
 import itertools
-import socket
-import threading
 from urllib.parse import unquote
 
 import pytest
@@ -17,7 +14,6 @@ from onceward.rabbitmq import RabbitWorker
 from onceward.redis_streams import RedisStreamsWorker
 from onceward.stores import url_parts
 from servers.needs import free_port
-from servers.postgres import Postgres
 from tables import each
 
 CHARACTERS = ["/", "@", "%", "?", "#", " ", ":", "&", "[", "%zz", "/?#@", "12/", "\\", "ü"]
@@ -79,41 +75,12 @@ def test_no_command_prints_a_password(scheme, character, command, tmp_path, port
     assert shows_none(told), told
 
 
-@pytest.fixture(scope="module")
-def faults():
-    """The URLs of ledgers that cannot be used, and a word of what is said."""
-    server, noise = Postgres(), socket.create_server(("127.0.0.1", 0))
-
-    def babble():
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = noise.accept()
-                with contextlib.suppress(OSError), connection:
-                    connection.sendall(b"220 no ledger here\r\n")
-
-    threading.Thread(target=babble, daemon=True).start()
-    for statement in (
-        "CREATE SCHEMA newer",
-        "CREATE TABLE newer.onceward (key text)",
-        "CREATE TABLE newer.onceward_meta (name text, value text)",
-        "INSERT INTO newer.onceward_meta VALUES ('version', '99')",
-    ):
-        server.sql(statement, database="test")
-    yield [
-        (server.url.replace("//postgres@", "//nobody@"), "nobody"),  # another login
-        (f"{server.url}?schema=newer", "newer"),  # another version
-        (f"postgresql://u@127.0.0.1:{noise.getsockname()[1]}/d?timeout=2", "ledger"),  # another server
-        (f"redis://127.0.0.1:{server.port}/0?timeout=2", "ledger"),  # another kind of server
-    ]
-    noise.close()
-    server.stop()
-
-
-@pytest.mark.parametrize(("number", "command"), list(enumerate(COMMANDS)))
-def test_each_command_says_in_one_sentence_what_is_wrong(number, command, faults, tmp_path):
-    url, word = faults[number % 4]
-    status, told = ran(tmp_path, command, url)
-    assert (status, word in told) == (STATUS.get(command, 1), True), told
+@each(("scheme", "command"), list(zip(itertools.cycle(["postgresql", "mysql", "redis"]), COMMANDS, strict=False)))
+def test_each_command_says_in_one_sentence_what_is_wrong(scheme, command, tmp_path, port):
+    status, told = ran(
+        tmp_path, command, f"{scheme}://u@127.0.0.1:{port}/{0 if scheme == 'redis' else 'shop'}?timeout=2"
+    )
+    assert (status, str(port) in told) == (STATUS.get(command, 1), True), told
     assert len(told.strip().splitlines()) <= 3, told
 
 
