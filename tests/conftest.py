@@ -1,6 +1,8 @@
 """What several tests need from the machine."""
 
+import asyncio
 import gc
+import inspect
 import logging
 import os
 import signal
@@ -107,6 +109,21 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A coroutine function is a test, too, on an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+
+    async def limited():
+        async with asyncio.timeout(600):  # seconds, after which it hangs
+            await test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters})
+
+    asyncio.run(limited())
+    return True
 
 
 def pytest_collection_finish():

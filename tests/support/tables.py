@@ -1,5 +1,6 @@
 """A table of cases that one test goes through."""
 
+import asyncio
 import inspect
 from functools import wraps
 
@@ -19,7 +20,9 @@ def each(names, rows):
             for row in rows:
                 values = dict(zip(names, row, strict=True))
                 try:
-                    test(**given, **values)
+                    awaited = test(**given, **values)
+                    if inspect.iscoroutine(awaited):
+                        asyncio.run(awaited)
                 except BaseException as error:
                     error.add_note(f"row: {values!r}")
                     raise

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 
 from onceward.proxy import Proxy
-from web.asgi import PATIENCE
 from web.calls import Rules
 
 OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
@@ -107,16 +106,3 @@ async def stopped(proxy):
     async def send(message): ...
 
     await proxy({"type": "lifespan"}, receive, send)
-
-
-def with_upstream(*answers, raw=None):
-    """Run a test's coroutine function with an upstream."""
-
-    def run(main):
-        async def whole():
-            async with Scripted(*answers, raw=raw) as upstream:
-                return await main(upstream)
-
-        return asyncio.run(asyncio.wait_for(whole(), 3 * PATIENCE))
-
-    return run

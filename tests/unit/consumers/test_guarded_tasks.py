@@ -141,9 +141,7 @@ def test_a_final_exception_is_recorded_and_not_retried():
         raise Declined("card 42")
 
     task = task_of(charge, final=(Declined,))
-
     ends = [task.call(call()), task.call(call())]
-
     assert [(end.status, str(end.error)) for end in ends] == [("ended", "card 42")] * 2
     assert runs == [1]
 
@@ -151,10 +149,8 @@ def test_a_final_exception_is_recorded_and_not_retried():
 def test_a_periodic_task_runs_once_per_window_whoever_sends_it():
     runs = []
     task = task_of(runs.append, per="1h", at="object")
-
     for number, moment in enumerate(["2026-01-01T10:00:00Z", "2026-01-01T10:59:00Z", "2026-01-01T11:00:00Z"]):
         assert task.call(call(moment, id=f"t-{number}")).status == "done"
-
     assert len(runs) == 2
 
 
@@ -177,7 +173,6 @@ def test_a_task_that_postpones_itself_gives_its_key_back():
         raise Later
 
     task = task_of(charge, postpones=lambda error: isinstance(error, Later), on_error="park")
-
     for _ in range(2):
         end = task.call(call())
         assert (end.status, type(end.error)) == ("failed", Later)
@@ -220,5 +215,4 @@ def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_pos
             raise Later from error
 
     task = task_of(pay, once, lambda error: isinstance(error, Later))
-
     assert [type(task.call(call()).error) for _ in range(2)] == [Later, Busy]

@@ -1,15 +1,32 @@
-"""A message is kept in the ledger though exchanges fail, its worker is killed, or an operator acts in between."""
+"""A message is kept through faults, kills and operators, its key is its own, and a redrive does what its record says."""
 
+import asyncio
 import itertools
+import json
+from types import SimpleNamespace
 
 import pytest
+from aiokafka import TopicPartition
 
 from onceward import Once
+from onceward.aws.dead_letters.letters import Letters
+from onceward.aws.sqs.message import Message
+from onceward.cloudevents import cloud_event_key
+from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import KeepOutcome, Place
+from onceward.consumers.redriving import planned
+from onceward.consumers.retry_topics import KafkaMessage
 from onceward.core.drivers import drive
-from onceward.core.record import PARKED, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.errors import KeyMissing
+from onceward.kafka import KafkaRedrive
+from onceward.kafka.reading import TopicReader
+from onceward.rabbitmq import RabbitRedrive
+from onceward.rabbitmq.broker import message_delivery
+from onceward.redis_streams.message import StreamEntry, entry_delivery
 from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
+from onceward.testing.bench import claim_of
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from queues.kept import MESSAGE, TEXT, keeping, kept, parked, record_of
 from tables import each
@@ -101,3 +118,147 @@ def test_a_message_kept_while_the_key_is_being_cleared_is_not_lost():
         once.ledger.clear(key)
     assert kept(once, key).body == MESSAGE.body
     assert once.ledger.clear(key, message=True).result == TEXT
+
+
+def message(body, **attributes):
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Message("id", "receipt", text, {}, attributes)
+
+
+def held(status, attempts=3, lease_until=0.0):
+    made = claim_of("k", "o", status=status, attempts=attempts, error="e", keep=None).at(1e-6)
+    return made._replace(beat=1, lease_until=lease_until)
+
+
+@each(
+    ("body", "where", "meant"),
+    [
+        ({"a": 0}, "body.a", True),
+        ([1], "body", True),
+        ({"a": ""}, "body.a", False),
+        ({"a": 1}, "starts_with(body.a, 'x')", False),
+        ("x", "body.a", False),
+    ],
+)
+def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
+    assert Letters("n", None, where).matches(message(body)) is meant
+
+
+@each(
+    ("record", "completed", "begun", "step"),
+    [
+        (None, "keep", False, "move"),
+        (held(PARKED), "keep", False, "unpark"),
+        (held(RELEASED), "keep", False, "reset"),
+        (held(RELEASED, attempts=0), "keep", False, "move"),
+        (held(IN_PROGRESS, lease_until=50.0), "drop", False, "reset"),
+        (held(IN_PROGRESS, lease_until=101.0), "drop", True, "wait"),
+        (held(COMPLETED), "keep", False, "keep"),
+        (held(COMPLETED), "drop", False, "drop"),
+        (held(COMPLETED), "rerun", False, "rerun"),
+        (held(COMPLETED), "keep", True, "finish"),
+        (held(COMPLETED)._replace(expires_at=99.0), "keep", True, "move"),
+    ],
+)
+def test_what_is_done_about_a_message(record, completed, begun, step):
+    assert planned(record, 100.0, completed, "keep", has_begun=begun).step == step
+
+
+@each("redrive", [KafkaRedrive, RabbitRedrive])
+@each("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
+def test_wrong_options_are_refused(redrive, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        redrive(Once("memory:"), "orders", **options)
+
+
+NUMBERS = [number.to_bytes(8, "big") for number in (200, 201)]
+
+
+def from_kafka(key):
+    place = {"topic": "t", "partition": 0, "offset": 1, "timestamp": 1}
+    record = SimpleNamespace(**place, value=b"{}", headers=[("Idempotency-Key", key)])
+    return KafkaMessage(record, ours=False).delivery(grouped=False)
+
+
+def from_rabbitmq(key):
+    message = SimpleNamespace(headers={"Idempotency-Key": key}, body=b"{}", message_id=None)
+    return message_delivery(message, "q")
+
+
+def from_redis(key):
+    return entry_delivery(StreamEntry("1-0", {b"Idempotency-Key": key, b"order": key}, 1), "s")
+
+
+def test_two_keys_of_bytes_are_two_keys():
+    for source in (from_kafka, from_rabbitmq, from_redis):
+        assert len({source(key).key for key in NUMBERS}) == 2
+    assert len({from_redis(key).data["order"] for key in NUMBERS}) == 2
+
+
+def delivery(headers=(), data=None):
+    made = Delivery("queue", None)
+    made.id, made.header, made.data = "m", dict(headers).get, data
+    return made
+
+
+def test_binary_http_and_nats_encode_their_headers_and_have_the_key_of_the_structured_form():
+    structured = delivery(data={"specversion": "1.0", "source": "/café", "id": "7 %"})
+    encoded = delivery({"ce-source": "/caf%C3%A9", "ce-id": "7%20%25"})
+    plain = delivery({"ce_source": "/café", "ce_id": "7 %"})
+    assert {cloud_event_key(each) for each in (structured, encoded, plain)} == {"/café 7 %"}
+
+
+@each("space", [" ", "\t", "\u00a0"])
+def test_white_space_in_a_source_is_refused_because_another_event_could_have_its_key(space):
+    source = f"/shop{space}eu"
+    for event in (
+        delivery({"ce_source": source, "ce_id": "7"}),
+        delivery({"ce-source": "/shop%20eu", "ce-id": "7"}),
+        delivery(data={"specversion": "1.0", "source": source, "id": "7"}),
+    ):
+        with pytest.raises(KeyMissing, match="white space"):
+            cloud_event_key(event)
+    assert cloud_event_key(delivery({"ce_source": "/shop", "ce_id": "eu 7"})) == "/shop eu 7"
+
+
+PLACE = TopicPartition("t.onceward-retry", 0)
+
+
+class Consumer:
+    """Gives one record of an offset, and then none for ever."""
+
+    def __init__(self, offset):
+        record = SimpleNamespace(topic=PLACE.topic, partition=0, offset=offset, timestamp=1, headers=(), value=b"1")
+        self._found = [{PLACE: [record]}]
+
+    async def getmany(self, **_):
+        if not self._found:
+            await asyncio.Event().wait()
+        return self._found.pop()
+
+    def assignment(self):
+        return {PLACE}
+
+    def paused(self):
+        return set()
+
+
+@pytest.mark.parametrize(("rebalances", "committable"), [(False, 500), (True, None)])
+async def test_records_read_before_a_rebalance_do_not_hide_those_that_are_read_again(rebalances, committable):
+    asked = asyncio.Event()
+
+    async def ask():
+        if rebalances:
+            await reader.revoked()
+            reader.assigned({PLACE})  # the same one, again from its committed offset
+        asked.set()
+
+    reader = TopicReader("t", PLACE.topic, "g", ask, order=False)
+    reader._consumer = Consumer(500)
+    reader.assigned({PLACE})
+    reading = asyncio.create_task(reader._read())
+    await asked.wait()
+    await asyncio.sleep(0)
+    reading.cancel()
+    told = reader._partitions[PLACE].committable
+    assert told == committable

@@ -59,7 +59,7 @@ def charging(once, **options):
     return charge
 
 
-def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
+async def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
     broker, runs = NatsBroker(), []
 
     @broker.subscriber("orders", **SAFE)
@@ -73,11 +73,9 @@ def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
         runs.append((tax, subject, claim.attempt))
         return Receipt(order.id, len(runs))
 
-    async def main():
-        async with TestNatsBroker(broker) as fake:
-            return [await (await fake.request(Order(id="1"), "orders")).decode() for _ in range(2)]
-
-    assert asyncio.run(main()) == [{"order": "1", "run": 1}] * 2
+    async with TestNatsBroker(broker) as fake:
+        told = [await (await fake.request(Order(id="1"), "orders")).decode() for _ in range(2)]
+    assert told == [{"order": "1", "run": 1}] * 2
     assert runs == [(7, "orders", 1)]
 
 
@@ -109,7 +107,6 @@ def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once):
             raise Declined from error  # an outcome, for which FastStream would drop the message
 
     broker.subscriber("orders", **SAFE)(exactly(once, key="body.id", name="charge", final=(Declined,))(pay))
-
     with pytest.raises(StepNotRecorded):
         started(broker, TestNatsBroker, {"id": "1"})
 
@@ -242,7 +239,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_test_broker_knows_replays_and_errors(once, kind):
+async def test_each_test_broker_knows_replays_and_errors(once, kind):
     make, testing, subscriber, where = KINDS[kind]
     broker, runs = make(), []
 
@@ -253,23 +250,20 @@ def test_each_test_broker_knows_replays_and_errors(once, kind):
         if order.id == "poison":
             raise ConnectionError("the bank is away")
 
-    async def main():
-        async with testing(broker, connect_only=False) as fake:
-            for order, error in (
-                (Order(id="1"), None),
-                (Order(id="1"), None),
-                (Order(id="1", cents=5), Mismatch),
-                (Order(id=""), KeyMissing),
-                (Order(id="poison"), ConnectionError),
-            ):
-                with pytest.raises(error) if error else nullcontext():
-                    await fake.publish(order, **where)
-
-    asyncio.run(main())
+    async with testing(broker, connect_only=False) as fake:
+        for order, error in (
+            (Order(id="1"), None),
+            (Order(id="1"), None),
+            (Order(id="1", cents=5), Mismatch),
+            (Order(id=""), KeyMissing),
+            (Order(id="poison"), ConnectionError),
+        ):
+            with pytest.raises(error) if error else nullcontext():
+                await fake.publish(order, **where)
     assert runs == ["1", "poison"]
 
 
-def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog):
+async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog):
     make, testing, subscriber, where = KINDS["nats"]
     broker, runs = make(), []
 
@@ -277,16 +271,12 @@ def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_sk
         runs.append(order["id"])
 
     subscriber(broker)(exactly(once, key="order.id", name="charge")(charge))
-
-    async def main():
-        async with testing(broker, connect_only=False) as fake:
-            told = {"content-type": "application/json"}
-            await fake.publish(b'\xef\xbb\xbf{"id": 1}', headers=told, **where)
-            for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}', b"[" * 100_000, b'{"n": %s}' % (b"9" * 5000)):
-                with pytest.raises(MalformedRecord):
-                    await fake.publish(body, headers=told, **where)
-
-    asyncio.run(main())
+    async with testing(broker, connect_only=False) as fake:
+        told = {"content-type": "application/json"}
+        await fake.publish(b'\xef\xbb\xbf{"id": 1}', headers=told, **where)
+        for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}', b"[" * 100_000, b'{"n": %s}' % (b"9" * 5000)):
+            with pytest.raises(MalformedRecord):
+                await fake.publish(body, headers=told, **where)
     assert runs == [1]
     assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
     assert "the payload is not JSON: NaN at byte 15" in caplog.text
@@ -321,16 +311,13 @@ def test_wrong_options_are_refused_when_decorating(once):
     assert guarded(Order(id="1", cents=5)) == guarded(Order(id="1", cents=6)) == 5  # without a broker it runs once
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
+async def test_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run("docs/reference/faststream.md", {})
-
-    async def main():
-        async with TestNatsBroker(names["broker"]) as fake:
-            for _ in range(2):
-                reply = await fake.request({"id": "1", "cents": 5}, "orders")
-        return await reply.decode()
-
-    assert asyncio.run(main()) == "charged 5 cents"
-    started(names["redis_broker"], TestRedisBroker)
+    async with TestNatsBroker(names["broker"]) as fake:
+        for _ in range(2):
+            reply = await fake.request({"id": "1", "cents": 5}, "orders")
+    assert await reply.decode() == "charged 5 cents"
+    async with TestRedisBroker(names["redis_broker"]):
+        pass
     names["once"].close()

@@ -79,7 +79,6 @@ class Access(enum.IntFlag):
 
 def test_a_member_that_is_a_value_is_its_own_key_in_every_form():
     once = Once(MemoryStore())
-
     for member, value in ((Colour.RED, "red"), (Access.READ, 1)):
         assert ledger_key("n", (member, "a")) == ledger_key("n", (value, "a"))
         assert derived_key("n:k", [member]) == derived_key("n:k", [value])

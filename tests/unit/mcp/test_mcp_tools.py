@@ -132,64 +132,58 @@ def test_what_the_library_fills_in_is_no_argument_that_must_be_the_same(shop, on
     assert mark(results[2], "refused") == "mismatch"
 
 
-def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_again(shop, once):
-    async def main():
-        entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
+async def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_again(shop, once):
+    entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
 
-        @shop.server.tool()
-        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
-        async def slow(order: str) -> str:
-            ran.append(order)
-            entered.set()
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-            return "done"
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
+    async def slow(order: str) -> str:
+        ran.append(order)
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "done"
 
-        async with shop.session() as session:
-            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
-            await entered.wait()
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            await asyncio.wait_for(cancelled.wait(), 30)  # the server has heard of it
-            busy = await called(session, "slow", {"order": "o", **ONE})
-            assert (busy.is_error, mark(busy, "refused"), ran) == (True, "busy", ["o"])
-            assert 1 <= mark(busy, "retryAfter") <= 30
-            assert "with the same key" in text(busy)
-
-    asyncio.run(main())
+    async with shop.session() as session:
+        first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
+        await entered.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await asyncio.wait_for(cancelled.wait(), 30)  # the server has heard of it
+        busy = await called(session, "slow", {"order": "o", **ONE})
+        assert (busy.is_error, mark(busy, "refused"), ran) == (True, "busy", ["o"])
+        assert 1 <= mark(busy, "retryAfter") <= 30
+        assert "with the same key" in text(busy)
 
 
-def test_a_plain_function_that_its_client_cancels_goes_on_and_a_duplicate_waits_for_it_with_progress(shop, once):
-    async def main():
-        entered, go, ran, told = threading.Event(), threading.Event(), [], []
+async def test_a_plain_function_that_its_client_cancels_goes_on_and_a_duplicate_waits_for_it_with_progress(shop, once):
+    entered, go, ran, told = threading.Event(), threading.Event(), [], []
 
-        @shop.server.tool()
-        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
-        def slow(order: str) -> str:
-            ran.append(order)
-            entered.set()
-            assert go.wait(30)
-            return "done"
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
+    def slow(order: str) -> str:
+        ran.append(order)
+        entered.set()
+        assert go.wait(30)
+        return "done"
 
-        async def progress(now, total, message):
-            told.append((total, message))
-            go.set()
+    async def progress(now, total, message):
+        told.append((total, message))
+        go.set()
 
-        async with shop.session() as session:
-            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
-            assert await asyncio.to_thread(entered.wait, 30)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            again = await session.call_tool("slow", {"order": "o", **ONE}, progress_callback=progress)
-            assert (text(again), mark(again, "replayed"), ran) == ("done", True, ["o"])
-        assert told[0] == (30, "an earlier call is running: waiting for its result")
-
-    asyncio.run(main())
+    async with shop.session() as session:
+        first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
+        assert await asyncio.to_thread(entered.wait, 30)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        again = await session.call_tool("slow", {"order": "o", **ONE}, progress_callback=progress)
+        assert (text(again), mark(again, "replayed"), ran) == ("done", True, ["o"])
+    assert told[0] == (30, "an earlier call is running: waiting for its result")
 
 
 def test_an_error_of_the_tool_frees_the_key_and_keeps_the_words_of_its_library(shop, once):
@@ -229,7 +223,7 @@ def test_a_parked_key_tells_the_model_to_ask_a_person_until_it_is_settled(shop, 
     assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
 
 
-def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_same_key(once):
+async def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_same_key(once):
     server, asked, ran = MCPServer("shop"), [], []
 
     @server.tool()
@@ -246,11 +240,8 @@ def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_
         asked.append(params)
         return types.ElicitResult(action="accept", content={"yes": True})
 
-    async def main():
-        async with Client(server, elicitation_callback=answer) as client:
-            return [await client.call_tool("charge", {"order": "o", **ONE}) for _ in range(2)]
-
-    first, second = asyncio.run(main())
+    async with Client(server, elicitation_callback=answer) as client:
+        first, second = [await client.call_tool("charge", {"order": "o", **ONE}) for _ in range(2)]
     assert (text(first), text(second), mark(second, "replayed")) == ("charged", "charged", True)
     assert (ran, len(asked)) == (["o", "o"], 1)
 

@@ -16,7 +16,7 @@ from servers.certificates import certificate
 from servers.needs import free_port
 from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
-from web.upstream import CLOSE, OK, with_upstream
+from web.upstream import CLOSE, OK, Scripted
 
 
 @pytest.fixture
@@ -42,10 +42,9 @@ NO_ANSWER = {
 
 
 @pytest.mark.parametrize("case", NO_ANSWER)
-def test_a_key_whose_request_got_no_answer_stays_claimed(once, case):
+async def test_a_key_whose_request_got_no_answer_stays_claimed(once, case):
     answer, status, problem = NO_ANSWER[case]
-
-    async def main(upstream):
+    async with Scripted(answer) as upstream:
         proxy = upstream.proxy(once, silence=0.5 if status == 504 else 60)
         first = await ask(proxy)
         assert first.status == status
@@ -53,8 +52,6 @@ def test_a_key_whose_request_got_no_answer_stays_claimed(once, case):
         assert statuses(once) == [IN_PROGRESS]
         assert (await ask(proxy)).status == 409
         assert len(upstream.requests) == 1
-
-    with_upstream(answer)(main)
 
 
 TORN = {
@@ -65,18 +62,16 @@ TORN = {
 
 
 @pytest.mark.parametrize("case", TORN)
-def test_an_answer_that_is_broken_off_never_looks_whole_and_is_not_recorded(once, case):
-    async def main(upstream):
+async def test_an_answer_that_is_broken_off_never_looks_whole_and_is_not_recorded(once, case):
+    async with Scripted(TORN[case]) as upstream:
         first = await ask(upstream.proxy(once))
         whole = first.sent and not first.sent[-1].get("more_body", False) and len(first.sent) > 1
         assert not whole or first.status == 502  # nothing was sent before, so a problem still could be
         assert statuses(once) == [IN_PROGRESS]
 
-    with_upstream(TORN[case])(main)
 
-
-def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
-    async def main(upstream):
+async def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
+    async with Scripted(CLOSE, OK) as upstream:
         proxy = upstream.proxy(once, lease=0.3, wait=60)
         assert (await ask(proxy)).status == 502
         second = await ask(proxy)
@@ -86,19 +81,14 @@ def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
         assert [one.headers["onceward-attempt"] for one in upstream.requests] == ["1", "2"]
         assert int(first.headers["onceward-fence"]) < int(again.headers["onceward-fence"])
 
-    with_upstream(CLOSE, OK)(main)
 
-
-def test_a_connection_that_is_refused_gives_the_key_back(once):
-    async def main():
-        proxy = Proxy(f"http://127.0.0.1:{free_port()}", once, Rules(), name="http")
-        first = await ask(proxy)
-        assert (first.status, first.problem) == (502, "upstream-unreachable")
-        assert first.headers["retry-after"] == "1"
-        assert statuses(once) == [RELEASED]
-        assert (await ask(proxy)).status == 502
-
-    asyncio.run(main())
+async def test_a_connection_that_is_refused_gives_the_key_back(once):
+    proxy = Proxy(f"http://127.0.0.1:{free_port()}", once, Rules(), name="http")
+    first = await ask(proxy)
+    assert (first.status, first.problem) == (502, "upstream-unreachable")
+    assert first.headers["retry-after"] == "1"
+    assert statuses(once) == [RELEASED]
+    assert (await ask(proxy)).status == 502
 
 
 BODIES = {
@@ -110,8 +100,8 @@ BODIES = {
 
 
 @pytest.mark.parametrize("case", BODIES)
-def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
-    async def main(upstream):
+async def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
+    async with Scripted(BODIES[case]) as upstream:
         proxy = upstream.proxy(once)
         first, again = await ask(proxy), await ask(proxy)
         assert (first.status, first.body) == (again.status, again.body) == (200, b"abc")
@@ -120,14 +110,14 @@ def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
         assert statuses(once) == [COMPLETED]
         assert len(upstream.requests) == 1
 
-    with_upstream(BODIES[case])(main)
-
 
 @pytest.mark.parametrize(
     ("accepted", "taken"), [("br, gzip;q=0.5", True), ("*", True), ("gzip; q=0", False), (None, False)]
 )
-def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, taken):
-    async def main(upstream):
+async def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, taken):
+    body = gzip.compress(b'{"paid":true}')
+    head = b'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nETag: "a"\r\nContent-Length: %d\r\n\r\n' % len(body)
+    async with Scripted(head + body) as upstream:
         proxy = upstream.proxy(once)
         first = await ask(proxy, headers=[*KEY, (b"accept-encoding", b"gzip")])
         assert (first.headers["content-encoding"], first.body) == ("gzip", body)
@@ -138,29 +128,26 @@ def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, 
         assert again.body == (body if taken else b'{"paid":true}')
         assert ({"content-encoding", "etag"} & again.headers.keys() == set()) is not taken
 
-    body = gzip.compress(b'{"paid":true}')
-    head = b'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nETag: "a"\r\nContent-Length: %d\r\n\r\n' % len(body)
-    with_upstream(head + body)(main)
-
 
 @pytest.mark.parametrize("data", [b"no gzip", gzip.compress(bytes(1 << 25))[:-4]], ids=["none", "torn"])
-def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
-    async def main(upstream):
+async def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
+    async with Scripted(
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+    ) as upstream:
         proxy = upstream.proxy(once)
         assert [(await ask(proxy)).body for _ in range(2)] == [data] * 2
 
-    with_upstream(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data)(main)
-
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("PUT", 204), ("PUT", 304)])
-def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
+async def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
     async def with_body(reader, writer):
         writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 38\r\n\r\n" % status)
         await writer.drain()
         await gone.wait()
         writer.write(b"HTTP/1.1 299 X\r\nContent-Length: 0\r\n\r\n")
 
-    async def main(upstream):
+    gone = asyncio.Event()
+    async with Scripted(with_body, OK) as upstream:
         proxy = upstream.proxy(once)
         client = await ask(proxy, headers=[], method=method)
         assert (client.status, client.body) == (status, b"")
@@ -168,9 +155,6 @@ def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
         await asyncio.sleep(0.1)
         gone.set()
         assert (await other).status == 201
-
-    gone = asyncio.Event()
-    with_upstream(with_body, OK)(main)
 
 
 @pytest.mark.parametrize("says_so", [False, True], ids=["cut", "closed"])
@@ -200,15 +184,15 @@ def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_th
     assert first.sent[-1].get("more_body", False) is not says_so
 
 
-def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
+async def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
+    begun, release = asyncio.Event(), asyncio.Event()
+
     async def slow(reader, writer):
         begun.set()
         await release.wait()
         writer.write(OK)
 
-    async def main(upstream):
-        nonlocal begun, release
-        begun, release = asyncio.Event(), asyncio.Event()
+    async with Scripted(slow) as upstream:
         proxy = upstream.proxy(once, wait=60)
         client = Client()
         request = asyncio.create_task(proxy(scope(), client.receive, client.send))
@@ -222,19 +206,16 @@ def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
         assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
         assert len(upstream.requests) == 1
 
-    begun = release = None
-    with_upstream(slow)(main)
 
+async def test_without_a_key_a_client_that_leaves_ends_its_request(once):
+    begun, ended = asyncio.Event(), asyncio.Event()
 
-def test_without_a_key_a_client_that_leaves_ends_its_request(once):
     async def slow(reader, writer):
         begun.set()
         assert await reader.read() == b""  # the proxy has closed the connection
         ended.set()
 
-    async def main(upstream):
-        nonlocal begun, ended
-        begun, ended = asyncio.Event(), asyncio.Event()
+    async with Scripted(slow) as upstream:
         client = Client()
         request = asyncio.create_task(upstream.proxy(once)(scope([], "GET"), client.receive, client.send))
         await begun.wait()
@@ -243,11 +224,8 @@ def test_without_a_key_a_client_that_leaves_ends_its_request(once):
         await ended.wait()
         assert client.problem == "unreadable"
 
-    begun = ended = None
-    with_upstream(slow)(main)
 
-
-def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
+async def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
     async def early(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 100000\r\n\r\n" + 100_000 * b"a")
@@ -256,7 +234,8 @@ def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
 
-    async def main(upstream):
+    async with Scripted(raw=early) as upstream:
+
         async def slow(message):
             await asyncio.sleep(0.2)
             await client.send(message)
@@ -264,5 +243,3 @@ def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
         client = Client()
         await upstream.proxy(once)(scope([], "PUT"), client.receive, slow)
         assert (client.status, len(client.body)) == (413, 100_000)
-
-    with_upstream(raw=early)(main)

@@ -10,20 +10,20 @@ from onceward.web import Route
 from tables import each
 from web.asgi import KEY, Client, ask, scope
 from web.calls import Rules
-from web.upstream import with_upstream
+from web.upstream import Scripted
 
 
-def test_a_request_without_a_key_streams_both_ways(once):
+async def test_a_request_without_a_key_streams_both_ways(once):
     async def echo(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while size := int(await reader.readline(), 16):
-            part = await reader.readexactly(size + 2)
-            writer.write(b"%x\r\n%b" % (size, part))
+            chunk = await reader.readexactly(size + 2)
+            writer.write(b"%x\r\n%b" % (size, chunk))
         await reader.readline()
         writer.write(b"0\r\n\r\n")
 
-    async def main(upstream):
+    async with Scripted(raw=echo) as upstream:
         parts, sent = asyncio.Queue(), []
 
         async def send(message):
@@ -39,20 +39,16 @@ def test_a_request_without_a_key_streams_both_ways(once):
         await request
         assert not sent[-1]["more_body"]
 
-    with_upstream(raw=echo)(main)
-
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])  # with a key, and without
-def test_a_client_that_is_silent_in_its_body_is_given_up(once, method):
-    async def main(upstream):
+async def test_a_client_that_is_silent_in_its_body_is_given_up(once, method):
+    async with Scripted() as upstream:
         client = Client(b"a")
         client.pending[0]["more_body"] = True
         headers = [*KEY, (b"content-length", b"2")]
         await upstream.proxy(once, silence=0.2)(scope(headers, method), client.receive, client.send)
         assert (client.status, client.problem) == (400, "unreadable")
         assert upstream.requests == []
-
-    with_upstream()(main)
 
 
 REFUSED = {
@@ -72,51 +68,41 @@ REFUSED = {
 
 
 @each("case", REFUSED)
-def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
+async def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
     given, status = REFUSED[case]
-
-    async def main(upstream):
+    async with Scripted() as upstream:
         client = Client()
         await upstream.proxy(once)(dict(given), client.receive, client.send)
         assert client.status == status
         assert upstream.requests == []
 
-    with_upstream()(main)
-
 
 @each("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/log/in;a=b", b"/x%5cpay"])
-def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, path):
+async def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, path):
     rules = Rules(*map(Route, ("/orders", "/a/{name}", "/x/*", "/log/*")), exempt=["/log/in"])
     plain = scope([], "POST", raw_path=path)
-
-    async def main(upstream):
+    async with Scripted() as upstream:
         client = Client()
         await upstream.proxy(once, rules)(plain, client.receive, client.send)
         assert client.status == 400
         assert upstream.requests == []
 
-    with_upstream()(main)
 
-
-def test_a_proxy_that_is_its_own_upstream_says_so(once):
-    async def main(upstream):
+async def test_a_proxy_that_is_its_own_upstream_says_so(once):
+    async with Scripted() as upstream:
         proxy = upstream.proxy(once)
         await ask(proxy)
         via = upstream.requests[0].headers["via"].encode()
         assert (await ask(proxy, headers=[(b"via", b"1.1 other, " + via)])).status == 508
 
-    with_upstream()(main)
 
-
-def test_its_own_health_is_answered_without_the_upstream(once):
-    async def main(upstream):
+async def test_its_own_health_is_answered_without_the_upstream(once):
+    async with Scripted() as upstream:
         client = await ask(upstream.proxy(once), headers=[], method="GET", path="/healthz")
         assert (client.status, client.body) == (200, b'{"status":"ok"}')
         assert upstream.requests == []
         await ask(upstream.proxy(once, health=None), headers=[], method="GET", path="/healthz")
         assert [request.target for request in upstream.requests] == ["/healthz"]
-
-    with_upstream()(main)
 
 
 @each(
@@ -138,8 +124,8 @@ def test_options_that_make_no_sense_are_refused(once, options):
     assert "secret" not in str(refused.value)
 
 
-def test_the_upstream_gets_a_key_of_its_own(once):
-    async def main(upstream):
+async def test_the_upstream_gets_a_key_of_its_own(once):
+    async with Scripted() as upstream:
         sent = [*KEY, (b"onceward-attempt", b"9"), (b"onceward-fence", b"9"), (b"idempotency_key", b"x")]
         await ask(upstream.proxy(once), headers=sent)
         (request,) = upstream.requests
@@ -149,10 +135,8 @@ def test_the_upstream_gets_a_key_of_its_own(once):
         assert [names.count(name) for name in ("idempotency-key", "onceward-attempt", "onceward-fence")] == [1, 1, 1]
         assert not any("_" in name for name in names)
 
-    with_upstream()(main)
 
-
-def test_headers_of_the_connection_stay_behind(once):
+async def test_headers_of_the_connection_stay_behind(once):
     headers = [
         *KEY,
         (b"connection", b"close, x-hop"),
@@ -164,19 +148,16 @@ def test_headers_of_the_connection_stay_behind(once):
         (b"accept", b"a"),
         (b"accept", b"b"),
     ]
-
-    async def main(upstream):
+    answer = (
+        b"HTTP/1.1 200 OK\r\nConnection: X-Back\r\nX-Back: 1\r\nKeep-Alive: 1\r\nX-Kept: 1\r\nContent-Length: 0\r\n\r\n"
+    )
+    async with Scripted(answer) as upstream:
         client = await ask(upstream.proxy(once), headers=headers)
         names = [name for name, _ in upstream.requests[0].lines]
         assert not {"connection", "x-hop", "keep-alive", "te", "expect", "proxy-authorization"} & set(names)
         assert names.count("accept") == 2
         assert not {"connection", "x-back", "keep-alive", "proxy-authenticate"} & client.headers.keys()
         assert client.headers["x-kept"] == "1"
-
-    answer = (
-        b"HTTP/1.1 200 OK\r\nConnection: X-Back\r\nX-Back: 1\r\nKeep-Alive: 1\r\nX-Kept: 1\r\nContent-Length: 0\r\n\r\n"
-    )
-    with_upstream(answer)(main)
 
 
 FORGED = [
@@ -190,8 +171,8 @@ FORGED = [
 ]
 
 
-def test_where_a_request_comes_from_is_told_and_not_believed(once):
-    async def main(upstream):
+async def test_where_a_request_comes_from_is_told_and_not_believed(once):
+    async with Scripted() as upstream:
         await ask(upstream.proxy(once), headers=FORGED, method="GET")
         found = upstream.requests[0].headers
         assert found["host"] == upstream.url.removeprefix("http://")
@@ -199,11 +180,9 @@ def test_where_a_request_comes_from_is_told_and_not_believed(once):
         assert found["x-forwarded-host"] == "shop.example"
         assert not {"x-real-ip", "forwarded", "x_forwarded_for"} & found.keys()
 
-    with_upstream()(main)
 
-
-def test_a_trusted_proxy_in_front_is_believed(once):
-    async def main(upstream):
+async def test_a_trusted_proxy_in_front_is_believed(once):
+    async with Scripted() as upstream:
         await ask(upstream.proxy(once, trusted_proxies=["127.0.0.1"]), headers=FORGED, method="GET")
         found = upstream.requests[0]
         assert found.headers["x-forwarded-for"] == "6.6.6.6, 127.0.0.1"
@@ -213,8 +192,6 @@ def test_a_trusted_proxy_in_front_is_believed(once):
             "for=127.0.0.1;proto=http",
         ]
         assert found.headers["x-real-ip"] == "6.6.6.6"
-
-    with_upstream()(main)
 
 
 @each(
@@ -226,9 +203,7 @@ def test_a_trusted_proxy_in_front_is_believed(once):
         (b"*", b"", "", "*"),
     ],
 )
-def test_the_target_passes_as_it_was_sent(once, raw, query, base, target):
-    async def main(upstream):
+async def test_the_target_passes_as_it_was_sent(once, raw, query, base, target):
+    async with Scripted() as upstream:
         await ask(upstream.proxy(once, base=base), headers=[], method="OPTIONS", raw_path=raw, query=query)
         assert upstream.requests[0].target == target
-
-    with_upstream()(main)

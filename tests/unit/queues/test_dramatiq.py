@@ -77,7 +77,6 @@ def test_a_message_that_comes_twice_runs_once(broker, once, work):
     message = actor(broker, once, charge).send({"id": 1})
     broker.enqueue(message)
     work()
-
     assert runs == [{"id": 1}]
     assert result(message, broker) == 1
 
@@ -91,7 +90,6 @@ def test_a_busy_message_comes_again_and_uses_up_no_retry(broker, once, work):
 
     actor(broker, once, charge, key="order", name="charge", max_retries=0).send(42)
     work()
-
     assert runs == [0]
     assert held.lost
     assert not dead(broker)
@@ -106,7 +104,6 @@ def test_a_parked_message_is_dead_lettered_and_not_retried(broker, once, work):
 
     message = actor(broker, once, charge, key="order", max_attempts=2, max_retries=50).send(42)
     work()
-
     assert runs == [42, 42]
     assert [letter.message_id for letter in dead(broker)] == [message.message_id]
     with pytest.raises(ResultFailure, match="Parked"):
@@ -133,7 +130,6 @@ def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker,
     broker.add_middleware(Refusing())
     actor(broker, once, charge, **({"retry_when": retry_when} if fault == "undecided" else {})).send(1)
     work()
-
     assert [letter.args for letter in dead(broker)] == [(1,)]
 
 
@@ -148,7 +144,6 @@ def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work)
     actor(broker, once, charge, max_retries=0).send(42)
     began = time.monotonic()
     work()
-
     assert seen == [0, 0]
     assert time.monotonic() - began > 1  # the lease of the first run
 
@@ -168,13 +163,11 @@ def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(b
 
     message = actor(broker, faulty, charge).send()
     work()
-
     assert runs == [1]
     assert result(message, broker) == "paid"
 
 
 def test_a_broker_without_retries_is_refused_at_the_start(once):
     broker = StubBroker(middleware=[])
-
     with pytest.raises(ValueError, match="Retries"):
         exactly(once)(dramatiq.actor(print, broker=broker, actor_name="charge"))

@@ -1,15 +1,18 @@
-"""The line for a connection is the batch: every hazard of it, on lanes that do what a test tells them."""
+"""The line for a connection is the batch: every hazard of it, on lanes that do what a test tells them; and limits on sockets."""
 
 import asyncio
 import gc
 import os
+import socket
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
 import pytest
 
 from onceward.errors import StoreError
+from onceward.stores.lanes.limits import limited
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.lanes.refusals import Broken, SqlRefusal
 from stores.scripted_lanes import AwaitedLane, Server, Write, asked, of_tasks, of_threads
@@ -94,36 +97,30 @@ def test_an_interrupted_carrier_leaves_nobody_waiting(server):
     assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str]
 
 
-def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(server):
-    async def main():
-        lanes = server.open()
-        writes = [Write("first"), Write("a"), Write("b"), Write("c", None), Write("x"), Write("y"), Write("z")]
-        tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in writes]
-        await asyncio.sleep(0.01)
-        for gone in (1, 2, 4):
-            tasks[gone].cancel()
-        server.go.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    outcomes = asyncio.run(main())
+async def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(server):
+    lanes = server.open()
+    writes = [Write("first"), Write("a"), Write("b"), Write("c", None), Write("x"), Write("y"), Write("z")]
+    tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in writes]
+    await asyncio.sleep(0.01)
+    for gone in (1, 2, 4):
+        tasks[gone].cancel()
+    server.go.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [one for one in outcomes if isinstance(one, str)] == ["first done", "c done", "y done", "z done"]
     assert server.seen == [["first"], ["c"], ["y", "z"]]
 
 
-def test_a_cancelled_waiter_does_not_stop_the_batch_that_carries_its_write(server):
-    async def main():
-        lanes = server.open()
-        first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b"))
-        await asyncio.sleep(0.01)
-        server.held = {"a"}
-        while ["first"] not in server.seen:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        server.go.set()
-        return await asyncio.gather(first, gone, other, return_exceptions=True)
-
-    _, gone, other = asyncio.run(main())
+async def test_a_cancelled_waiter_does_not_stop_the_batch_that_carries_its_write(server):
+    lanes = server.open()
+    first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b"))
+    await asyncio.sleep(0.01)
+    server.held = {"a"}
+    while ["first"] not in server.seen:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    server.go.set()
+    _, gone, other = await asyncio.gather(first, gone, other, return_exceptions=True)
     assert (type(gone), other) == (asyncio.CancelledError, "b done")
     assert server.seen == [["first"], ["a", "b"]]
 
@@ -193,33 +190,28 @@ def test_an_answer_that_cannot_be_read_fails_alone(run, server):
     assert server.closed == 0
 
 
-def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
-    async def main():
-        lanes = server.open(timeout=0.1)
-        first, late = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late"))
-        with pytest.raises(Broken, match=r"in use for 0\.1 s"):
-            await asyncio.wait_for(late, 5)
-        server.go.set()
-        return await first
-
-    assert asyncio.run(main()) == "first done"
+async def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
+    lanes = server.open(timeout=0.1)
+    first, late = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late"))
+    with pytest.raises(Broken, match=r"in use for 0\.1 s"):
+        await asyncio.wait_for(late, 5)
+    server.go.set()
+    told = await first
+    assert told == "first done"
     assert server.seen == [["first"]]
 
 
-def test_waiters_of_a_loop_do_not_wait_for_ever_for_an_answer(server):
-    async def main():
-        lanes = server.open(timeout=0.1)
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late")]
-        await asyncio.sleep(0.01)
-        server.go.set()
-        await tasks[0]
-        server.go.clear()
-        server.held = {"late"}
-        with pytest.raises(Broken, match=r"within 0\.3 s"):
-            await asyncio.wait_for(tasks[1], 5)
-
+async def test_waiters_of_a_loop_do_not_wait_for_ever_for_an_answer(server):
     server.lane_async = lambda: Deaf(server)
-    asyncio.run(main())
+    lanes = server.open(timeout=0.1)
+    tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late")]
+    await asyncio.sleep(0.01)
+    server.go.set()
+    await tasks[0]
+    server.go.clear()
+    server.held = {"late"}
+    with pytest.raises(Broken, match=r"within 0\.3 s"):
+        await asyncio.wait_for(tasks[1], 5)
 
 
 class Deaf(AwaitedLane):
@@ -273,7 +265,7 @@ def test_an_interrupt_while_a_batch_is_gathered_loses_no_waiter(server):
     assert server.seen == [["first"], ["c", "d"]]
 
 
-def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(server):
+async def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(server):
     stopped = []
 
     def cancelling(loop, work, **options):
@@ -283,15 +275,13 @@ def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(serv
             task.cancel()
         return task
 
-    async def main():
-        asyncio.get_running_loop().set_task_factory(cancelling)
-        lanes = server.open()
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
-        await asyncio.sleep(0.01)
-        server.go.set()
-        return await asyncio.wait_for(asyncio.gather(*tasks), 5)
-
-    assert asyncio.run(main()) == ["first done", "a done", "b done"]
+    asyncio.get_running_loop().set_task_factory(cancelling)
+    lanes = server.open()
+    tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
+    await asyncio.sleep(0.01)
+    server.go.set()
+    told = await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    assert told == ["first done", "a done", "b done"]
     assert stopped
 
 
@@ -306,3 +296,43 @@ def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
     gc.collect()
     thread.join(5)
     assert outcomes == ["a done"]
+
+
+class Lost(Exception):
+    """A driver's own error."""
+
+
+def read(end):
+    if not end.recv(1):
+        raise Lost
+
+
+@pytest.fixture
+def ends():
+    first, second = socket.socketpair()
+    with first, second:
+        yield first, second
+
+
+def test_a_server_that_does_not_answer_is_told_as_such(ends):
+    with pytest.raises(Broken, match="not answered in time") as told, limited(ends[0], 0.05):
+        read(ends[0])
+    assert isinstance(told.value.__cause__, Lost)
+
+
+def test_a_connection_whose_answer_came_in_time_stays_open(ends):
+    for _ in range(3):
+        with limited(ends[0], 60):
+            ends[1].send(b"a")
+            read(ends[0])
+    with pytest.raises(Lost), limited(ends[0], 60):  # the driver's own error is its own
+        raise Lost
+    ends[1].send(b"a")
+    read(ends[0])
+
+
+def test_a_block_that_an_interrupt_has_lost_shuts_nothing_down(ends):
+    limited(ends[0], 0.05).__enter__()  # and nobody leaves it
+    time.sleep(0.6)
+    ends[1].send(b"a")
+    read(ends[0])

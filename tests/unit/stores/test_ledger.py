@@ -1,11 +1,15 @@
 """The ledger for people: what is there, and what may be done to it."""
 
+import contextlib
+import itertools
+
 import pytest
 
 import onceward
 from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
+from onceward.testing import Faults
 from tables import each
 
 pytestmark = pytest.mark.sampled(once=1)
@@ -222,3 +226,17 @@ def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
     keys = [record.key for record, _ in ledger.records()]
     assert len(keys) == 50
     assert keys == sorted(set(keys))
+
+
+def fail():
+    raise ValueError("boom")
+
+
+def test_a_first_call_takes_two_a_duplicate_one_a_failed_one_two_and_its_retry_three(store):
+    counted = Faults(store, lambda ask: None)
+    once, totals = Once(counted, name="n"), [0]
+    for key, function in (("k", int), ("k", int), ("other", fail), ("other", int)):
+        with contextlib.suppress(ValueError):
+            once.run(key, function)
+        totals.append(len(counted.asked))
+    assert [after - before for before, after in itertools.pairwise(totals)] == [2, 1, 2, 3]

@@ -1,11 +1,16 @@
-"""What a ledger and its downstream do not agree on."""
+"""What a ledger and its downstream do not agree on, also as the pages print it."""
 
+import re
+import subprocess
+import sys
 import uuid
 
 import pytest
 
 from onceward.cli.reconcile import effects_of
 from onceward.stores.reconciling import Naming, mismatches
+from printed.pages import section
+from tables import each
 
 
 def complete(once, *keys):
@@ -85,3 +90,22 @@ def test_a_csv_file_is_read(tmp_path):
     path.write_text("order,amount\na,1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no column 'key', only order, amount"):
         list(effects_of(str(path)))
+
+
+@pytest.mark.slow
+@each(
+    ("page", "title"),
+    [
+        ("docs/how-to/runbook.md", "Compare the ledger with the downstream"),
+        ("docs/reference/records.md", "The last attempts"),
+    ],
+)
+def test_the_page_prints_what_it_says(page, title, tmp_path):
+    text = section(page, title)
+    found = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", text, re.DOTALL)
+    assert found
+    for number, (code, printed) in enumerate(found):
+        script = tmp_path / f"block{number}.py"
+        script.write_text(code)
+        done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.returncode) == (printed, 0), done.stderr

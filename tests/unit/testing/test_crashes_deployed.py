@@ -1,22 +1,26 @@
-"""Crash tests through what people deploy: requests, events of Lambda, messages and transactions that leave with a record."""
+"""Crash tests through what people deploy: requests, events of Lambda, messages and transactions; and the off switch."""
 
+import asyncio
 import contextlib
 import contextvars
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 import warnings
 
 import pytest
 from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route as Endpoint
 
 from onceward import Claim, Completed, Once, StepMade, current
 from onceward.aws import on_sqs
 from onceward.stores.sqlite.store import SqliteStore
-from onceward.testing import Crashes
+from onceward.testing import Crashes, off
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
-
-pytestmark = pytest.mark.slow
 
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     warnings.simplefilter("ignore")
@@ -58,6 +62,7 @@ def charged(crash, monkeypatch):
     monkeypatch.setattr(f"{__name__}.bank", crash.downstream(Bank(), by="key"))
 
 
+@pytest.mark.slow
 def test_a_fastapi_endpoint_that_is_right_passes(monkeypatch):
     app = app_of(pay_right_async)
     with Crashes() as crashes:
@@ -80,6 +85,7 @@ def event(*orders):
     return {"Records": records}
 
 
+@pytest.mark.slow
 def test_an_sqs_handler_of_lambda_passes(monkeypatch):
     with Crashes() as crashes:
         for crash in crashes:
@@ -104,6 +110,7 @@ def in_steps(order: dict) -> None:
         current().step("charge", bank.charge, order["id"], key=current().key("charge"))
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_in_its_threads_too(monkeypatch):
     with Crashes() as crashes:
         for crash in crashes:
@@ -119,6 +126,7 @@ def sends(order: dict, claim: Claim) -> None:
     bank.charge(order["id"], key=claim.key("charge"))
 
 
+@pytest.mark.slow
 def test_messages_leave_once_and_only_with_the_record(monkeypatch):
     for crash in Crashes():
         charged(crash, monkeypatch)
@@ -128,6 +136,7 @@ def test_messages_leave_once_and_only_with_the_record(monkeypatch):
         assert len({message.key for message in crash.sent}) == 2
 
 
+@pytest.mark.slow
 def test_a_message_that_only_a_first_attempt_sends_is_found(monkeypatch):
     @shop(key="order.id", name="once-only")
     def forgets(order: dict, claim: Claim) -> None:
@@ -192,6 +201,7 @@ def beside_the_record(order: dict, connection) -> str:
     return "paid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", [in_one_transaction, in_a_claims_transaction, in_a_steps_transaction])
 def test_effects_that_commit_with_their_record_happen_once(handler, tmp_path):
     with Crashes() as crashes:
@@ -202,8 +212,93 @@ def test_effects_that_commit_with_their_record_happen_once(handler, tmp_path):
     assert crashes.runs > 8
 
 
+@pytest.mark.slow
 def test_an_effect_in_a_commit_of_its_own_happens_twice(tmp_path):
     with Crashes() as crashes, pytest.raises(AssertionError, match="killed before the record of the result"):
         for crash, connection in runs(crashes, tmp_path):
             crash.deliver(beside_the_record, {"id": "order-1"}, connection)
             assert paid(connection) == ["order-1"], str(crash)
+
+
+with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+ran = []
+
+
+@shop(key="order.id", cache=10)
+def charge(order: dict) -> str:
+    ran.append(order)
+    return current().key("charge")
+
+
+@shop(key="order.id")
+async def charge_async(order: dict) -> str:
+    ran.append(order)
+    return await current().step_async("charge", asyncio.sleep, 0, "a step")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    ran.clear()
+
+
+def test_claims_in_hand_batches_and_lambda_handlers_run():
+    def take(order: dict) -> None:
+        ran.append(order)
+
+    batch = shop.batch(record, key="order.id", name="b")
+    handler = on_sqs(shop, key="order.id", name="l")(take)
+    event = {"Records": [{"messageId": str(n), "body": '{"id": 1}', "eventSource": "aws:sqs"} for n in range(2)]}
+    with off():
+        for _ in range(2):
+            with shop.claim("order-1") as claim:
+                claim.step("charge", ran.append, {})
+            assert all(outcome.status == "done" for outcome in batch.run([{"id": 1}]))
+            assert handler(event, None) == {"batchItemFailures": []}
+    assert ran
+
+
+def test_requests_without_a_key_are_answered():
+    def pay(_):
+        ran.append(current().attempt)
+        return JSONResponse({"paid": True}, 201)
+
+    app = Starlette(routes=[Endpoint("/orders", pay, methods=["POST"])])
+    app.add_middleware(AsgiIdempotency, once=shop, rules=Rules(Route("/orders"), scope=Scope.EVERYBODY), name="shop")
+    with off():
+        client = TestClient(app)
+        assert [client.post("/orders").status_code for _ in range(2)] == [201, 201]
+        with_key = [client.post("/orders", headers={"Idempotency-Key": "k"}).status_code for _ in range(2)]
+    assert with_key == [201, 201]
+    assert ran == [1, 1, 1, 1]
+
+
+def test_each_call_runs_without_a_key_and_afterwards_all_is_guarded_again(caplog):
+    async def both():
+        return await asyncio.gather(charge_async({"id": 1}), charge_async({}))
+
+    once = Once("memory:")
+    with off():
+        assert charge({"id": 1}) == charge({"id": 1})
+        assert asyncio.run(both()) == ["a step", "a step"]
+        once.run(1, record, {})
+        Once("dynamodb://orders?endpoint=http://nowhere.invalid").run(1, record, {})
+    assert "onceward is OFF" in caplog.text
+    assert len(ran) == 6
+    once.run(1, record, {})
+    once.run(1, record, {})
+    assert len(ran) == 7
+
+
+def record(order: dict) -> None:
+    ran.append(order)
+
+
+@pytest.mark.slow
+def test_it_is_refused_where_no_test_runs():
+    code = "import unittest, unittest.mock, pytest, onceward.testing\nwith onceward.testing.off(): print('off')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "off() is for tests" in done.stderr
+    assert "off" not in done.stdout
