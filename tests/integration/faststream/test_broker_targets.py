@@ -108,7 +108,7 @@ def test_a_killed_server_gets_the_message_later(make):
         server.stop()
 
 
-def test_redis_streams_take_messages_that_faststream_reads(redis, once):
+async def test_redis_streams_take_messages_that_faststream_reads(redis, once):
     name = f"s{uuid.uuid4().hex[:8]}"
     address = f"redis-stream://127.0.0.1:{redis.port}/0/{name}"
     broker, runs = RedisBroker(redis.url, logger=None), []
@@ -120,14 +120,11 @@ def test_redis_streams_take_messages_that_faststream_reads(redis, once):
     async def ship(parcel: Parcel, claim: Claim) -> None:
         runs.append((parcel.order, claim.record.origin))
 
-    async def main():
-        await broker.start()
-        send = partial(onceward.redis_streams.send_async, once, address, {"order": "1"}, key="1", name=f"{name}-send")
-        assert await send() == await send()
-        await until(lambda: runs)
-        await broker.stop()
-
-    asyncio.run(main())
+    await broker.start()
+    send = partial(onceward.redis_streams.send_async, once, address, {"order": "1"}, key="1", name=f"{name}-send")
+    assert await send() == await send()
+    await until(lambda: runs)
+    await broker.stop()
     assert [order for order, _ in runs] == ["1"]
     assert f"{name}-send:" in runs[0][1]
     assert redis.ask("XLEN", name) == "1"

@@ -72,7 +72,7 @@ def shop(nats):
     return Shop(nats)
 
 
-def test_a_duplicate_gets_the_recorded_reply_and_each_publisher_has_a_key_of_its_own(shop, once):
+async def test_a_duplicate_gets_the_recorded_reply_and_each_publisher_has_a_key_of_its_own(shop, once):
     """The stream itself drops the second replies: they have the same Nats-Msg-Id. So one key for two publishers loses one."""
     runs = []
 
@@ -84,14 +84,12 @@ def test_a_duplicate_gets_the_recorded_reply_and_each_publisher_has_a_key_of_its
         runs.append(order.id)
         return Receipt(order=order.id, run=len(runs))
 
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"), Order(id="2"))
-            await until(shop.settled)
-            count = (await shop.jetstream.stream_info(shop.stream.name)).state.messages
-            return [await shop.jetstream.get_msg(shop.stream.name, number) for number in range(1, count + 1)]
-
-    came = [one for one in asyncio.run(main()) if one.subject != shop.orders]
+    async with shop:
+        await shop.publish(Order(id="1"), Order(id="1"), Order(id="2"))
+        await until(shop.settled)
+        count = (await shop.jetstream.stream_info(shop.stream.name)).state.messages
+        told = [await shop.jetstream.get_msg(shop.stream.name, number) for number in range(1, count + 1)]
+    came = [one for one in told if one.subject != shop.orders]
     assert sorted(runs) == ["1", "2"]
     assert sorted((one.subject, json.loads(one.data)["order"]) for one in came) == [
         (subject, order) for subject in (f"{shop.name}.mails", shop.paid) for order in ("1", "2")
@@ -99,20 +97,15 @@ def test_a_duplicate_gets_the_recorded_reply_and_each_publisher_has_a_key_of_its
     assert len({one.headers["Idempotency-Key"] for one in came}) == 4
 
 
-def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
+async def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
     options = {"fingerprint": "order.cents", "max_attempts": 1, "backoff": (0.1, 0.1)}
     charging(shop, once, is_poison, **options)
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), b"no JSON at all")
-            await until(shop.settled)
-            await shop.publish(Order(id="1", cents=200), Order(id="poison"))
-            letters = await shop.letters(3)
-            await until(shop.settled)
-            return letters
-
-    letters = asyncio.run(main())
+    async with shop:
+        await shop.publish(Order(id="1"), b"no JSON at all")
+        await until(shop.settled)
+        await shop.publish(Order(id="1", cents=200), Order(id="poison"))
+        letters = await shop.letters(3)
+        await until(shop.settled)
     told = {one.headers["onceward-status"]: one for one in letters}
     assert told.keys() == {"malformed", "mismatch", "parked"}
     assert told["malformed"].data == b"no JSON at all"
@@ -121,7 +114,7 @@ def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
     assert "the bank is away" in told["parked"].headers["onceward-reason"]
 
 
-def test_a_message_whose_result_is_not_published_comes_again_later(shop, once):
+async def test_a_message_whose_result_is_not_published_comes_again_later(shop, once):
     runs = []
 
     @shop.subscriber()
@@ -131,14 +124,12 @@ def test_a_message_whose_result_is_not_published_comes_again_later(shop, once):
         runs.append(order.id)
         return Receipt(order=order.id, run=len(runs))
 
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await until(lambda: runs)
-            await asyncio.sleep(1)  # a hot loop would be hundreds of deliveries
-            return (await shop.info()).delivered.consumer_seq
-
-    assert asyncio.run(main()) < 5
+    async with shop:
+        await shop.publish(Order(id="1"))
+        await until(lambda: runs)
+        await asyncio.sleep(1)  # a hot loop would be hundreds of deliveries
+        told = (await shop.info()).delivered.consumer_seq
+    assert told < 5
     assert runs == ["1"]
 
 
@@ -149,15 +140,11 @@ def test_an_ordered_consumer_is_held_back_by_a_failed_message(shop, once):
     assert runs == ["0", "0", "0", "1", "2", "3", "4"]
 
 
-def test_a_stream_that_forgets_dead_letters_is_refused_at_start(shop, once):
+async def test_a_stream_that_forgets_dead_letters_is_refused_at_start(shop, once):
     shop.stream = JStream(shop.name.upper(), subjects=[f"{shop.name}.>"], retention="interest")
     charging(shop, once)
-
-    async def main():
+    with pytest.raises(SetupError, match=r"loses the dead letters .* no consumer waits"):
         try:
             await shop.broker.start()
         finally:
             await shop.broker.stop()
-
-    with pytest.raises(SetupError, match=r"loses the dead letters .* no consumer waits"):
-        asyncio.run(main())

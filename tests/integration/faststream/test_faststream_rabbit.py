@@ -61,7 +61,7 @@ def shop(rabbitmq):
     return Shop(rabbitmq)
 
 
-def test_a_copy_keeps_the_senders_headers_and_goes_nowhere_else(shop, once):
+async def test_a_copy_keeps_the_senders_headers_and_goes_nowhere_else(shop, once):
     runs = []
 
     @shop.subscriber()
@@ -71,16 +71,13 @@ def test_a_copy_keeps_the_senders_headers_and_goes_nowhere_else(shop, once):
         if len(runs) < 2:
             raise ConnectionError("the bank is away")
 
-    async def main():
-        async with shop:
-            other = await shop.broker.declare_queue(RabbitQueue(shop.paid, queue_type=QueueType.QUORUM))
-            headers = {"x-tenant": "t1", "CC": [shop.paid]}
-            await shop.broker.publish(Order(id="1"), shop.orders, persist=True, headers=headers)
-            await until(lambda: len(runs) == 2)
-            assert len(await shop.take(shop.paid, 1)) == 1  # of the sender, and of no copy
-            assert await other.get(no_ack=True, fail=False) is None
-
-    asyncio.run(main())
+    async with shop:
+        other = await shop.broker.declare_queue(RabbitQueue(shop.paid, queue_type=QueueType.QUORUM))
+        headers = {"x-tenant": "t1", "CC": [shop.paid]}
+        await shop.broker.publish(Order(id="1"), shop.orders, persist=True, headers=headers)
+        await until(lambda: len(runs) == 2)
+        assert len(await shop.take(shop.paid, 1)) == 1  # of the sender, and of no copy
+        assert await other.get(no_ack=True, fail=False) is None
     assert runs == ["t1", "t1"]
 
 
@@ -98,19 +95,16 @@ def test_a_busy_message_waits_in_a_retry_queue(shop, once):
     assert runs == []
 
 
-def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
+async def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
     options = {"fingerprint": "order.cents", "max_attempts": 1, "backoff": (0.1, 0.1)}
     runs = charging(shop, once, is_poison, **options)
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), b"no JSON at all")
-            await until(lambda: runs == ["1"])
-            letters = await shop.take(shop.dead, 1)
-            await shop.publish(Order(id="1", cents=200), Order(id="poison"))
-            return [*letters, *await shop.take(shop.dead, 2)]
-
-    told = {one.headers["onceward-status"]: one for one in asyncio.run(main())}
+    async with shop:
+        await shop.publish(Order(id="1"), b"no JSON at all")
+        await until(lambda: runs == ["1"])
+        letters = await shop.take(shop.dead, 1)
+        await shop.publish(Order(id="1", cents=200), Order(id="poison"))
+        got = [*letters, *await shop.take(shop.dead, 2)]
+    told = {one.headers["onceward-status"]: one for one in got}
     assert told.keys() == {"malformed", "mismatch", "parked"}
     assert told["malformed"].body == b"no JSON at all"
     assert told["malformed"].content_type == "application/json"

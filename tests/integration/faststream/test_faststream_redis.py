@@ -1,6 +1,5 @@
 """FastStream over Redis Streams: each outcome becomes what Redis Streams need."""
 
-import asyncio
 import uuid
 
 import pytest
@@ -74,50 +73,39 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
+async def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
     runs = charging(shop, once, queue={"batch": batch}, max_attempts=2, backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            for fields in STRANGE:
-                await shop.client.xadd(shop.orders, fields)
-            await shop.publish(Order(id="1"))
-            await until(lambda: runs)
-            await until(shop.settled)
-            return await shop.letters(5)
-
-    letters = asyncio.run(main())
+    async with shop:
+        for fields in STRANGE:
+            await shop.client.xadd(shop.orders, fields)
+        await shop.publish(Order(id="1"))
+        await until(lambda: runs)
+        await until(shop.settled)
+        letters = await shop.letters(5)
     assert sorted(runs) == ["1", "5"]
     assert {headers["onceward-status"] for _, headers in letters} == {"malformed"}
 
 
-def test_a_message_whose_dead_letter_is_not_taken_comes_again(shop, once, caplog):
+async def test_a_message_whose_dead_letter_is_not_taken_comes_again(shop, once, caplog):
     charging(shop, once, backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            await shop.client.set(shop.dead, "no stream")
-            await shop.publish(b"no JSON at all")
-            await until(lambda: "do not take it" in caplog.text)
-            await shop.client.delete(shop.dead)
-            return await shop.letters(1)
-
-    ((_, headers),) = asyncio.run(main())
+    async with shop:
+        await shop.client.set(shop.dead, "no stream")
+        await shop.publish(b"no JSON at all")
+        await until(lambda: "do not take it" in caplog.text)
+        await shop.client.delete(shop.dead)
+        ((_, headers),) = await shop.letters(1)
     assert headers["onceward-status"] == "malformed"
 
 
-def test_a_reply_is_readable_in_any_language(shop, once):
+async def test_a_reply_is_readable_in_any_language(shop, once):
     @shop.subscriber()
     @shop.broker.publisher(stream=shop.paid)
     @exactly(once, key="order.id", name="größe")
     async def charge(order: Order) -> str:
         return order.id
 
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="Straße"))
-            ((_, paid),) = await until(lambda: shop.client.xrange(shop.paid))
-            return shop.broker.config.broker_config.message_format.parse(paid[b"__data__"])
-
-    reply, headers = asyncio.run(main())
+    async with shop:
+        await shop.publish(Order(id="Straße"))
+        ((_, paid),) = await until(lambda: shop.client.xrange(shop.paid))
+        reply, headers = shop.broker.config.broker_config.message_format.parse(paid[b"__data__"])
     assert (reply.decode(), headers["onceward-parent"].partition(":")[0]) == ("Straße", "größe")

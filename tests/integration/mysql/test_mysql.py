@@ -253,12 +253,10 @@ def test_a_server_of_its_own(other_server, database, connect):
             break
     else:
         pytest.fail("duplicates write to the log")
-
     other_server.crash()
     other_server.start()
     assert there.run("k", pytest.fail) == "done"
     assert there.run("other", lambda: "new") == "new"
-
     store = open_store(other_server.url.replace("/test", "/ledger"))
     found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
     assert found["failover"] == found["innodb_doublewrite"] == "warning"

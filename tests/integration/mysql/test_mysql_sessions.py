@@ -1,18 +1,23 @@
-"""Servers: their versions, URLs and TLS, and those that begin a session otherwise than the driver asked for and believes."""
+"""Servers: their versions, URLs and TLS, those that begin a session otherwise than the driver believes, and one that freezes."""
 
 import asyncio
+import os
+import signal
 import tempfile
+import threading
 import uuid
 from pathlib import Path
 
 import pytest
 
+from faults import processes
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
+from onceward.stores import open_store
 from onceward.stores.mysql.schema import flavor_of
 from servers.certificates import certificate
 from servers.mysql import Mariadb
-from stores.mysql_hands import name_of
+from stores.mysql_hands import HANDS, name_of
 from tables import each
 from waiting import until
 
@@ -173,3 +178,52 @@ def test_a_wrong_url_is_refused_and_hides_its_password(url, told):
     with pytest.raises(ValueError, match=told) as error:
         Once(url)
     assert "geheim" not in str(error.value)
+
+
+@pytest.fixture(params=["pymysql", "asyncmy", "Session", "AsyncSession", "Django"])
+def hand(request, lent):
+    name = f"ledger_{uuid.uuid4().hex}"
+    url = lent.database(name)
+    lent.sql("CREATE TABLE effects (value varchar(100))", database=name)
+    return HANDS[request.param](url, "effects")
+
+
+@pytest.fixture
+def hasty(hand):
+    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
+    patient = Once(hand.url)
+    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
+    patient.close()
+    made = Once(open_store(f"{hand.url}?timeout=2"), name="n", lease=4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def freeze(lent):
+    """Freeze the server; it goes on much later, so that a test without a limit fails."""
+    timer = threading.Timer(60, os.kill, [lent.pid, signal.SIGCONT])
+
+    def frozen():
+        processes.freeze(lent.pid)
+        timer.start()
+
+    yield frozen
+    timer.cancel()
+    os.kill(lent.pid, signal.SIGCONT)
+
+
+@pytest.mark.sampled(hand=1)
+@pytest.mark.parametrize("at", ["commit", "claim"])
+async def test_a_transaction_on_a_frozen_server_ends_in_time(hasty, hand, freeze, lent, at):
+    async with hand.connection() as connection:
+        async with hand.within(hasty.transaction("before", connection)):
+            await hand.act(connection)
+        if at == "claim":
+            freeze()
+        with pytest.raises(StoreError):
+            async with hand.within(hasty.transaction("k", connection)):
+                assert at == "commit", "nothing was claimed"
+                await hand.act(connection)
+                freeze()
+    assert processes.state_of(Path(f"/proc/{lent.pid}")) == "T", "it is still frozen"

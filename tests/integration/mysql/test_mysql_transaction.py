@@ -1,7 +1,19 @@
-"""An effect in the ledger's own MariaDB commits together with its record: both, or neither."""
+"""An effect in the ledger's own MariaDB commits together with its record, also when it is cut short: the same cases as in PostgreSQL."""
 
 import pytest
 
-from stores.transaction_cases import *  # noqa: F403 - its tests run here
+from stores.cut_cases import *  # noqa: F403 - its tests run here
+from stores.mysql_hands import HANDS
+from stores.transaction_cases import *  # noqa: F403 - as above
 
-pytestmark = pytest.mark.sampled(hand=2)
+pytestmark = pytest.mark.sampled(hand=2, waiting=1, blocking=1)
+
+
+@pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
+def waiting(request, database):
+    return HANDS[request.param](database, "effects")
+
+
+@pytest.fixture(params=["pymysql", "Session", "Django"])
+def blocking(request, database):
+    return HANDS[request.param](database, "effects")

@@ -91,15 +91,13 @@ def test_waiters_are_told_when_the_transaction_commits(holder, peer, postgres):
 
 
 @pytest.mark.usefixtures("told_only")
-def test_a_coroutine_is_told(holder, peer):
-    async def main():
-        claim = await holder.acquire_async("k")
-        tasks = [asyncio.create_task(peer.run_async("k", lambda: "its own")) for _ in range(3)]
-        await asyncio.to_thread(until_listened_to, peer)
-        await claim.complete_async("done")
-        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
-
-    assert asyncio.run(main()) == ["done"] * 3
+async def test_a_coroutine_is_told(holder, peer):
+    claim = await holder.acquire_async("k")
+    tasks = [asyncio.create_task(peer.run_async("k", lambda: "its own")) for _ in range(3)]
+    await asyncio.to_thread(until_listened_to, peer)
+    await claim.complete_async("done")
+    told = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert told == ["done"] * 3
 
 
 def test_nobody_is_notified_when_nobody_waits(holder, peer, postgres):
@@ -175,19 +173,16 @@ def ear(monkeypatch):
 
 @pytest.mark.usefixtures("told_only")
 @pytest.mark.parametrize("steps", range(4))
-def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
-    async def main():
-        task = asyncio.create_task(ear.run_async(ChangeRequest("k", LONG), None))
-        while not ear._keys:
-            await asyncio.sleep(0)
+async def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
+    task = asyncio.create_task(ear.run_async(ChangeRequest("k", LONG), None))
+    while not ear._keys:
         await asyncio.sleep(0)
-        listening._wake(ear._keys["k"])
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        if task.cancel():
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        else:
-            assert await task
-
-    asyncio.run(main())
+    await asyncio.sleep(0)
+    listening._wake(ear._keys["k"])
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    if task.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        assert await task

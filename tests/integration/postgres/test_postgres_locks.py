@@ -1,6 +1,8 @@
-"""A key in somebody's open transaction is busy: nobody waits for it longer than a second, and who waited sees what was committed."""
+"""Locks of open transactions, connections that die, freeze or are cancelled, what a duplicate costs, and fences that only grow."""
 
+import asyncio
 import contextlib
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from onceward import Busy, Completed, Once
+from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, RELEASED
@@ -17,6 +19,7 @@ from onceward.core.steps import Bid, Won, claim
 from onceward.stores import open_store
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
+from stores.line_cases import lose_the_answer_of
 
 
 @pytest.fixture
@@ -167,3 +170,217 @@ def test_one_of_many_takes_at_every_isolation_level(level, schema):
         assert {outcome.record.owner for outcome in outcomes} <= {won.record.owner, ""}  # "": its commit was slow
         held = won.record
     store.close()
+
+
+def end_sessions(postgres, name):
+    """End the sessions of that name."""
+    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", name)
+    time.sleep(0.1)
+
+
+def use_at_once(store, number):
+    """Open that many connections, by that many statements at once."""
+    with ThreadPoolExecutor(number) as pool:
+        list(pool.map(lambda _: store.exchange(RawQuery("SELECT pg_sleep(0.2)::text")), range(number)))
+
+
+def test_stale_connections_cost_no_failed_request(schema, postgres):
+    store = open_store(f"{schema}&application_name=stale-links")
+    drive(store.load("?"), store)
+    use_at_once(store, 8)
+    end_sessions(postgres, "stale-links")
+    told = []
+    store.observe(told.append)
+    assert drive(store.insert(claim_of("key", "a")), store).won
+    assert {one.error for one in told} == {""}
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # As a pooler or another session does it: psycopg must not see it.
+        "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$",
+        "DO $$ BEGIN ALTER TABLE {table} ALTER COLUMN error TYPE varchar; END $$",
+        "SET default_transaction_read_only = on",  # as on a server that was a standby, or closed for maintenance
+    ],
+)
+def test_a_session_that_has_become_unfit_is_left(change, schema):
+    store = open_store(f"{schema}&lanes=1")
+    ask = claim_of("before")
+    assert drive(store.insert(ask), store).won
+    assert drive(store.insert(ask), store).record.key == "before"
+    store.exchange(RawQuery(change.format(table=store.names.table)))
+    for key in ("one", "two", "three"):
+        with contextlib.suppress(StoreError):  # a read-only server is said, once
+            drive(store.insert(claim_of(key)), store)
+    assert drive(store.insert(claim_of("last")), store).won
+    store.close()
+
+
+@pytest.mark.parametrize("what", ["claims", "ends"])
+def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, schema, postgres, proxy):
+    url = schema.replace(f":{postgres.port}", f":{proxy.port}")
+    sleep = RawQuery("SELECT pg_sleep(0.3)::text")
+    assert set(lose_the_answer_of(what, f"{url}&lanes=1", proxy, sleep).values()) == {1}
+
+
+async def test_a_cancelled_statement_leaves_no_answer_for_the_next(store):
+    asking = asyncio.ensure_future(store.exchange_async(RawQuery("SELECT 'late', pg_sleep(0.3)::text")))
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    told = await asyncio.gather(*[store.exchange_async(RawQuery("SELECT 'next'")) for _ in range(5)])
+    assert told == [[("next",)]] * 5
+
+
+def test_an_interrupted_statement_leaves_no_answer_for_the_next(store):
+    def stop(*_):
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(InterruptedError):
+            store.exchange(RawQuery("SELECT 'late', pg_sleep(0.4)::text"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert store.exchange(RawQuery("SELECT 'next'")) == [("next",)]
+
+
+def wrote(store, verb):
+    """Run a verb's statement, and tell whether it wrote to the server's log."""
+    query = next(verb)
+    plan = store.exchange(RawQuery(f"EXPLAIN (ANALYZE, WAL) {query.text}", *query.values))
+    return "WAL: records" in str(plan)
+
+
+def test_a_duplicate_writes_nothing(store):
+    assert wrote(store, store.insert(claim_of("key", "a")))
+    held = drive(store.load("key"), store).record
+    assert wrote(store, store.swap(next_of(held, status=COMPLETED, result="1"), held))
+    for _ in range(3):  # the first read may tidy a page
+        drive(store.load("key"), store)
+    assert not wrote(store, store.insert(claim_of("key", "b")))
+    assert not wrote(store, store.insert(claim_of("key", "b")))
+    assert not wrote(store, store.insert_many([claim_of("key", "b")]))
+    assert not wrote(store, store.insert_many([claim_of("key", "b"), claim_of("key", "c")]))
+    assert not wrote(store, store.swap(next_of(held), held))
+    assert not wrote(store, store.swap_many([(next_of(held), held)]))
+
+
+def test_batches_over_the_same_keys_do_not_deadlock(schema):
+    stores, start = [open_store(schema) for _ in range(2)], threading.Barrier(4)
+    held = [drive(stores[0].insert(claim_of(f"k{i}", "a", lease=0.0)), stores[0]).record for i in range(50)]
+
+    def take(number):
+        store, seen = stores[number % 2], held[:: 1 - 2 * (number % 2)]
+        start.wait()
+        pairs = [(next_of(one, owner=f"o{number}", beat=0, fence=one.fence + 1), one) for one in seen]
+        new = [claim_of(f"n{one.key}", f"o{number}") for one in seen]
+        return sum(
+            reply.won for verb in (store.swap_many(pairs), store.insert_many(new)) for reply in drive(verb, store)
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(take, range(4))) == 100
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def stopping(store, postgres):
+    """Stop every write of the owner "slow" for some time between its reading of the clock and the row."""
+    name = f"{store.names.schema}.stopping"
+    postgres.sql(
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.owner = 'slow' THEN PERFORM pg_sleep(1.5); END IF; RETURN NEW; END $$",
+        database="test",
+    )
+    postgres.sql(
+        f"CREATE TRIGGER stopping BEFORE INSERT ON {store.names.table} FOR EACH ROW EXECUTE FUNCTION {name}()",
+        database="test",
+    )
+
+
+def begun(verb, store):
+    """Run a verb in a thread; return what joins it and returns its reply."""
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(drive(verb, store)))
+    thread.start()
+    time.sleep(0.2)
+
+    def reply():
+        thread.join()
+        return replies[0]
+
+    return reply
+
+
+def deleted_meanwhile(store):
+    between = drive(store.insert(claim_of("key", "b")), store).record
+    assert drive(store.delete(between), store).won
+    return between
+
+
+@pytest.mark.usefixtures("stopping")
+@pytest.mark.parametrize("many", [False, True])
+def test_a_claim_that_stops_before_its_write_has_the_larger_fence(store, many):
+    write = claim_of("key", "slow")
+    slow = begun(store.insert_many([write, claim_of("other", "b")]) if many else store.insert(write), store)
+    between = deleted_meanwhile(store)
+    reply = slow()[0] if many else slow()
+    assert reply.won
+    assert reply.record.fence > between.fence
+    assert drive(store.load("key"), store).record == reply.record
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_stopped_claim_whose_reply_was_lost_has_the_larger_fence(store):
+    write = claim_of("key", "slow")
+    lost = begun(only_the_first_request(store.insert(write)), store)
+    between = deleted_meanwhile(store)
+    lost()
+    again = drive(open_store(store.url).insert(write), store)  # in a process that does not know how long it took
+    assert again.record.owner == "slow"
+    assert again.record.fence > between.fence
+
+
+def only_the_first_request(verb):
+    """Send a verb's first request, and nothing after its reply."""
+    yield next(verb)
+
+
+def rolled_back(once, postgres):
+    """Return the fence of a claim whose transaction an interrupt rolls back, so that no record tells of it."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection, contextlib.suppress(KeyboardInterrupt):
+        with once.transaction("key", connection) as transaction:
+            fence = transaction.claim.fence
+            raise KeyboardInterrupt
+    return fence
+
+
+def test_no_fence_comes_twice_after_a_takeover_was_rolled_back(store, postgres):
+    once = Once(store, name="n")
+    drive(store.insert(claim_of("n:key", "a", status=RELEASED, lease=0.0)), store)
+    fences = [rolled_back(Once(open_store(store.url), name="n"), postgres) for _ in range(3)]
+    fences.append(once.acquire("key").fence)
+    assert fences == sorted(set(fences))
+
+
+def test_a_fence_grows_although_the_clock_steps_back(moved):
+    url, move = moved
+    store = open_store(url)
+    first = drive(store.insert(claim_of("key", "a")), store).record
+    assert drive(store.delete(first), store).won
+    purged = drive(store.insert(claim_of("other", "a", lease=0.0, keep=0.0)), store).record
+    move(1)
+    drive(store.purge(10), store)
+    move(-3600)
+    other = open_store(url)  # as of a process that has not seen those fences
+    for key, before in (("key", first), ("other", purged)):
+        assert drive(other.insert(claim_of(key, "b")), other).record.fence > before.fence
+    store.close()
+    other.close()

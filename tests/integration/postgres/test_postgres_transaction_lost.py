@@ -1,37 +1,37 @@
-"""Connections and replies that are lost around a transaction: it still ends as both effect and record, or as neither."""
+"""Connections and replies that are lost, and servers that freeze, around a transaction: it ends in time, as both effect and record or as neither."""
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
 
 import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from onceward import Completed, StoreError
+from onceward import Completed, Once, StoreError
+from onceward.stores import open_store
 from onceward.stores.capabilities import Apart
 from onceward.stores.postgres.inside import TRY_LOCK
-from servers.postgres import PgBouncer
+from servers.postgres import PgBouncer, Postgres
 from servers.wires import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
 from stores.postgres_hands import HANDS
 
 
 @pytest.mark.parametrize("statement", ["SET LOCAL idle_in_transaction_session_timeout = 100", "SELECT 1 / 0"])
-def test_a_session_that_is_killed_or_an_error_that_the_body_swallows_rolls_everything_back(
+async def test_a_session_that_is_killed_or_an_error_that_the_body_swallows_rolls_everything_back(
     once, hand, effects, statement
 ):
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises(StoreError):
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    with contextlib.suppress(Exception):
-                        await hand.sql(connection, statement)
-                        await asyncio.sleep(0.5)
-
-    asyncio.run(body())
+    async with hand.connection() as connection:
+        with pytest.raises(StoreError):
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                with contextlib.suppress(Exception):
+                    await hand.sql(connection, statement)
+                    await asyncio.sleep(0.5)
     assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
 
 
@@ -58,18 +58,14 @@ def test_a_time_limit_in_a_statement_frees_the_key(once, postgres, table, effect
     connection.close()
 
 
-def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postgres):
+async def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postgres):
     wire = Wire(postgres.port)
-
-    async def body():
+    try:
         async with hand.connection(postgres.url.replace(f":{postgres.port}", f":{wire.port}")) as connection:
             wire.rule = lambda asked: Fault(lose_request=True) if b"BEGIN" in asked.content else None
             with pytest.raises(StoreError, match="connection"):
                 async with hand.within(once.transaction("k", connection)):
                     await hand.act(connection)
-
-    try:
-        asyncio.run(body())
     finally:
         wire.close()
     assert (effects(), hand.status(once)) == ([], [])
@@ -88,11 +84,10 @@ def test_a_session_that_is_lost_while_its_place_is_checked_is_none_to_another_da
         pytest.fail("it ran")
 
 
-def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects):
+async def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects):
     """Each transaction can be on another session of the server, also one that a rolled-back transaction has used."""
     bouncer = PgBouncer(postgres)
-
-    async def body():
+    try:
         async with hand.connection(bouncer.url) as first, hand.connection(bouncer.url) as second:
             # More often, psycopg would prepare what it runs, which old versions of PgBouncer do not take.
             for key, connection in enumerate((first, second, first, second)):
@@ -105,9 +100,6 @@ def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects)
                 with pytest.raises(Completed):
                     async with hand.within(once.transaction(key, connection)):
                         pytest.fail("it ran")
-
-    try:
-        asyncio.run(body())
     finally:
         bouncer.stop()
     assert sorted(effects()) == ["0", "1", "2", "3"]
@@ -116,7 +108,7 @@ def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects)
 
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("kind", [name for name in HANDS if "Connection" in name or "Session" in name])
-def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_success(
+async def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_success(
     once, postgres, table, effects, kind, fails
 ):
     hand = HANDS[kind](postgres.url, table)
@@ -125,15 +117,12 @@ def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_suc
         with contextlib.suppress(sqlalchemy.exc.DBAPIError):
             connection.exec_driver_sql("SELECT nothing" if fails else "SELECT 1")
 
-    async def body():
+    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", hook)
+    try:
         async with hand.connection() as connection:
             with pytest.raises(StoreError, match="hook") if fails else contextlib.nullcontext():
                 async with hand.within(once.transaction("k", connection)):
                     await hand.act(connection)
-
-    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", hook)
-    try:
-        asyncio.run(body())
     finally:
         sqlalchemy.event.remove(sqlalchemy.Engine, "commit", hook)
     assert (effects(), hand.status(once)) == (([], [("RELEASED", 1)]) if fails else (["effect"], [("COMPLETED", 1)]))
@@ -146,3 +135,52 @@ def test_a_later_commit_on_the_connection_of_a_session_is_its_callers_own(once, 
             pass
         connection.begin().commit()  # of nothing, so the driver is in no transaction
     engine.dispose()
+
+
+@pytest.fixture
+def hasty(schema):
+    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
+    patient = Once(schema)
+    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
+    patient.close()
+    made = Once(open_store(f"{schema}&timeout=2"), name="n", lease=4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def freeze(postgres):
+    """Freeze the server's process of a connection; it goes on much later, so that a test without a limit fails."""
+    timers = []
+
+    def frozen(name):
+        ((pid,),) = postgres.sql("SELECT pid FROM pg_stat_activity WHERE application_name = %s", name)
+        os.kill(pid, signal.SIGSTOP)
+        timer = threading.Timer(60, thaw, [pid])
+        timer.start()
+        timers.append((timer, pid))
+
+    yield frozen
+    for timer, pid in timers:
+        timer.cancel()
+        thaw(pid)
+
+
+def thaw(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.sampled(hand=1)
+@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+@pytest.mark.parametrize("at", ["commit", "claim"])
+async def test_a_transaction_on_a_frozen_server_ends_in_time(hasty, hand, freeze, at):
+    async with hand.connection() as connection:
+        async with hand.within(hasty.transaction("before", connection)):
+            await hand.sql(connection, f"SET application_name = '{hand.table}'")
+        if at == "claim":
+            freeze(hand.table)
+        with pytest.raises(StoreError, match="not answered in time" if at == "claim" else None):
+            async with hand.within(hasty.transaction("k", connection)):
+                assert at == "commit", "nothing was claimed"
+                freeze(hand.table)

@@ -1,5 +1,6 @@
-"""Connections that cannot hold a transaction of ours are refused before anything runs, and others keep what they had."""
+"""Connections that cannot hold a transaction of ours are refused before anything runs, and calls in somebody's open one warn."""
 
+import asyncio
 import contextlib
 import threading
 
@@ -9,7 +10,8 @@ import psycopg2.extras
 import pytest
 from django.db import transaction
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceward import Completed, OncewardError, StoreError
@@ -252,3 +254,44 @@ def test_a_body_that_asks_django_for_a_rollback_has_failed(once, django, table, 
             cursor.execute(f"INSERT INTO {table} VALUES ('effect')")
         transaction.set_rollback(True, using=django.alias)
     assert (effects(), records(once)) == ([], [("RELEASED", 1)])
+
+
+OPEN = "COMPLETED, but a (Session|transaction) of SQLAlchemy.*transactions.md"
+
+
+@pytest.fixture
+def insert(sql, table):
+    """A row that needs its parent when it commits, and finds none."""
+    sql(f"CREATE TABLE parents_{table} (id text PRIMARY KEY)")
+    sql(f"ALTER TABLE {table} ADD FOREIGN KEY (value) REFERENCES parents_{table} DEFERRABLE INITIALLY DEFERRED")
+    return text(f"INSERT INTO {table} VALUES ('effect')")
+
+
+@pytest.mark.parametrize("kind", [Session, "connect"])
+def test_a_call_in_an_open_transaction_warns_once_for_a_handler(once, engine, insert, effects, kind):
+    with pytest.raises(IntegrityError), kind(engine) if kind is Session else engine.connect() as ours:
+
+        @once(key="order", name="charge")
+        def charge(order: str) -> None:
+            ours.execute(insert)
+
+        with pytest.warns(UserWarning, match=OPEN):
+            charge("a")
+        charge("b")
+        ours.commit()
+    assert (effects(), [record.status for record, _ in once.ledger.records()]) == ([], ["COMPLETED"] * 2)
+
+
+async def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, insert):
+    async def charge(order: str, session: AsyncSession | None) -> None:
+        if session is not None:
+            await session.execute(insert)
+
+    guarded = once(key="order", name="charge")(charge)
+    engine = create_async_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    async with AsyncSession(engine) as session:
+        await session.execute(text("SELECT 1"))
+        await asyncio.create_task(guarded("another", None))
+        with pytest.warns(UserWarning, match=OPEN):
+            await guarded("a", session)
+    await engine.dispose()

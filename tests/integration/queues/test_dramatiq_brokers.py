@@ -90,7 +90,6 @@ def test_a_retry_that_cannot_be_sent_at_once_is_not_lost(broker, failures, work)
 
     actor(broker, charge, f"q{uuid.uuid4().hex}").send(1)
     work(broker)
-
     until(lambda: len(runs) == 2)
     assert not failures
 
@@ -122,7 +121,6 @@ def test_a_message_is_not_acknowledged_in_the_place_of_another_after_a_reconnect
         until(lambda: unacknowledged() == {1, 2, 3, 4})  # 3 is order 2 now, which waits
         first.set()
         until(lambda: runs == [-2, -1, 0, 1])
-
         assert unacknowledged() == {1, 2, 3, 4}
     finally:
         first.set()
@@ -175,7 +173,6 @@ def test_delayed_messages_that_a_worker_holds_are_not_forgotten_while_redis_is_a
         server.kill()
         until(lambda: worker.consumers["orders.DQ"].delay_queue.qsize() == 0)
         server.start()
-
         until(lambda: sorted(runs) == [0, 1])
         until(lambda: broker.do_qsize("orders") == 0)
         worker.stop(timeout=10_000)

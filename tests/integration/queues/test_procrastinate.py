@@ -142,7 +142,6 @@ def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(
 
     asyncio.run(stopped())
     assert jobs(database) == [("todo", 0)]
-
     assert work(app, database) == [("succeeded", 1)]
     assert begun == [42, 42]
 
@@ -185,7 +184,6 @@ def test_effect_record_and_next_job_commit_together(app, database, postgres15):
         sent.append(order)
 
     defer(app, charge, {"order": 42}, {"order": 42})
-
     assert {status for status, _ in work(app, database)} == {"succeeded"}
     assert sent == [42]
     ledger.close()

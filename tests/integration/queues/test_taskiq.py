@@ -96,7 +96,6 @@ def test_two_tasks_of_one_order_take_effect_once(broker, once):
 
     guarded = task(broker, once, charge, key="order.id")
     results = work(broker, lambda: asyncio.gather(*(guarded.kiq({"id": number}) for number in (1, 1, 1))))
-
     assert [result.return_value for result in results] == [1, 1, 1]
     assert runs == [{"id": 1}]
 
@@ -109,7 +108,6 @@ def test_a_busy_task_comes_again_and_counts_no_retry(broker, once):
 
     guarded = task(broker, once, charge, key="order")
     (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
-
     assert (result.is_err, result.return_value) == (False, 0)
 
 
@@ -140,7 +138,6 @@ def test_a_parked_task_goes_to_the_dead_letters_and_is_not_retried(broker, once,
 
     guarded = task(broker, once, charge, key="order", max_attempts=2)
     (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
-
     assert result.is_err
     assert runs == [42, 42]
     ((_, letter),) = redis.client().xrange(f"{queue}.onceward-dead")
@@ -174,7 +171,6 @@ def test_a_timeout_leaves_the_key_claimed_and_counts_as_a_retry(broker, once):
 
     guarded = task(broker, once, charge, key="order", labels={"timeout": 3})
     (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
-
     assert result.return_value >= 1
     assert len(runs) >= 2
 
@@ -188,7 +184,6 @@ def test_a_worker_that_acknowledges_first_holds_a_guarded_task_to_its_end(broker
 
     guarded = task(broker, once, charge)
     held = lambda: begun and pending(redis, queue) == 1
-
     work(broker, lambda: asyncio.gather(guarded.kiq(42)), until=held, ack=AcknowledgeType.WHEN_RECEIVED)
 
 
@@ -210,7 +205,6 @@ def test_a_task_that_a_stopping_receiver_cancels_comes_again_and_counts_no_retry
         return [AsyncTaskiqTask(f"of-{queue}", second.result_backend)]
 
     (result,) = work(second, found)
-
     assert result.return_value == 0
     assert begun == [42, 42]
 
@@ -232,7 +226,6 @@ def test_a_worker_without_retries_is_refused_at_its_start(redis, queue, once):
     broker = RedisStreamBroker(redis.url, queue_name=queue)
     task(broker, once, print_order)
     broker.is_worker_process = True
-
     with pytest.raises(ValueError, match="SmartRetryMiddleware"):
         asyncio.run(broker.startup())
 

@@ -1,17 +1,22 @@
-"""Messages that leave with a record for RabbitMQ, and messages that are sent once, on a real node."""
+"""Messages that leave with a record for RabbitMQ or are sent once, and what doctor finds about a queue, on a real node."""
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import time
 import uuid
 
 import pytest
 
-from onceward import Claim, Once
+from onceward import Claim, Once, Policy
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
 from onceward.rabbitmq import send, send_async
 from onceward.rabbitmq.connection import read_address
+from onceward.rabbitmq.doctor import rabbitmq_findings
 from onceward.rabbitmq.target import RabbitTarget
+from places import SOURCES
 from tables import each
 
 PATIENCE = 60.0
@@ -133,3 +138,36 @@ def test_a_send_that_no_queue_takes_raises_and_is_sent_later(rabbitmq, once):
     rabbitmq.queue(name)
     send(once, f"amqp:{name}", {}, key=1)
     assert len(taken(rabbitmq, name)) == 1
+
+
+def levels(address):
+    return {(finding.level, finding.check) for finding in rabbitmq_findings(address, Policy())}
+
+
+def test_a_quorum_queue_is_well_and_policies_are_skipped(rabbitmq):
+    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
+    assert levels(f"amqp:{queue}") == {("ok", "queue"), ("skipped", "policies"), ("ok", "max_attempts")}
+    rabbitmq.queue(f"{queue}.onceward-dead")
+    assert ("ok", "dead letters") in levels(f"amqp:{queue}")
+    rabbitmq.publish(f"{queue}.onceward-dead", {})
+    assert ("warning", "dead letters") in levels(f"amqp:{queue}")
+
+
+def test_a_queue_that_drops_messages_is_an_error_and_a_classic_one_a_warning(rabbitmq):
+    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", kind="classic", x_max_length=5)
+    assert {("error", "queue"), ("warning", "queue")} <= levels(f"amqp:{queue}")
+
+
+def test_a_missing_queue_and_a_broker_that_is_away_are_told(monkeypatch):
+    assert ("error", "queue") in levels(f"amqp:nowhere-{uuid.uuid4().hex}")
+    monkeypatch.setenv("AMQP_URL", "amqp://guest:secret@127.0.0.1:1/")
+    assert levels("amqp:orders") == {("unknown", "queue")}
+
+
+def test_the_command_shows_it_and_ends_with_its_status(rabbitmq):
+    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", x_delivery_limit=3)
+    command = [sys.executable, "-m", "onceward", "doctor", "--queue", f"amqp:{queue}"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "ONCEWARD_STORE": ""}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 1, done
+    assert "x-delivery-limit" in done.stdout

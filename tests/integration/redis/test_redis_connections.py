@@ -1,21 +1,24 @@
-"""The connections that a ledger of a URL holds: each answer goes to its own request, also after an interrupt or a broken line."""
+"""The connections of a ledger: each answer goes to its own request, also after an interrupt; and who waits for a busy key is woken."""
 
 import asyncio
 import gc
 import os
 import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis as driver
 import redis.asyncio as driver_async
 
-from onceward import StoreError
+from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
+from onceward.stores.capabilities import OBSERVE
 from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
-from servers.redis import Redis, Replica
+from servers.redis import Redis, Replica, until
 
 pytestmark = pytest.mark.sampled(mode=1)
 
@@ -107,7 +110,7 @@ def test_a_forked_child_opens_its_own_connections(store):
 
 
 @pytest.mark.parametrize("how", ["use", "close"])
-def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(server, how):
+async def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(server, how):
     """To drop them would take them out of the parent's event loop, which would hear nothing any more."""
     store = open_store(f"{server.url}?timeout=60")
 
@@ -117,15 +120,13 @@ def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(serve
         store.close()
         gc.collect()
 
-    async def use():
+    async with asyncio.timeout(50):
         await drive_async(store.insert(claim_of("a")), store)
         assert await asyncio.to_thread(in_a_child, child) == 0
         before = received(server)
         for _ in range(3):
             assert key_of(await drive_async(store.load("a"), store)) == "a"
         assert received(server) - before == 1  # this look
-
-    asyncio.run(asyncio.wait_for(use(), 50))
 
 
 def test_an_asynchronous_client_that_was_made_and_not_used_before_a_fork_works_in_the_child(server):
@@ -158,21 +159,18 @@ async def loads(store, keys):
     return await asyncio.gather(*(drive_async(store.load(key), store) for key in keys), return_exceptions=True)
 
 
-def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
-    async def use():
-        await loads(store, "ab" * MANY)
-        server.pause()
-        try:
-            under_way = [asyncio.ensure_future(drive_async(store.load(key), store)) for key in "ab" * MANY]
-            await asyncio.sleep(0.1)
-            for task in under_way[::3]:
-                task.cancel()
-            await asyncio.sleep(0)
-        finally:
-            server.go_on()
-        return await asyncio.gather(*under_way, return_exceptions=True)
-
-    found = asyncio.run(use())
+async def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
+    await loads(store, "ab" * MANY)
+    server.pause()
+    try:
+        under_way = [asyncio.ensure_future(drive_async(store.load(key), store)) for key in "ab" * MANY]
+        await asyncio.sleep(0.1)
+        for task in under_way[::3]:
+            task.cancel()
+        await asyncio.sleep(0)
+    finally:
+        server.go_on()
+    found = await asyncio.gather(*under_way, return_exceptions=True)
     for at, reply in enumerate(found):
         assert isinstance(reply, asyncio.CancelledError) if at % 3 == 0 else key_of(reply) == "ab"[at % 2]
 
@@ -190,7 +188,7 @@ def test_a_write_that_cannot_be_sent_fails_alone(server, store):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_nobody_waits_for_ever_for_a_server_that_does_not_answer(server, mode):
+async def test_nobody_waits_for_ever_for_a_server_that_does_not_answer(server, mode):
     store = open_store(f"{server.url}?timeout=0.4")
     drive(store.load("a"), store)
 
@@ -200,13 +198,11 @@ def test_nobody_waits_for_ever_for_a_server_that_does_not_answer(server, mode):
         except StoreError as error:
             return error
 
-    async def use():
-        return await asyncio.wait_for(loads(store, "ab" * MANY), 30)
-
     server.pause()
     try:
         with ThreadPoolExecutor(MANY) as pool:
-            found = asyncio.run(use()) if mode == "async" else list(pool.map(load, "ab" * MANY, timeout=30))
+            told = await asyncio.wait_for(loads(store, "ab" * MANY), 30)
+            found = told if mode == "async" else list(pool.map(load, "ab" * MANY, timeout=30))
     finally:
         server.go_on()
     assert all(isinstance(one, StoreError) and one.transient for one in found)
@@ -237,3 +233,68 @@ async def inserts(store, keys):
     return await asyncio.gather(
         *(drive_async(store.insert(claim_of(key)), store) for key in keys), return_exceptions=True
     )
+
+
+def waiting(redis, once, count):
+    """Wait until so many wait for the bell of the key."""
+    key = b"n:k"
+    counter = once.store.names.shard_of(key).keys_of(key)[1]
+    until(lambda: redis.ask("GET", counter) in set(map(str, range(count, 10 * count))), redis)
+
+
+@pytest.mark.parametrize("how", ["complete", "release", "park"])
+def test_a_waiter_is_woken_and_does_not_poll(redis, redis_url, how):
+    holder, asked, told = Once(redis_url, name="n", lease=60), [], []
+    claim = holder.acquire("k")
+    # So patient a client that a waiter whom nobody wakes looks again after a minute only.
+    once = Once(f"{redis_url}{'&' if '?' in redis_url else '?'}timeout=240", name="n", on_busy=60.0, lease=60)
+    OBSERVE.require(once.store)(asked.append)
+
+    def wait():
+        try:
+            told.append(once.run("k", lambda: "mine"))
+        except Exception as error:
+            told.append(type(error).__name__)
+
+    waiters = [threading.Thread(target=wait) for _ in range(5)]
+    for one in waiters:
+        one.start()
+    waiting(redis, holder, 1)
+    before = len(asked)
+    time.sleep(2.0)
+    assert len(asked) - before <= 20, "five waiters of a process ask for nothing while the key is held"
+    {"complete": lambda: claim.complete("theirs"), "release": claim.release, "park": claim.park}[how]()
+    end = time.monotonic() + 30
+    for one in waiters:
+        one.join(max(0.0, end - time.monotonic()))
+    assert told == [{"complete": "theirs", "release": "mine", "park": "Parked"}[how]] * 5
+
+
+async def test_waiters_in_coroutines_and_other_processes_handles_are_woken(redis, redis_url):
+    claim = Once(redis_url, name="n", lease=60).acquire("k")
+    onces = [Once(redis_url, name="n", on_busy=60.0) for _ in range(3)]
+
+    async def never():
+        raise AssertionError
+
+    tasks = [asyncio.create_task(once.run_async("k", never)) for once in onces for _ in range(2)]
+    await asyncio.to_thread(waiting, redis, onces[0], 3)
+    await asyncio.to_thread(claim.complete, 7)
+    assert await asyncio.wait_for(asyncio.gather(*tasks), 60) == [7] * 6
+
+
+async def test_a_waiter_that_is_cancelled_holds_up_nobody_while_its_exception_is_kept(redis, redis_url):
+    claim = Once(redis_url, name="n", lease=600).acquire("k")
+    once = Once(redis_url, name="n", on_busy=600.0)
+    first, *others = [asyncio.create_task(once.run_async("k", asyncio.sleep, 0)) for _ in range(3)]
+    await asyncio.to_thread(waiting, redis, once, 1)
+    first.cancel()
+    kept = await asyncio.gather(first, return_exceptions=True)
+    await asyncio.to_thread(claim.complete, 7)
+    assert await asyncio.wait_for(asyncio.gather(*others), 60) == [7, 7]
+    assert isinstance(kept[0], asyncio.CancelledError)
+
+
+def test_a_waiter_takes_over_when_the_holder_vanishes(redis_url):
+    Once(redis_url, name="n", lease=1.0, heartbeat=0).acquire("k")
+    assert Once(redis_url, name="n", on_busy=60.0).run("k", lambda: "heir") == "heir"

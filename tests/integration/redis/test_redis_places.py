@@ -225,39 +225,33 @@ def test_a_ledger_on_a_blocking_client(redis, redis_url, options):
         assert client.ping(), "it stays open"
 
 
-def test_a_ledger_on_an_asynchronous_client(redis, redis_url):
+async def test_a_ledger_on_an_asynchronous_client(redis, redis_url):
     async def handle():
         await asyncio.sleep(4.0)  # the heartbeat renews on this loop
         return "made"
 
-    async def main():
-        async with driver_async.Redis(port=redis.port, decode_responses=True) as client:
-            once = Once(open_ledger(client, prefix=redis_url.partition("prefix=")[2]), name="n", lease=3.0)
-            assert await once.run_async("k", handle) == await once.run_async("k", handle) == "made"
-            page = await drive_async(once.store.select(ByKey(), None, 10), once.store)
-            assert [record.status for record in page.records] == [COMPLETED]
-            with pytest.raises(StoreError, match="is asynchronous"):
-                once.run("other", len, "abc")
-            assert await client.ping()
-
-    asyncio.run(main())
+    async with driver_async.Redis(port=redis.port, decode_responses=True) as client:
+        once = Once(open_ledger(client, prefix=redis_url.partition("prefix=")[2]), name="n", lease=3.0)
+        assert await once.run_async("k", handle) == await once.run_async("k", handle) == "made"
+        page = await drive_async(once.store.select(ByKey(), None, 10), once.store)
+        assert [record.status for record in page.records] == [COMPLETED]
+        with pytest.raises(StoreError, match="is asynchronous"):
+            once.run("other", len, "abc")
+        assert await client.ping()
 
 
-def test_a_cancellation_is_not_swallowed_by_an_asynchronous_client(redis, redis_url):
-    async def main():
-        async with driver_async.Redis(port=redis.port) as client:
-            once = Once(open_ledger(client, prefix=redis_url.partition("prefix=")[2]), name="n")
-            await once.run_async("warm", asyncio.sleep, 0)
-            for turns in range(6):
-                task = asyncio.create_task(once.run_async(turns, asyncio.sleep, 0))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if task.cancel():
-                    with pytest.raises(asyncio.CancelledError):
-                        await task
-            assert await once.run_async("after", asyncio.sleep, 0, "made") == "made"
-
-    asyncio.run(main())
+async def test_a_cancellation_is_not_swallowed_by_an_asynchronous_client(redis, redis_url):
+    async with driver_async.Redis(port=redis.port) as client:
+        once = Once(open_ledger(client, prefix=redis_url.partition("prefix=")[2]), name="n")
+        await once.run_async("warm", asyncio.sleep, 0)
+        for turns in range(6):
+            task = asyncio.create_task(once.run_async(turns, asyncio.sleep, 0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if task.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+        assert await once.run_async("after", asyncio.sleep, 0, "made") == "made"
 
 
 def test_an_interrupt_before_an_answer_is_read_leaves_it_to_nobody(redis, redis_url, monkeypatch):

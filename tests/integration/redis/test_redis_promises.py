@@ -253,11 +253,8 @@ def looks_at(server):
     return int(found[1]) if found else 0
 
 
-def test_the_first_tasks_of_a_ledger_share_one_look_at_the_server(server):
-    async def main():
-        once = Once(server.url)
-        await asyncio.gather(*(once.run_async(f"k{number}", asyncio.sleep, 0) for number in range(40)))
-        once.close()
-
-    asyncio.run(main())
+async def test_the_first_tasks_of_a_ledger_share_one_look_at_the_server(server):
+    once = Once(server.url)
+    await asyncio.gather(*(once.run_async(f"k{number}", asyncio.sleep, 0) for number in range(40)))
+    once.close()
     assert looks_at(server) == 1

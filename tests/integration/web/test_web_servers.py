@@ -1,14 +1,22 @@
-"""The example payment services and the proxy as processes, whose clients leave and which are told to stop."""
+"""Services and the proxy as processes: clients leave, they are told to stop, and ledgers vanish while handlers run."""
 
 import contextlib
 import http.client
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onceward import Once
+from onceward import Once, StoreError
 from onceward.core.record import COMPLETED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, when
+from servers.proxy import Fault
 from waiting import until
 from web.answering import Answering
+from web.calls import AsgiIdempotency, Rules, call, post
 from web.servers import gunicorn, keyed, payment, serving, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"
@@ -21,25 +29,27 @@ SERVERS = {
 
 
 @pytest.fixture
-def url(tmp_path):
+def ledger_url(tmp_path):
     return f"sqlite:///{tmp_path}/payments.db"
 
 
 @pytest.mark.sampled("flask, threads, preloaded", "fastapi")
-@pytest.mark.parametrize("served", SERVERS)
-def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(url, served):
-    start, *options = SERVERS[served]
-    with start(*options, LEDGER=url, BANK_SECONDS="1") as server:
+@pytest.mark.parametrize("program", SERVERS)
+def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(ledger_url, program):
+    start, *options = SERVERS[program]
+    with start(*options, LEDGER=ledger_url, BANK_SECONDS="1") as server:
         with pytest.raises(TimeoutError):
             server.post("/payments", payment("a"), keyed("k"), 0.4)
         server.process.terminate()
         server.process.wait(120)  # gunicorn kills a worker after 30 s that it stopped as it began
-    assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
+    assert [record.status for record, _ in Once(ledger_url).ledger.records()] == [COMPLETED]
 
 
-def test_a_proxy_told_to_stop_finishes_the_request_under_way(url):
+def test_a_proxy_told_to_stop_finishes_the_request_under_way(ledger_url):
     with contextlib.closing(Answering()) as upstream:
-        command = f"onceward proxy --upstream {upstream.url} --name http --scope everybody --port PORT --store {url}"
+        command = (
+            f"onceward proxy --upstream {upstream.url} --name http --scope everybody --port PORT --store {ledger_url}"
+        )
         with serving(*command.split()) as server:
             upstream.pause = 1.0
             with pytest.raises(TimeoutError):
@@ -47,33 +57,157 @@ def test_a_proxy_told_to_stop_finishes_the_request_under_way(url):
             until(lambda: [path for _, path, _, _ in upstream.came if path == "/orders"])
             server.process.terminate()
             server.process.wait(60)
-    assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
+    assert [record.status for record, _ in Once(ledger_url).ledger.records()] == [COMPLETED]
 
 
-def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(url):
-    with gunicorn(FLASK, "--timeout", "1", LEDGER=url, BANK_SECONDS="60", LEASE="60") as server:
+def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(ledger_url):
+    with gunicorn(FLASK, "--timeout", "1", LEDGER=ledger_url, BANK_SECONDS="60", LEASE="60") as server:
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
-        assert Once(url).ledger.is_live("payments:k:*")
+        assert Once(ledger_url).ledger.is_live("payments:k:*")
 
 
 @pytest.mark.parametrize(
     ("path", "headers", "size", "told"), [("/orders", keyed("k"), 900_000, b"n:k:*"), ("/body", {}, 150_000, b"")]
 )
-def test_a_request_does_not_have_the_claim_of_the_one_before_it_on_its_connection(url, path, headers, size, told):
+def test_a_request_does_not_have_the_claim_of_the_one_before_it_on_its_connection(
+    ledger_url, path, headers, size, told
+):
     # The server stops reading, and goes on in the context of who asks for more.
-    with uvicorn("web_claims:app", LEDGER=url) as server, server.connection() as connection:
+    with uvicorn("web_claims:app", LEDGER=ledger_url) as server, server.connection() as connection:
         for target, fields, answer in [(path, headers, told), ("/whose", {}, b"")]:
             connection.request("POST", target, b"x" * size, fields)
             assert connection.getresponse().read() == answer
 
 
-def test_a_pipelined_request_does_not_have_the_claim_of_the_one_before(url):
+def test_a_pipelined_request_does_not_have_the_claim_of_the_one_before(ledger_url):
     lines = "Host: shop\r\nContent-Length: 0\r\n"
     pair = f'POST /orders HTTP/1.1\r\n{lines}Idempotency-Key: "k"\r\n\r\nPOST /whose HTTP/1.1\r\n{lines}Connection: close\r\n\r\n'
-    with uvicorn("web_claims:app", LEDGER=url) as server, server.connection() as connection:
+    with uvicorn("web_claims:app", LEDGER=ledger_url) as server, server.connection() as connection:
         connection.connect()
         connection.sock.sendall(pair.encode())
         answers = b"".join(iter(lambda: connection.sock.recv(65536), b""))
     assert answers.count(b"200 OK") == 2
     assert answers.count(b"n:k:*") == 1
+
+
+pytestmark = pytest.mark.sampled(served=1)
+
+THREADS = ("--worker-class", "gthread", "--threads", "2")
+APPS = {
+    "starlette": (uvicorn, "/slow", ()),
+    "fastapi": (uvicorn, "/slow", ()),
+    "wsgi": (gunicorn, "/slow", THREADS),
+    "flask_app": (gunicorn, "/slow", THREADS),
+    "django_wsgi": (gunicorn, "/slow", THREADS),
+    "django_asgi": (uvicorn, "/slow", ()),
+    "django_asgi/later": (uvicorn, "/later", ()),
+}
+
+
+def away(seen):
+    return Fault(lose_request=True)
+
+
+class Place:
+    """Where the applications find their ledger, and where they leave their effects."""
+
+    def __init__(self, url, folder):
+        self.url, self.go, self.log = url, folder / "go", folder / "log"
+        self.environment = {"LEDGER": url, "GO": str(self.go), "LOG": str(self.log)}
+
+    @property
+    def effects(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    @property
+    def statuses(self):
+        return [record.status for record, _ in Once(self.url).ledger.records()]
+
+
+@pytest.fixture
+def place(url, tmp_path):
+    return Place(url, tmp_path)
+
+
+@pytest.fixture(params=APPS)
+def served(request, place):
+    start, path, options = APPS[request.param]
+    with start(f"web_recording:{request.param.partition('/')[0]}", *options, **place.environment) as server:
+        yield server, path
+
+
+def answered_while_away(server, path, proxy, place):
+    """Send a request whose ledger vanishes as it is handled; return its answer and how long that took."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(server.post, path, b"{}", keyed("k"))
+        until(lambda: place.effects)
+        proxy.rule = away
+        began = time.monotonic()
+        place.go.touch()
+        return pending.result(), time.monotonic() - began
+
+
+def test_answer_goes_out_though_its_ledger_is_away_and_is_recorded_later(served, proxy, place):
+    server, path = served
+    (status, fields, body), took = answered_while_away(server, path, proxy, place)
+    assert (status, body.strip(b'"')) == (201, b"done")
+    assert fields["idempotency-recorded"] == "pending"
+    assert took < 8
+    proxy.clear()
+    until(lambda: place.statuses == [COMPLETED])
+    status, fields, body = server.post(path, b"{}", keyed("k"))
+    assert (status, fields["idempotent-replayed"], body.strip(b'"')) == (201, "true", b"done")
+    assert "idempotency-recorded" not in fields
+    assert len(place.effects) == 1
+
+
+@pytest.mark.sampled("starlette")
+@pytest.mark.parametrize("name", ["starlette", "flask_app", "django_asgi/later"])
+def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, place):
+    start, path, options = APPS[name]
+    with start(f"web_recording:{name.partition('/')[0]}", *options, **place.environment) as server:
+        answer, _ = answered_while_away(server, path, proxy, place)
+        assert answer[1]["idempotency-recorded"] == "pending"
+        os.kill(server.process.pid, signal.SIGTERM)
+        time.sleep(0.5)
+        assert server.process.poll() is None
+        proxy.clear()
+        server.process.wait(30)
+        assert place.statuses == [COMPLETED]
+
+
+class Leaving:
+    """An application whose ledger is away from when it answers on."""
+
+    def __init__(self, *, lease, **options):
+        self.is_away = False
+        once = Once(Faults(MemoryStore(), when(lambda ask: self.is_away, fail_before())), lease=lease)
+        self.guarded = AsgiIdempotency(self, once, Rules(**options))
+
+    async def __call__(self, scope, receive, send):
+        self.is_away = True
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body"})
+
+
+def test_fifty_requests_without_a_ledger_leave_one_traceback_on_the_log(caplog):
+    down = Once(Faults(MemoryStore(), when(lambda ask: True, fail_before(lambda message: StoreError("it is away")))))
+    answers = call(AsgiIdempotency(None, down), *(post("/orders", f"k{number}") for number in range(52)))
+    assert {answer.status_code for answer in answers} == {503}
+    told = [record for record in caplog.records if record.name == "onceward"]
+    assert [record.exc_info is not None for record in told] == [True, False]
+    assert "(10 times in " in told[1].message
+
+
+def test_a_late_recording_that_fails_in_the_end_is_logged_with_its_key(caplog):
+    (answer,) = call(Leaving(lease=1.5, record_within=0.2).guarded, post("/orders", "k"))
+    assert (answer.status_code, answer.headers["idempotency-recorded"]) == (201, "pending")
+    assert any(record.levelname == "ERROR" and record.message.startswith("http:k") for record in caplog.records)
+
+
+def test_on_lambda_which_freezes_answers_wait_for_their_records(monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders")
+    (answer,) = call(Leaving(lease=1, record_within=5).guarded, post("/orders", "k"))
+    assert answer.status_code == 201
+    assert "idempotency-recorded" not in answer.headers

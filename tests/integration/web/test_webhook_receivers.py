@@ -184,7 +184,7 @@ def test_slacks_question_is_answered_with_its_challenge(once):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled, is_async):
+async def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled, is_async):
     go = threading.Event()
 
     async def awaited(event: WebhookEvent, claim: Claim) -> None:
@@ -194,17 +194,14 @@ def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled, is_
         go.wait(60)
         handled.append((event.id, claim.attempt))
 
-    async def main():
-        assert [(await hook.answer_async(by_stripe(), BODY)).status for _ in range(2)] == [202, 202]
-        assert once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS"
-        go.set()
-        async with asyncio.timeout(60):
-            while once.ledger.show("hooks:evt_1")[0].status != "COMPLETED":
-                await asyncio.sleep(0.01)
-        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
-
     hook = receiver(once, awaited if is_async else handle, accept=True)
-    asyncio.run(main())
+    assert [(await hook.answer_async(by_stripe(), BODY)).status for _ in range(2)] == [202, 202]
+    assert once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS"
+    go.set()
+    async with asyncio.timeout(60):
+        while once.ledger.show("hooks:evt_1")[0].status != "COMPLETED":
+            await asyncio.sleep(0.01)
+    assert (await hook.answer_async(by_stripe(), BODY)).status == 202
     assert handled == [("evt_1", 1)]
 
 
@@ -293,22 +290,18 @@ async def _awaited(event: WebhookEvent) -> None:
     pass
 
 
-def test_fastapi_receives(once, handled):
+async def test_fastapi_receives(once, handled):
     async def handle(event: WebhookEvent) -> None:
         handled.append(event.kind)
 
     app = FastAPI()
     app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
-
-    async def run():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
-            for _ in range(2):
-                assert (await client.post("/stripe", content=BODY, headers=by_stripe())).text == "ok"
-            assert (await client.post("/stripe", content=BODY)).status_code == 401
-            assert (await client.post("/stripe", content=bytes(25 << 20))).status_code == 401
-            assert (await client.post("/stripe", content=bytes((25 << 20) + 1))).status_code == 413
-
-    asyncio.run(run())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        for _ in range(2):
+            assert (await client.post("/stripe", content=BODY, headers=by_stripe())).text == "ok"
+        assert (await client.post("/stripe", content=BODY)).status_code == 401
+        assert (await client.post("/stripe", content=bytes(25 << 20))).status_code == 401
+        assert (await client.post("/stripe", content=bytes((25 << 20) + 1))).status_code == 413
     assert handled == ["paid"]
 
 

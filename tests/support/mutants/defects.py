@@ -226,7 +226,7 @@ PostgreSQL tells no waiter
     if not [-(is('owner', a[16]) and is('fence', a[17]) and is('beat', a[18]))-]{+is('owner', a[16])+} then return
 Redis' fences do not grow
     math.max(least, [-before + 1, tonumber(t[1]) * 1000000 + tonumber(t[2])-]{+tonumber(t[1])+})
-[stores/redis/records.py: integration/redis/test_redis_waiters.py]
+[stores/redis/records.py: integration/redis/test_redis_connections.py]
 Redis wakes nobody
     [-was == IN_PROGRESS != status-]{+False+}
 [stores/redis/requests.py: integration/redis/test_redis_promises.py integration/redis/test_redis_connections.py]

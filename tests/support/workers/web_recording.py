@@ -1,4 +1,4 @@
-"""Applications for test_web_recording.py: each takes effect, waits for the file GO, and answers. LOG has a line for each effect."""
+"""Applications for test_web_servers.py: each takes effect, waits for the file GO, and answers. LOG has a line for each effect."""
 
 import asyncio
 import os
