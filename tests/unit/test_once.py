@@ -22,25 +22,16 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults
 from onceward.web import fastapi, flask
 from onceward.web.webhooks import GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe, meta_handshake
+from places import SOURCES
 from tables import each
-
-SRC = os.path.dirname(os.path.dirname(onceward.__file__))
 
 
 def test_importing_onceward_loads_no_driver_and_nothing_that_is_dear():
     code = "import sys, json, onceward; print(json.dumps(sorted(sys.modules)))"
-    environment = {**os.environ, "PYTHONPATH": SRC}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     loaded = subprocess.check_output([sys.executable, "-W", "error", "-c", code], env=environment)
     dear = {"boto3", "typer", "rich", "asyncio", "pydantic", "msgspec", "jmespath", "sqlite3", "inspect", "dataclasses"}
     assert not dear & set(json.loads(loaded))
-
-
-def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
-    once = Once(MemoryStore(), lease=5, max_attempts=3)
-    other = once.using(lease=8)
-    assert other.store is once.store
-    assert (other.policy.lease, other.policy.max_attempts) == (8, 3)
-    assert once.policy.lease == 5
 
 
 def test_a_claim_context_can_be_entered_again_after_it_was_left():

@@ -247,18 +247,6 @@ print(Order.objects.count())
     assert told.splitlines() == ["(201, None) b'{\"order\": 1}'", "(201, 'true') b'{\"order\": 1}'", "1"]
 
 
-def test_the_middleware_takes_the_projects_ledger(small):
-    told = small.run(
-        WEB
-        + """
-given = {"rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site", "DATABASE": "default"}
-with served(pay, ONCEWARD=given, MIDDLEWARE=["onceward.web.django.IdempotencyMiddleware"]):
-    print([Client().post("/pay", **KEY).status_code for _ in "ab"], Order.objects.count())
-"""
-    )
-    assert told == "[201, 201] 1\n"
-
-
 def test_the_test_cases_begin_with_an_empty_ledger(bare):
     told = bare.manage("test", "--noinput", "test_shop")
     assert "Ran 5 tests" in told

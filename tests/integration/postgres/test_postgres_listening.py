@@ -52,13 +52,9 @@ class Waiting:
         return self.got
 
 
-def ear_of(once):
-    return once.store.conduit.ear
-
-
 def until_listened_to(once, keys=1):
     """Wait until waiters sleep until they are told."""
-    ear = ear_of(once)
+    ear = once.store.conduit.ear
     until(lambda: sum(one.number is not None and bool(one.wakes) for one in list(ear._keys.values())) == keys)
 
 

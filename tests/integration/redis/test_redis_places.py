@@ -103,7 +103,7 @@ def test_a_replica_of_a_cluster_that_does_not_confirm_fails_the_writes_of_its_sl
             first = insert_all()
         finally:
             replica.go_on()
-        is_there = [slot_of(store, claim.key) in mine for claim in claims]
+        is_there = [key_slot(store.names.shard_of(claim.key.encode()).base) in mine for claim in claims]
         assert [isinstance(reply, StoreError) and reply.transient for reply in first] == is_there
         assert {*is_there} == {True, False}
         assert all("0 replica(s) confirmed" in str(reply) for reply in first if isinstance(reply, StoreError))
@@ -121,10 +121,6 @@ def test_the_replicas_of_a_cluster_of_the_callers_own_client_confirm(doubled):
             drive(two.insert_many(claims), two)
 
 
-def slot_of(store, key):
-    return key_slot(store.names.shard_of(key.encode()).base)
-
-
 def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
     once = Once(f"{primary.url}?wait=1&timeout=1", name="n", lease=5)
     patient = Once(f"{primary.url}?wait=1&timeout=60", name="n", lease=60)
@@ -137,15 +133,11 @@ def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
         with pytest.raises(StoreError, match="confirmed"):
             once.run("k3", lambda: 1)
         with pytest.raises(StoreError, match="confirmed"):  # what an earlier request wrote is not confirmed, either
-            once.store.exchange(_load(once.store, "n:k3"))
+            once.store.exchange(next(once.store.load("n:k3")))
         replica.go_on()
         assert patient.run("k4", lambda: 1) == 1
     finally:
         replica.stop()
-
-
-def _load(store, key):
-    return next(store.load(key))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

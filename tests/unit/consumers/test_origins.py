@@ -30,10 +30,6 @@ def once():
     once.close()
 
 
-def drained(seconds):
-    return sender.SENDER.drain(seconds)
-
-
 def noted(once):
     return {record.key: read_origin(record.origin) for record, _ in once.ledger.records()}
 
@@ -136,6 +132,6 @@ def test_a_handlers_own_messages_pass_the_root_on(once):
         onceward.current().send("passed-on:x", "hello")
 
     handler(sqs_event(CAME), lambda_events.Context())
-    assert drained(10) == 0
+    assert sender.SENDER.drain(10) == 0
     (message,) = target.sent
     assert message.headers == {"onceward-root": 'shop:"é"', "onceward-parent": "ship:from-outbox"}

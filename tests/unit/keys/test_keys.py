@@ -2,7 +2,6 @@
 
 import enum
 import math
-import os
 import subprocess
 import sys
 import uuid
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from onceward import KeyMissing, Once
 from onceward.keys.ledger_keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
 from onceward.stores.memory import MemoryStore
+from places import SOURCES
 from tables import each
 
 atoms = (
@@ -169,12 +169,12 @@ def run_script(path, cwd):
 
 
 @pytest.mark.slow
-def test_two_scripts_do_not_share_the_keys_of_main_and_one_shares_them_with_itself_imported(tmp_path, source):
+def test_two_scripts_do_not_share_the_keys_of_main_and_one_shares_them_with_itself_imported(tmp_path):
     for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=source, value=name))
+        (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=str(SOURCES), value=name))
     (tmp_path / "other.py").write_text("import one\n")
     assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "two")] == ["one", "two"]
-    (tmp_path / "one.py").write_text(SCRIPT.format(src=source, value="another"))
+    (tmp_path / "one.py").write_text(SCRIPT.format(src=str(SOURCES), value="another"))
     assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "other")] == ["one", "one"]
 
 
@@ -195,8 +195,8 @@ if __name__ == "__main__":
 """
 
 
-def test_a_scripts_inputs_have_one_fingerprint_whoever_imports_the_script(tmp_path, source):
-    (tmp_path / "worker.py").write_text(FINGERPRINTED.format(src=source))
+def test_a_scripts_inputs_have_one_fingerprint_whoever_imports_the_script(tmp_path):
+    (tmp_path / "worker.py").write_text(FINGERPRINTED.format(src=str(SOURCES)))
     digest = "6a43b585ed4d502d5c8083015900739f5a53c5bb445aab32b1864f694e46bd0a"
     assert run_script(tmp_path / "worker.py", tmp_path) == digest, "records of earlier versions have this one"
 
@@ -216,13 +216,6 @@ def test_a_function_is_known_by_its_module_and_name_and_one_without_needs_a_name
     with pytest.raises(ValueError, match="lambda"):
         function_name(lambda: 1)
     assert Once(MemoryStore(), name="mine").run("k", lambda: 1) == 1
-
-
-@pytest.fixture(name="source")
-def _source():
-    import onceward
-
-    return os.path.dirname(os.path.dirname(onceward.__file__))
 
 
 @each(

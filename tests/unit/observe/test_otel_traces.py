@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import re
 import sys
 import urllib.request
@@ -333,15 +332,6 @@ PAGE = (ROOT / "docs" / "how-to" / "observing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.fixture
-def _level():
-    log = logging.getLogger("onceward")
-    before = log.level
-    yield
-    log.setLevel(before)
-
-
-@pytest.mark.usefixtures("_level")
 def test_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     port, told = free_port(), []

@@ -14,6 +14,7 @@ from cryptography.fernet import Fernet
 from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
+from places import SOURCES
 from printed.pages import section
 from tables import each
 from web.calls import AsgiIdempotency, call, post
@@ -289,11 +290,10 @@ if __name__ == "__main__":
 
 
 def run_program(folder, *arguments, program=None):
-    source = os.path.dirname(os.path.dirname(sys.modules["onceward"].__file__))
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": source},
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
         input=program,
         capture_output=True,
         text=True,
