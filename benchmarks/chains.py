@@ -33,7 +33,7 @@ from onceward.core.selections import DueWithin
 from onceward.observe.events import StoreRequest
 from onceward.outbox import register
 from onceward.outbox.sender import SENDER, drain
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 from servers.postgres import Postgres
 from stores_disk import FILL, filled
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from onceward import Claim, Once
 from onceward.outbox import register
 from onceward.outbox.sender import drain
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 
 CASES = ("no step", "3 steps", "3 steps, a message")
 Call = Callable[[str], object]

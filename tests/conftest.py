@@ -33,9 +33,7 @@ from servers.wrong_clocks import library, wrong_clock
 from stores.ledgers import LEDGERS
 
 collect_ignore = ["support"]  # a project's own tests are there, which `manage.py test` runs
-pytest.register_assert_rewrite(
-    "stores.transaction_cases", "stores.lost_cases", "stores.step_cases", "stores.outbox_cases", "stores.dynamodb_desk"
-)
+pytest.register_assert_rewrite("stores.transaction_cases", "stores.lost_cases", "stores.dynamodb_desk")
 
 # `nohup make test &` and some CI runners start us with signals ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,7 +10,7 @@ from onceward import Once
 from onceward.aws import on_sqs
 from onceward.outbox import register, sender
 from queues import lambda_events
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 
 
 @pytest.fixture

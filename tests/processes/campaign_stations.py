@@ -61,6 +61,9 @@ class Station:
         self.server.stop()
 
 
+CONSUMER = WORKERS / "campaign_worker.py"
+
+
 def body(number):
     return json.dumps({"id": number}).encode()
 
@@ -85,9 +88,9 @@ def as_our_sender(number):
 
 
 class NatsStation(Station):
-    def __init__(self, durable, worker, *arguments):
+    def __init__(self, durable, kind):
         server = Nats()
-        super().__init__(server, WORKERS / worker, *arguments, server.url)
+        super().__init__(server, CONSUMER, kind, server.url)
         self._durable = durable
         self._do(lambda jetstream: jetstream.add_stream(name="ORDERS", subjects=["orders"]))
         # What a killed worker held comes again soon.
@@ -121,9 +124,9 @@ class RedisStation(Station):
 
     stream = "orders"
 
-    def __init__(self, worker, *arguments, entry=lambda number: {"__data__": body(number)}, **options):
+    def __init__(self, kind, entry=lambda number: {"__data__": body(number)}):
         server = kept_redis()
-        super().__init__(server, WORKERS / worker, *arguments, server.url, **options)
+        super().__init__(server, CONSUMER, kind, server.url)
         self._entry = entry
 
     def publish(self, numbers):
@@ -141,7 +144,7 @@ class FastStreamRedisStation(RedisStation):
     ledger = "sqlite"
 
     def __init__(self):
-        super().__init__("faststream_consumer.py", "redis")
+        super().__init__("faststream_redis")
         self.server.ask("XGROUP", "CREATE", "orders", "shop", "0", "MKSTREAM")
 
 
@@ -149,8 +152,7 @@ class TaskiqStation(RedisStation):
     ledger, stream = "dynamodb", "campaign"
 
     def __init__(self):
-        super().__init__("taskiq_worker.py", entry=lambda number: self._task("handle", f"t-{number}", {"id": number}))
-        self.options = {"environment": {"TASKIQ_BROKER": self.server.url}}
+        super().__init__("taskiq", lambda number: self._task("handle", f"t-{number}", {"id": number}))
         self._over = threading.Event()
         threading.Thread(target=self._tick, daemon=True).start()
 
@@ -174,9 +176,9 @@ class TaskiqStation(RedisStation):
 
 
 class RabbitStation(Station):
-    def __init__(self, *command, ledger="postgresql", **options):
+    def __init__(self, kind, ledger="postgresql"):
         server = Rabbitmq()
-        super().__init__(server, *command, server.url, **options)
+        super().__init__(server, CONSUMER, kind, server.url)
         self.ledger = ledger
         self.server.queue("orders")
         time.sleep(6)  # a node that is killed right after a declaration forgets the quorum queue
@@ -295,7 +297,7 @@ class CeleryStation(Station):
 
 class DramatiqStation(Station):
     def __init__(self, server, ledger):
-        super().__init__(server, WORKERS / "dramatiq_worker.py", environment={"DRAMATIQ_BROKER": server.url})
+        super().__init__(server, CONSUMER, "dramatiq", server.url)
         self.ledger, self._on_redis = ledger, isinstance(server, Redis)
         self._broker = (
             RedisBroker(url=server.url) if self._on_redis else RabbitmqBroker(url=server.url, confirm_delivery=True)
@@ -323,7 +325,7 @@ class ProcrastinateStation(Station):
 
     def __init__(self):
         server = Postgres()
-        super().__init__(server, WORKERS / "procrastinate_worker.py", environment={"PROCRASTINATE": server.url})
+        super().__init__(server, CONSUMER, "procrastinate", server.url)
         schema = App(connector=SyncPsycopgConnector()).schema_manager.get_schema()
         with psycopg.connect(server.url) as connection:
             connection.execute(schema.replace("%%", "%"))
@@ -346,15 +348,15 @@ class ProcrastinateStation(Station):
 
 
 CAMPAIGNS = {
-    "nats": lambda _: NatsStation("campaign", "campaign_worker.py", "nats"),
-    "redis_streams": lambda _: RedisStation("campaign_worker.py", "redis", entry=as_our_sender),
-    "rabbitmq": lambda _: RabbitWorkerStation(WORKERS / "campaign_worker.py", "rabbitmq"),
+    "nats": lambda _: NatsStation("campaign", "nats"),
+    "redis_streams": lambda _: RedisStation("redis", as_our_sender),
+    "rabbitmq": lambda _: RabbitWorkerStation("rabbitmq"),
     "kafka": lambda _: KafkaStation("campaign", *work("kafka:orders", *OFTEN)),
     "sqs": SqsStation,
-    "faststream-nats": lambda _: NatsStation("shop", "faststream_consumer.py", "nats"),
+    "faststream-nats": lambda _: NatsStation("shop", "faststream_nats"),
     "faststream-redis": lambda _: FastStreamRedisStation(),
-    "faststream-rabbit": lambda _: RabbitStation(WORKERS / "faststream_consumer.py", "rabbit", ledger="mysql"),
-    "faststream-kafka": lambda _: KafkaStation("shop", WORKERS / "faststream_consumer.py", "kafka", ledger="dynamodb"),
+    "faststream-rabbit": lambda _: RabbitStation("faststream_rabbit", "mysql"),
+    "faststream-kafka": lambda _: KafkaStation("shop", CONSUMER, "faststream_kafka", ledger="dynamodb"),
     "celery-redis": lambda _: CeleryStation(kept_redis(), "postgresql"),
     "celery-rabbitmq": lambda _: CeleryStation(Rabbitmq(), "mysql"),
     "dramatiq-redis": lambda _: DramatiqStation(kept_redis(), "postgresql"),

@@ -10,7 +10,7 @@ from onceward.outbox import OutboxMessage, sender
 from onceward.outbox.targets import open_target
 from printed.pages import section
 from servers.needs import numbers
-from web.answering import Answering
+from web.http_servers import Answering
 
 NAMES = numbers()
 

@@ -160,14 +160,14 @@ def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standa
     """Its record is missing, so the next one sends again: with the same key, by which consumers know it."""
     ledger = f"sqlite:///{tmp_path}/ledger.db"
     once = Once(ledger)
-    with workers("send_worker.py") as start:
-        process = start(ledger, standard.url, "kill")
+    with workers("worker.py") as start:
+        process = start("send", ledger, standard.url, "kill")
         assert process.wait(PATIENCE) == -9
         assert status(once) == IN_PROGRESS
         assert len(standard.messages) == 1
         time.sleep(1.1)  # its lease lapses
-        (first,) = lines(start(ledger, standard.url, "live"))
-        (second,) = lines(start(ledger, standard.url, "live"))
+        (first,) = lines(start("send", ledger, standard.url, "live"))
+        (second,) = lines(start("send", ledger, standard.url, "live"))
     assert first == second
     messages = standard.messages
     assert len(messages) == 2

@@ -20,8 +20,7 @@ from onceward.stores.dynamodb.template import HANDLER, OPERATOR
 from onceward.testing.bench import claim_of
 from places import ROOT
 from servers.needs import REGION, numbers
-from stores.hcl import Hcl
-from stores.templates import CASES, TOPIC, sent, text_of
+from stores.templates import CASES, TOPIC, Hcl, sent, text_of
 from tables import each
 from waiting import until
 

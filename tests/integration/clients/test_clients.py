@@ -15,7 +15,7 @@ from onceward.claim.running import Under
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
 from onceward.http.request import read_key
 from tables import each
-from web.answering import LOST, Answering
+from web.http_servers import LOST, Answering
 
 pytestmark = pytest.mark.sampled(ask=2)
 

@@ -10,7 +10,7 @@ import pytest
 from onceward import Once, ResultNotRecorded, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from servers.proxy import Fault, Refuse
-from timing import within
+from waiting import within
 
 pytestmark = pytest.mark.sampled(run=1, number=2)
 

@@ -19,7 +19,7 @@ from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import LONGEST_KEY
 from onceward.testing.bench import claim_of
 from servers.mysql import Mariadb
-from stores.line_cases import lose_the_answer_of
+from stores.lost_cases import lose_the_answer_of
 from stores.mysql_hands import name_of, place_of
 
 

@@ -1,8 +1,9 @@
-"""An effect in the ledger's own MariaDB commits together with its record, also when it is cut short: the same cases as in PostgreSQL."""
+"""Transactions in MariaDB: the same cases as in PostgreSQL."""
 
 import pytest
 
 from stores.cut_cases import *  # noqa: F403 - its tests run here
+from stores.lost_cases import *  # noqa: F403 - as above
 from stores.mysql_hands import HANDS
 from stores.transaction_cases import *  # noqa: F403 - as above
 

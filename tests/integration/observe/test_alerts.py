@@ -24,7 +24,7 @@ from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from places import ROOT
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 from servers.needs import needs, numbers
 from tables import each
 

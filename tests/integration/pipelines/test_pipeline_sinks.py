@@ -12,10 +12,10 @@ from onceward.pipelines import load
 from onceward.pipelines.call import StepFailed
 from onceward.pipelines.sinks import s3 as buckets
 from onceward.pipelines.sinks.s3 import Buckets, _joined
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
-from web.answering import CUT, LOST, Answering
+from web.http_servers import CUT, LOST, Answering
 
 SINKS = {  # each kind, and the address of its messages in the outbox
     "sqs: {queue: orders": "sqs:orders",

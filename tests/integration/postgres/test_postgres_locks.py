@@ -19,7 +19,7 @@ from onceward.core.steps import Bid, Won, claim
 from onceward.stores import open_store
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
-from stores.line_cases import lose_the_answer_of
+from stores.lost_cases import lose_the_answer_of
 
 
 @pytest.fixture

@@ -8,12 +8,9 @@ import pytest
 import onceward
 from onceward import Once, StepMade, StoreError, current
 from onceward.outbox import drain
-from stores.outbox_cases import *  # noqa: F403 - its tests run here
-from stores.outbox_cases import unsent
 from stores.postgres_hands import HANDS
-from stores.step_cases import *  # noqa: F403 - its tests run here
 from stores.transaction_cases import *  # noqa: F403 - its tests run here
-from stores.transaction_cases import Failure, run
+from stores.transaction_cases import Failure, run, unsent
 
 
 @run

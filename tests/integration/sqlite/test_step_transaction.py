@@ -15,7 +15,7 @@ from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.steps import Lost
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
-from stores.step_cases import (  # noqa: F401 - they run here
+from stores.transaction_cases import (  # noqa: F401 - they run here
     test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once,
     test_a_zombies_step_is_refused_and_its_effect_rolled_back,
     test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result,

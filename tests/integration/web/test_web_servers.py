@@ -15,8 +15,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from servers.proxy import Fault
 from waiting import until
-from web.answering import Answering
 from web.calls import AsgiIdempotency, Rules, call, post
+from web.http_servers import Answering
 from web.servers import gunicorn, keyed, payment, serving, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"

@@ -4,12 +4,12 @@ import atexit
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
 from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.reduction import send_handle
 
 from onceward import Once
 from places import SOURCES, WORKERS
@@ -67,14 +67,13 @@ class Cli:
 class _Warm:
     """The process that forks for each command; see workers/warm_command.py."""
 
-    def __init__(self, program="warm_command.py"):
+    def __init__(self, what="onceward"):
         self._environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{os.environ.get('PYTHONPATH', '')}"}
-        self._channel, its = socket.socketpair()
+        self._channel, its = Pipe()
         with its:
-            command = [sys.executable, WORKERS / program, str(its.fileno())]
-            self._process = subprocess.Popen(
-                command, env=self._environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL
-            )
+            command = [sys.executable, WORKERS / "warm_command.py", what, str(its.fileno())]
+            options = {"pass_fds": [its.fileno()], "stdin": subprocess.DEVNULL}
+            self._process = subprocess.Popen(command, env=self._environment, **options)
         atexit.register(self._close)
 
     def fits(self, environment):
@@ -84,8 +83,6 @@ class _Warm:
         return all(name.startswith(_AT_RUN_TIME) and "LAMBDA" not in name for name in changed)
 
     def run(self, arguments, folder, environment, given, timeout):
-        asked = {"arguments": arguments, "folder": str(folder), "environment": environment}
-        body = json.dumps(asked).encode()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             if given is None:
                 standard = os.open(os.devnull, os.O_RDONLY)
@@ -93,20 +90,17 @@ class _Warm:
                 standard, writes = os.pipe()
                 os.write(writes, given)
                 os.close(writes)
-            socket.send_fds(self._channel, [struct.pack("!I", len(body))], [standard, out.fileno(), err.fileno()])
+            self._channel.send((arguments, str(folder), environment))
+            for fd in (standard, out.fileno(), err.fileno()):
+                send_handle(self._channel, fd, self._process.pid)
             os.close(standard)
-            self._channel.sendall(body)
-            child, status = self._number(), None
-            try:
-                self._channel.settimeout(timeout)
-                status = self._number()
-            except TimeoutError:
-                raise subprocess.TimeoutExpired(arguments, timeout) from None
-            finally:
-                self._channel.settimeout(None)
-                if status is None:
-                    os.kill(child, signal.SIGKILL)
-                    self._number()
+            child = self._channel.recv()
+            is_in_time = self._channel.poll(timeout)
+            if not is_in_time:
+                os.kill(child, signal.SIGKILL)
+            status = self._channel.recv()
+            if not is_in_time:
+                raise subprocess.TimeoutExpired(arguments, timeout)
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(arguments, status, out.read(), err.read().decode())
@@ -114,9 +108,6 @@ class _Warm:
     def _close(self):
         self._channel.close()
         self._process.wait()
-
-    def _number(self):
-        return struct.unpack("!i", self._channel.recv(4, socket.MSG_WAITALL))[0]
 
 
 warm = cache(_Warm)

@@ -1,8 +1,12 @@
 """Events in the shapes that Lambda gives to functions, as the AWS documentation of each source shows them, without most of what nobody reads."""
 
+from __future__ import annotations
+
 import base64
 import copy
 import json
+
+from onceward.aws import Delivery
 
 
 def encoded(data) -> str:
@@ -245,3 +249,31 @@ def changed(event, *path, to=...):
     else:
         inner[path[-1]] = to
     return event
+
+
+def places(value, path=()):
+    """Yield the path of everything in an event."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        yield from places(inner, (*path, name))
+
+
+def keys(once):
+    return sorted(once.store.records)
+
+
+def given(once, wrapper, event, **options):
+    """Return what a function without annotations is given of ``event``, and the deliveries."""
+    seen = []
+
+    @wrapper(once, **options)
+    def handle(payload, delivery: Delivery):
+        seen.append((payload, delivery))
+
+    handle(event, Context())
+    return [payload for payload, _ in seen], [delivery for _, delivery in seen]
+
+
+def refusing(payload):
+    raise AssertionError("it ran")

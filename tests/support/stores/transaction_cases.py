@@ -1,15 +1,19 @@
-"""The cases of an effect that commits together with its record, on any connection of any ledger that has transactions.
+"""The cases of an effect, a step or a message that commits together with its record, on any connection of any ledger with transactions.
 
 A test file imports them all. Its fixtures are ``once``, ``hand`` (stores/postgres_hands.py, stores/mysql_hands.py), ``effects`` and ``schema``.
 """
 
 import asyncio
+import contextlib
 import functools
 import inspect
 
 import pytest
 
-from onceward import Busy, Completed, Once, OncewardError, current
+import onceward
+from onceward import Busy, Completed, LeaseLost, Once, OncewardError, StepMade, StoreError, current
+from onceward.outbox import drain
+from queues.boxes import Box
 
 
 class Failure(Exception):
@@ -191,3 +195,191 @@ async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, eff
                 await hand.sql(connection, f"DELETE FROM {once.store.names.table}")
         assert hand.is_idle(connection)
     assert (effects(), [state for state, _ in hand.status(once)]) == ([], ["PARKED"])
+
+
+def only(once):
+    ((record, _),) = once.ledger.records()
+    return record
+
+
+def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(once, hand, effects):
+    async def handle():
+        claim = current()
+        async with hand.connection() as connection:
+            stock = claim.step_transaction("stock", connection)
+            with contextlib.suppress(StepMade):
+                async with hand.within(stock):
+                    await hand.act(connection)
+                    stock.result = {"left": (3, 4)}
+                    assert (effects(), only(once).steps) == ([], None)
+            assert (effects(), hand.is_idle(connection)) == (["effect"], True)
+            await claim.step_async("mail", lambda: "mailed")
+            if claim.attempt == 1:
+                raise Failure
+            return stock.result
+
+    with pytest.raises(Failure):
+        asyncio.run(once.run_async("k", handle))
+    assert hand.status(once) == [("RELEASED", 1)]
+    assert asyncio.run(once.run_async("k", handle)) == {"left": (3, 4)}
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
+
+
+def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, effects):
+    async def handle():
+        async with hand.connection() as connection:
+            stock = current().step_transaction("stock", connection)
+            async with hand.within(stock):
+                await hand.act(connection)
+                stock.result = "x" * 20_000
+        raise Failure
+
+    with pytest.raises(Failure):
+        asyncio.run(once.run_async("k", handle))
+    with pytest.raises(StepMade) as made:
+        asyncio.run(once.run_async("k", handle))
+    assert (made.value.result, effects()) == ("x" * 20_000, ["effect"])
+
+
+@run
+async def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, hand, effects):
+    async def handle():
+        async with hand.connection() as connection:
+            with pytest.raises(Failure):
+                async with hand.within(current().step_transaction("stock", connection)):
+                    await hand.act(connection, "undone")
+                    raise Failure
+            async with hand.within(current().step_transaction("stock", connection)):
+                await hand.act(connection)
+
+    await once.run_async("k", handle)
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
+
+
+@run
+async def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, effects):
+    zombie = once.acquire("k")
+    once.ledger.clear("claim:k", live=True)
+    once.acquire("k")
+    async with hand.connection() as connection:
+        with pytest.raises(LeaseLost):
+            async with hand.within(zombie.step_transaction("stock", connection)):
+                await hand.act(connection)
+    assert (effects(), only(once).steps) == ([], None)
+
+
+@pytest.mark.parametrize("plan", ["drop", "delay", "swallow"])
+def test_a_handler_learns_what_the_commit_of_its_step_did(once, hand, effects, proxy, through, plan):
+    async def handle():
+        claim = current()
+        async with hand.connection(through) as connection:
+            async with hand.within(claim.step_transaction("stock", connection)) as stock:
+                await hand.act(connection)
+                stock.result = "told"
+                proxy.plan = plan
+        return await claim.step_async("mail", lambda: "mailed")
+
+    if plan == "swallow":
+        with pytest.raises(StoreError):
+            asyncio.run(once.run_async("k", handle))
+        assert (effects(), hand.status(once), only(once).steps) == ([], [("RELEASED", 1)], None)
+    else:
+        assert asyncio.run(once.run_async("k", handle)) == "mailed"
+        assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
+        assert all(name in only(once).steps for name in ("told", "mailed"))
+
+
+@pytest.fixture
+def box():
+    return Box()
+
+
+def unsent(once):
+    return [record.unsent for record, _ in once.ledger.records()]
+
+
+@pytest.mark.parametrize("held", [False, True])
+@run
+async def test_messages_leave_with_a_transaction(once, hand, effects, box, held):
+    async def place():
+        async with hand.connection() as connection:
+            made = onceward.current().transaction(connection) if held else once.transaction("k", connection)
+            async with hand.within(made):
+                await hand.act(connection)
+                onceward.current().send(box.address, 1)
+                onceward.current().send(box.address, 2)
+                assert box.bodies == []
+
+    await (once.run_async("k", place) if held else place())
+    assert drain(10) == 0
+    assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
+
+
+@run
+async def test_a_transaction_that_is_rolled_back_sends_nothing(once, hand, effects, box):
+    with pytest.raises(Failure):
+        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
+            onceward.current().send(box.address, 1)
+            raise Failure
+    assert drain(10) == 0
+    assert (box.bodies, effects(), unsent(once)) == ([], [], [None])
+
+
+async def put(once, hand, connection, target, message, **more):
+    outbox = once.outbox(connection)
+    if hand.awaited:
+        return await outbox.send_async(target, message, **more)
+    return outbox.send(target, message, **more)
+
+
+@pytest.mark.parametrize("first", ["message", "effect"])
+@run
+async def test_a_message_leaves_with_a_transaction_without_a_claim(once, hand, effects, box, first):
+    list(once.ledger.records())
+    async with hand.connection() as connection:
+        async with hand.own_transaction(connection):
+            if first == "effect":
+                await hand.act(connection)
+            assert await put(once, hand, connection, box.address, 1, key="k")
+            assert not await put(once, hand, connection, box.address, 2, key="k")
+            await hand.act(connection)
+            assert (box.bodies, unsent(once)) == ([], [])
+        assert hand.is_idle(connection)
+    assert drain(10) == 0
+    assert (box.bodies, unsent(once)) == (["1"], [None])
+    assert "effect" in effects()
+
+
+@run
+async def test_a_message_of_a_rolled_back_transaction_is_never_there(once, hand, effects, box):
+    async with hand.connection() as connection:
+        with contextlib.suppress(Failure):
+            async with hand.own_transaction(connection):
+                await hand.act(connection)
+                await put(once, hand, connection, box.address, 1)
+                raise Failure
+    drain(1)
+    assert (box.bodies, unsent(once), effects()) == ([], [], [])
+
+
+@run
+async def test_no_message_is_committed_alone(once, hand, box):
+    async with hand.connection() as connection:
+        if hand.begins:  # any statement begins a transaction there
+            assert await put(once, hand, connection, box.address, 1)
+            assert unsent(once) == []
+        else:
+            with pytest.raises(ValueError, match="in no transaction"):
+                await put(once, hand, connection, box.address, 1)
+    assert unsent(once) == []
+
+
+@run
+async def test_a_message_is_put_by_the_right_method(once, hand, box):
+    async with hand.connection() as connection:
+        outbox = once.outbox(connection)
+        with pytest.raises(TypeError, match=r"outbox\.send"):
+            if hand.awaited:
+                outbox.send(box.address, 1)
+            else:
+                await outbox.send_async(box.address, 1)

@@ -30,7 +30,7 @@ class Shop:
     def manage(self, *arguments: object, status: int = 0, python: "str | Path" = sys.executable) -> str:
         command = list(map(str, (PROJECT / "manage.py", *arguments)))
         if python == sys.executable:
-            done = warm("warm_manage.py").run(command, PROJECT, self.environment, None, 120)
+            done = warm("manage.py").run(command, PROJECT, self.environment, None, 120)
             told = done.stdout.decode() + done.stderr
         else:
             done = subprocess.run([python, *command], env=self.environment, capture_output=True, text=True, timeout=120)

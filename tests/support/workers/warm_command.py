@@ -1,7 +1,7 @@
-"""Runs ``onceward`` in forks of a process that has imported it, which costs a tenth of a new interpreter's time.
+"""Runs ``onceward``, or a project's ``manage.py``, in forks of a process that has imported it: a tenth of a new interpreter's time.
 
-``python warm_command.py FD``: the socket brings commands, each with its three standard streams, and takes the process id and
-the exit status of each. It ends with the socket.
+``python warm_command.py WHAT FD``: the pipe brings commands, each with its three standard streams, and takes each one's process id
+and exit status. It ends with the pipe.
 """
 
 import atexit
@@ -9,73 +9,51 @@ import contextlib
 import gc
 import importlib
 import io
-import json
 import os
-import socket
-import struct
+import runpy
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from typing import NoReturn
 
-from onceward.cli.app import command_line, run
-
 # What commands import when they run, by their store or queue.
-LIBRARIES = (
-    "botocore.session",
-    "psycopg",
-    "psycopg_pool",
-    "pymysql",
-    "redis.asyncio",
-    "starlette.applications",
-    "uvicorn",
-)
+LIBRARIES = {
+    "onceward": "botocore.session psycopg psycopg_pool pymysql redis.asyncio starlette.applications uvicorn",
+    "manage.py": "django.contrib.admin django.core.management.commands.migrate django.core.management.commands.shell "
+    "django.test",
+}
 
 
-def received(channel: socket.socket) -> tuple[dict, list[int]]:
-    """Return the next command and its streams; ends the process when there is none."""
-    data, fds, _, _ = socket.recv_fds(channel, 4, 3)
-    if len(data) < 4:
-        os._exit(0)
-    size, body = struct.unpack("!I", data)[0], b""
-    while len(body) < size:
-        body += channel.recv(size - len(body))
-    return json.loads(body), fds
-
-
-def forked(channel: socket.socket) -> tuple[dict, list[int]]:
-    """Fork for each command, and return in the child only."""
+def next_command(channel: Connection) -> list[str]:
+    """Fork for each command; in the child, take its streams, folder and environment, and return its arguments."""
+    gc.freeze()
     while True:
-        asked, fds = received(channel)
+        try:
+            arguments, folder, environment = channel.recv()
+        except EOFError:
+            os._exit(0)
+        fds = [recv_handle(channel) for _ in range(3)]
         child = os.fork()
         if not child:
-            channel.close()
-            return asked, fds
+            break
         for fd in fds:
             os.close(fd)
-        channel.sendall(struct.pack("!i", child))
-        channel.sendall(struct.pack("!i", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-
-
-def next_command() -> list[str]:
-    """Fork for each command that the socket brings; in the child, take its streams, folder and environment, and return its arguments."""
-    for library in LIBRARIES:
-        importlib.import_module(library)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        command_line()(args=["ls", "--help"])  # which imports all, also what typer takes to read arguments
-    gc.freeze()
-    asked, fds = forked(socket.socket(fileno=int(sys.argv[1])))
+        channel.send(child)
+        channel.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    channel.close()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
-    os.chdir(asked["folder"])
+    os.chdir(folder)
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    sys.path[0] = asked["folder"]  # as `python -m` does
+    os.environ.update(environment)
+    sys.path[0] = folder  # as `python -m` does
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    return asked["arguments"]
+    return arguments
 
 
 def end(main: Callable[[], object]) -> NoReturn:
@@ -96,5 +74,16 @@ def end(main: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.argv = ["onceward", *next_command()]
-    end(run)
+    _, what, descriptor = sys.argv
+    for library in LIBRARIES[what].split():
+        importlib.import_module(library)
+    if what == "onceward":
+        from onceward.cli.app import command_line, run
+
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            command_line()(args=["ls", "--help"])  # which imports all, also what typer takes to read arguments
+        sys.argv = ["onceward", *next_command(Connection(int(descriptor)))]
+        end(run)
+    sys.argv = next_command(Connection(int(descriptor)))
+    sys.path[1:1] = os.environ["PYTHONPATH"].split(os.pathsep)
+    end(lambda: runpy.run_path(sys.argv[0], run_name="__main__"))

@@ -13,7 +13,7 @@ from onceward import Once, OncewardError, current
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 
 once = Once(os.environ["LEDGER"], name="n")
-rules = Rules(Route("/orders"), scope=Scope.EVERYBODY)
+options = {"rules": Rules(Route("/orders"), scope=Scope.EVERYBODY), "lease": float(os.environ.get("LEASE", "60"))}
 
 
 async def tell(request):
@@ -32,5 +32,5 @@ async def body(request):
 routes = [Endpoint(path, tell, methods=["POST"]) for path in ("/orders", "/whose")]
 app = Starlette(
     routes=[*routes, Endpoint("/body", body, methods=["POST"])],
-    middleware=[Middleware(AsgiIdempotency, once=once, rules=rules)],
+    middleware=[Middleware(AsgiIdempotency, once=once, **options)],
 )

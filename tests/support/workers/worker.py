@@ -1,8 +1,10 @@
-"""What the processes of test_processes.py run, on a ledger of any store: ``python worker.py WHAT URL ARGUMENT…``."""
+"""What processes of tests run on a ledger: ``python worker.py WHAT URL ARGUMENT…``."""
 
 import asyncio
+import json
 import os
 import random
+import signal
 import sys
 import time
 
@@ -213,15 +215,68 @@ def _in_child(once, log, lease):
         assert not claim.lost
 
 
+def batch(url, log, what):
+    """Handle a batch that hangs in its middle, or go on with it."""
+
+    def handle(order):
+        append(log, order["id"])
+        if what == "hang" and order["id"] == "hang":
+            time.sleep(600)
+
+    once = Once(url, lease=1.5)  # a busy machine stops a process for seconds
+    records = [{"id": name} for name in ("a", "b", "hang", "c", "d")]
+    found = {}
+    while len(found) < len(records):
+        left = [record for record in records if record["id"] not in found]
+        for outcome in once.batch(handle, key="order.id", name="b").run(left):
+            if outcome.ok:
+                found[outcome.record["id"]] = outcome.status
+        time.sleep(0.05)
+    say(json.dumps(found))
+
+
+def checkpoint(url, log, moment, lease):
+    def write(items):
+        for item in items:
+            append(log, item["id"])
+        if moment == "flushed":
+            say("flushed")
+            sys.stdin.readline()
+
+    with Once(url, lease=float(lease)).checkpoint(write, key="item.id", name="sink") as sink:
+        for number in range(4):
+            answer = sink.add({"id": number})
+            if moment == "never":
+                say(answer)
+        if moment == "buffered":
+            say("buffered")
+            sys.stdin.readline()
+    say("done")
+
+
+def per(url, log, offset):
+    @Once(url).per("1h", "report", offset=float(offset))
+    def report():
+        append(log, "run")
+        return "done"
+
+    say(time.time())
+    say(report())
+
+
+def send(url, queue, what):
+    from onceward import aws
+    from onceward.aws.sqs.queue import Queue
+
+    once, queue = Once(url, lease=1.0, on_busy=30.0), Queue(queue)
+    if what == "kill":
+        send = queue.send
+        queue.send = lambda *given, **more: (send(*given, **more), os.kill(os.getpid(), signal.SIGKILL))
+    say(aws.send(once, queue, {"id": 1}, key="report"))
+    queue.close()
+
+
 if __name__ == "__main__":
     mend_sleep()
     what, *arguments = sys.argv[1:]
-    {
-        "transact": transact,
-        "zombie": zombie,
-        "patient": patient,
-        "race": race,
-        "survive": survive,
-        "skewed": skewed,
-        "prefork": prefork,
-    }[what](*arguments)
+    globals()[what](*arguments)

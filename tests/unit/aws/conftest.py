@@ -4,7 +4,7 @@ import pytest
 
 from observing import note_outcomes
 from onceward import Once
-from web.lambda_shop import Shop
+from web.api_events import Shop
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from onceward.core.record import COMPLETED
 from onceward.web import Route
 from onceward.web.webhooks import GitHub, WebhookReceiver, meta_handshake
 from tables import each
-from timing import within
-from web.api_events import BODY, balancer, http, keyed, rest, url
+from waiting import within
+from web.api_events import BODY, Context, Shop, balancer, header, http, keyed, records, rest, served, source, url
 from web.calls import Rules, on_api
-from web.lambda_shop import Context, Shop, header, records, served, source
 
 pytestmark = pytest.mark.sampled(once=1)
 

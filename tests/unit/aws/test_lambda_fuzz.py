@@ -20,7 +20,7 @@ from onceward.aws import (
 )
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
-from queues.mutations import places
+from queues.lambda_events import places
 
 WORDS = st.sampled_from(["aws:sqs", "aws:kinesis", "eyJpZCI6IDF9", "Notification", '{"id": 1}', "", "x.fifo"])
 VALUES = st.recursive(

@@ -34,7 +34,7 @@ from onceward.aws import (
 )
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
-from queues.lambda_given import given, keys, refusing
+from queues.lambda_events import given, keys, refusing
 from tables import each
 
 if TYPE_CHECKING:

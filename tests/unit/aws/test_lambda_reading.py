@@ -26,8 +26,7 @@ from onceward.aws import (
 )
 from onceward.aws.events.streams import user_records
 from queues import lambda_events as events
-from queues.lambda_events import changed
-from queues.lambda_given import given, keys, refusing
+from queues.lambda_events import changed, given, keys, refusing
 
 pytestmark = pytest.mark.sampled(other=2)
 

@@ -10,8 +10,7 @@ from onceward import Busy, Claim, KeyMissing, Mismatch, Once, OncewardError, Par
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.testing.faults import Faults
-from queues.batch_forms import FORMS, Form, never
-from queues.batches import batch_of, orders, standing, statuses
+from queues.batches import FORMS, Form, batch_of, never, orders, standing, statuses
 
 pytestmark = pytest.mark.sampled(form=1)
 

@@ -12,9 +12,8 @@ from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
-from queues.batch_forms import FORMS, Form, never
-from queues.batches import batch_of, orders, standing, statuses
-from timing import within
+from queues.batches import FORMS, Form, batch_of, never, orders, standing, statuses
+from waiting import within
 
 pytestmark = pytest.mark.sampled(form=1)
 
@@ -176,10 +175,10 @@ def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
 
 
 def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(tmp_path):
-    path, log = tmp_path / "ledger.db", tmp_path / "log"
+    url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
     log.touch()
-    with workers("batch_worker.py") as start:
-        first = start(path, log, "hang")
+    with workers("worker.py") as start:
+        first = start("batch", url, log, "hang")
         while "hang" not in log.read_text():
             assert first.poll() is None
             time.sleep(0.01)
@@ -187,6 +186,6 @@ def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(tmp_path):
         first.kill()
         first.wait()
         assert log.read_text().split() == ["a", "b", "hang"]
-        found = json.loads(lines(start(path, log, "go on"))[-1])
+        found = json.loads(lines(start("batch", url, log, "go on"))[-1])
     assert log.read_text().split() == ["a", "b", "hang", "hang", "c", "d"]  # a and b were recorded
     assert found == {"a": "replayed", "b": "replayed", "hang": "done", "c": "done", "d": "done"}

@@ -223,18 +223,18 @@ def test_claims_are_not_renewed_after_an_interrupt_before_the_last_flush(sink, m
 
 @pytest.mark.slow
 def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path):
-    ledger, log = tmp_path / "ledger.db", tmp_path / "log"
-    once = Once(f"sqlite:///{ledger}")
-    with workers("checkpoint_worker.py") as start:
+    url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
+    once = Once(url)
+    with workers("worker.py") as start:
         for moment in ("buffered", "flushed"):
-            process = start(ledger, log, moment, 0.8)
+            process = start("checkpoint", url, log, moment, 0.8)
             assert process.stdout.readline() == f"{moment}\n"
             process.kill()
             process.wait()
             assert statuses(once) == dict.fromkeys("0123", IN_PROGRESS)
             assert len(log.read_text().splitlines() if log.exists() else []) == 4 * (moment == "flushed")
             time.sleep(1.0)  # the leases lapse
-        last = start(ledger, log, "never", 0.8)
+        last = start("checkpoint", url, log, "never", 0.8)
         output, _ = last.communicate(timeout=PATIENCE)
     assert output.splitlines() == ["added"] * 4 + ["done"]
     # The flush is an external effect: a kill between it and its record makes it happen again, and nothing else does.

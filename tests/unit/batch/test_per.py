@@ -201,9 +201,9 @@ def test_workers_whose_clocks_are_hours_off_start_nothing_twice(tmp_path, faketi
     url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
     once = Once(url)
     offset = middle(once, HOUR)
-    with workers("per_worker.py") as start:
+    with workers("worker.py") as start:
         for hours in (0, -1, 1, 24):
-            worker = start(url, log, offset, prefix=faketime(f"{hours:+d}h") if hours else [])
+            worker = start("per", url, log, offset, prefix=faketime(f"{hours:+d}h") if hours else [])
             said, result = lines(worker)
             assert float(said) - datetime.now(UTC).timestamp() == pytest.approx(hours * HOUR, abs=60)
             assert result == "done"

@@ -11,7 +11,7 @@ from onceward.aws import on_eventbridge, on_sns, on_sqs, on_sqs_fifo
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import register, sender
 from queues import lambda_events
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 from tables import each
 from web import api_events
 from web import asgi as asgi_client

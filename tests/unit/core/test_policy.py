@@ -7,7 +7,7 @@ import pytest
 from onceward import Busy, Mismatch, Once, Policy
 from onceward.stores.memory import MemoryStore
 from tables import each
-from timing import within
+from waiting import within
 
 
 class Failure(Exception):

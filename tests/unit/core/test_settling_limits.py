@@ -12,7 +12,7 @@ from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
-from timing import within
+from waiting import within
 
 LEASE = 0.45  # seconds; heartbeats renew it thrice in that time
 

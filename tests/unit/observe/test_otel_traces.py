@@ -27,8 +27,8 @@ from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
 from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
 from places import DOCS, ROOT
+from queues.boxes import RecordedTarget
 from queues.lambda_events import sqs, sqs_record
-from queues.recorded_target import RecordedTarget
 from servers.needs import free_port
 from tables import each
 from web import asgi, wsgi

@@ -12,7 +12,7 @@ from onceward.outbox import HttpTarget, MessageNotSent, MessageRefused, OutboxMe
 from onceward.outbox import http_target as module
 from onceward.outbox.targets import open_target
 from onceward.wire.sockets import Sockets
-from queues.recorded_target import RecordedTarget
+from queues.boxes import RecordedTarget
 from servers.certificates import certificate
 from tables import each
 from web.scripted import Server, once, serve, slow

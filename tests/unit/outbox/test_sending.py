@@ -12,8 +12,7 @@ from onceward.core.policy import Policy
 from onceward.outbox import MessageNotSent, MessageRefused
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
-from queues.boxes import Box, drained, place, record_of
-from queues.recorded_target import RecordedTarget
+from queues.boxes import Box, RecordedTarget, drained, place, record_of
 from waiting import until
 
 pytestmark = pytest.mark.usefixtures("quick")

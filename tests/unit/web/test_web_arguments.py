@@ -142,7 +142,7 @@ def test_a_decorator_without_its_once_says_so_when_decorating(decorator):
 
 @pytest.mark.slow
 def test_a_lease_that_is_too_short_fails_when_the_server_starts(tmp_path):
-    command = [sys.executable, "-m", "uvicorn", "--port", str(free_port()), "web_asgi_wrong:app"]
+    command = [sys.executable, "-m", "uvicorn", "--port", str(free_port()), "web_claims:app"]
     paths = os.pathsep.join(map(str, (SOURCES, WORKERS)))
     environment = os.environ | {"LEASE": "0.00001", "PYTHONPATH": paths, "LEDGER": f"sqlite:///{tmp_path}/ledger.db"}
     server = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
