@@ -1,11 +1,13 @@
 """What is given in the wrong way to the shells of HTTP, to the rules and to handlers is refused there, by its name."""
 
+import asyncio
 import functools
-import os
 import subprocess
 import sys
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from onceward import Once, aws
 from onceward.aws import Queue, SqsWorker, on_api
@@ -13,9 +15,8 @@ from onceward.web import AsgiIdempotency, Request, Route, Scope, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
-from places import SOURCES, WORKERS
-from servers.needs import free_port
 from tables import each
+from web.asgi import Client
 from web.calls import Rules
 
 URL, ORDERS = "sqlite:///x", Queue("https://sqs.eu-west-1.amazonaws.com/123456789012/orders")
@@ -140,12 +141,9 @@ def test_a_decorator_without_its_once_says_so_when_decorating(decorator):
         decorator(pay)
 
 
-@pytest.mark.slow
 def test_a_lease_that_is_too_short_fails_when_the_server_starts(tmp_path):
-    command = [sys.executable, "-m", "uvicorn", "--port", str(free_port()), "web_claims:app"]
-    paths = os.pathsep.join(map(str, (SOURCES, WORKERS)))
-    environment = os.environ | {"LEASE": "0.00001", "PYTHONPATH": paths, "LEDGER": f"sqlite:///{tmp_path}/ledger.db"}
-    server = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert server.returncode != 0
-    assert "lease=1e-05 is too short for sqlite:///" in server.stderr
-    assert "Application startup failed" in server.stderr
+    once, server = Once(f"sqlite:///{tmp_path}/ledger.db"), Client()
+    app = Starlette(middleware=[Middleware(AsgiIdempotency, once=once, rules=Rules(), name="shop", lease=1e-5)])
+    with pytest.raises(ValueError, match=r"^lease=1e-05 is too short for sqlite:") as refused:
+        asyncio.run(app({"type": "lifespan"}, server.receive, server.send))
+    assert server.sent == [{"type": "lifespan.startup.failed", "message": f"onceward: {refused.value}"}]
