@@ -274,16 +274,13 @@ def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, 
     assert not loops.pop().is_closed()
 
 
-def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
+async def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
     @on_sqs(once)
     async def handle(payload):
         raise AssertionError
 
-    async def main():
-        with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
-            handle(events.sqs("a"))
-
-    asyncio.run(main())
+    with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
+        handle(events.sqs("a"))
 
 
 def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):

@@ -50,7 +50,7 @@ def test_a_message_is_held_for_twelve_hours_and_no_longer(caplog):
     assert not visibility._back, "it is no longer ours"
 
 
-def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
+async def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
     """Six polls are under way and two come back full; then handlers become slow, so that there is room for one poll only."""
     took, under_way = 0.01, []
 
@@ -65,37 +65,33 @@ def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)  # what else there is to be asked is asked now
 
-    async def main():
-        nonlocal took
-        polls = Polls(receive, lambda _: None, most=10, concurrency=10, typical=lambda: took, until_empty=False)
-        running = asyncio.create_task(polls.run())
-        for count in range(1, 7):  # after each that comes back full there is another one
+    polls = Polls(receive, lambda _: None, most=10, concurrency=10, typical=lambda: took, until_empty=False)
+    running = asyncio.create_task(polls.run())
+    for count in range(1, 7):  # after each that comes back full there is another one
+        await asked(count)
+        if count < 6:
+            under_way.pop().set_result(True)
             await asked(count)
-            if count < 6:
-                under_way.pop().set_result(True)
-                await asked(count)
-                for _ in range(10):
-                    polls.done()
-        assert len(under_way) == 6
-        for _ in range(2):
-            under_way.pop(0).set_result(True)
-        await asked(4)
-        took = 10.0
-        for _ in range(20):
-            polls.done()
-        await asked(4)
-        assert len(under_way) == 4, "there is no room for more than these may bring"
+            for _ in range(10):
+                polls.done()
+    assert len(under_way) == 6
+    for _ in range(2):
+        under_way.pop(0).set_result(True)
+    await asked(4)
+    took = 10.0
+    for _ in range(20):
+        polls.done()
+    await asked(4)
+    assert len(under_way) == 4, "there is no room for more than these may bring"
+    while under_way:
+        under_way.pop().set_result(False)
+    await asked(1)
+    polls.stop()
+    while not running.done():
         while under_way:
             under_way.pop().set_result(False)
-        await asked(1)
-        polls.stop()
-        while not running.done():
-            while under_way:
-                under_way.pop().set_result(False)
-            await asyncio.sleep(0.01)
-        await running
-
-    asyncio.run(main())
+        await asyncio.sleep(0.01)
+    await running
 
 
 @each(

@@ -80,7 +80,7 @@ async def flushed_by_two(once, began, ended):
 @pytest.mark.slow
 @pytest.mark.parametrize("cancels", [1, 2])
 @pytest.mark.parametrize(("work", "points"), [(one_after_the_other, 10), (two_at_a_time, 10), (flushed_by_two, 20)])
-def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, points, cancels):
+async def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, points, cancels):
     async def trial(turns):
         once = Once(Slow(), lease=10)
         began, ended = [], []
@@ -97,50 +97,38 @@ def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, poin
         assert not renewed(once.store)
         return over
 
-    async def main():
-        turns = 0
-        while not await trial(turns):
-            turns += 1
-        assert turns > points
-
-    asyncio.run(main())
+    turns = 0
+    while not await trial(turns):
+        turns += 1
+    assert turns > points
 
 
-def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
+async def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
     told = []
 
     async def handle(order):
         await current().complete_async("mine")
         await asyncio.sleep(60)
 
-    async def main():
-        note_outcomes(told.append)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(batch_of(once, handle).run_async(orders("a")), 0.1)
-
-    asyncio.run(main())
+    note_outcomes(told.append)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(batch_of(once, handle).run_async(orders("a")), 0.1)
     assert [one.status for one in told] == ["done"]
 
 
-def test_duplicates_do_not_wait_for_the_turns_of_others(once):
+async def test_duplicates_do_not_wait_for_the_turns_of_others(once):
     async def handle(order):
         await go_on.wait()
 
-    async def main():
-        nonlocal go_on
-        go_on = asyncio.Event()
-        slow = asyncio.create_task(batch.run_async(orders("slow")))
-        await asyncio.sleep(0.05)
-        try:
-            return await asyncio.wait_for(batch.run_async(orders("known")), 1)
-        finally:
-            go_on.set()
-            await slow
-
-    go_on = None
-    batch = batch_of(once, handle, concurrency=1)
     batch_of(once, lambda order: 1).run(orders("known"))
-    assert statuses(asyncio.run(main())) == ["replayed"]
+    batch, go_on = batch_of(once, handle, concurrency=1), asyncio.Event()
+    slow = asyncio.create_task(batch.run_async(orders("slow")))
+    await asyncio.sleep(0.05)
+    try:
+        assert statuses(await asyncio.wait_for(batch.run_async(orders("known")), 1)) == ["replayed"]
+    finally:
+        go_on.set()
+        await slow
 
 
 def test_a_forked_process_has_threads_of_its_own(once):

@@ -84,7 +84,7 @@ def test_a_handler_may_run_its_own_batch_in_the_same_event_loop(once):
     assert within_patience(batch.run_async(orders("outer")))[0].value == ["done", "done"]
 
 
-def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
+async def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
     go_on = threading.Event()
 
     def handle(order):
@@ -92,14 +92,10 @@ def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
             go_on.wait(PATIENCE)
 
     batch = batch_of(once, handle, concurrency=1)
-
-    async def main():
+    try:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(batch.run_async(orders("hangs")), 0.1)
-        return await asyncio.wait_for(batch.run_async(orders("a")), 2)
-
-    try:
-        assert statuses(asyncio.run(main())) == ["done"]
+        assert statuses(await asyncio.wait_for(batch.run_async(orders("a")), 2)) == ["done"]
     finally:
         go_on.set()
 

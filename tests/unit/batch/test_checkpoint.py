@@ -11,7 +11,7 @@ from onceward import Busy, KeyMissing, Mismatch, Once, OncewardError, Parked
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from queues.batches import PATIENCE, within_patience
+from queues.batches import PATIENCE
 from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
 from tables import each
 
@@ -182,26 +182,20 @@ def test_threads_share_a_checkpoint(once, sink):
     assert set(statuses(once).values()) == {COMPLETED}
 
 
-def test_tasks_share_a_checkpoint_and_leave_none_behind(once, sink):
-    async def main():
-        async with once.checkpoint(sink.write_async, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
-            await asyncio.gather(*(checkpoint.add({"id": number % 80}) for number in range(180)))
-        await asyncio.sleep(0)
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    assert asyncio.run(main()) == set()
+async def test_tasks_share_a_checkpoint_and_leave_none_behind(once, sink):
+    async with once.checkpoint(sink.write_async, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
+        await asyncio.gather(*(checkpoint.add({"id": number % 80}) for number in range(180)))
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() - {asyncio.current_task()} == set()
     assert written(sink) == list(range(80))
 
 
-def test_a_plain_flush_runs_in_a_thread_beside_the_event_loop(once):
+async def test_a_plain_flush_runs_in_a_thread_beside_the_event_loop(once):
     threads = []
 
-    async def main():
-        write = lambda items: threads.append(threading.current_thread())
-        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
-            await checkpoint.add({"id": 1})
-
-    asyncio.run(main())
+    write = lambda items: threads.append(threading.current_thread())
+    async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
+        await checkpoint.add({"id": 1})
     assert threads != [threading.current_thread()]
     assert statuses(once) == {"1": COMPLETED}
 
@@ -221,23 +215,18 @@ def test_flush_cannot_use_its_own_checkpoint(once):
 
 
 @pytest.mark.parametrize("how", ["task", "thread"])
-def test_a_flush_that_uses_its_checkpoint_in_another_task_does_not_hang(once, how):
+async def test_a_flush_that_uses_its_checkpoint_in_another_task_does_not_hang(once, how):
     async def write_in_a_task(items):
         await asyncio.gather(sink.add({"id": 2}))
 
     def write_in_a_thread(items):
         asyncio.run_coroutine_threadsafe(sink.add({"id": 2}), loop).result(PATIENCE / 2)
 
-    async def main():
-        nonlocal sink, loop
-        loop = asyncio.get_running_loop()
-        write = write_in_a_task if how == "task" else write_in_a_thread
-        async with once.checkpoint(write, key="item.id", name=NAME) as sink:
-            await sink.add({"id": 1})
-
-    sink = loop = None
+    loop = asyncio.get_running_loop()
+    write = write_in_a_task if how == "task" else write_in_a_thread
     with pytest.raises(OncewardError, match="cannot use it"):
-        within_patience(main())
+        async with asyncio.timeout(PATIENCE), once.checkpoint(write, key="item.id", name=NAME) as sink:
+            await sink.add({"id": 1})
     assert statuses(once) == {"1": RELEASED}
 
 

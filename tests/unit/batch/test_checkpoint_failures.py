@@ -13,7 +13,6 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
-from queues.batches import within_patience
 from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
 from tables import each
 
@@ -244,11 +243,9 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     once.close()
 
 
-def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
-    async def main():
-        async with once.checkpoint(lambda items: next(iter(())), key="item.id", name="sink") as sink:
-            await sink.add({"id": "a"})
-
+async def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
+    block = once.checkpoint(lambda items: next(iter(())), key="item.id", name="sink")
     with pytest.raises(RuntimeError, match="StopIteration"):
-        within_patience(main())
+        async with asyncio.timeout(PATIENCE), block as sink:
+            await sink.add({"id": "a"})
     assert once.store.records["sink:a"].status == RELEASED

@@ -127,39 +127,33 @@ def test_run_refuses_a_coroutine_function_and_what_turns_out_to_be_one(once):
     assert asyncio.run(once.run_async("k", late)) == 1
 
 
-def test_a_with_block_runs_once(once):
+async def test_a_with_block_runs_once(once):
     with once.claim("k") as claim:
         claim.complete({"a": 1})
     with pytest.raises(Completed) as done, once.claim("k"):
         pytest.fail("it ran")
     assert done.value.result == {"a": 1}
 
-    async def main():
-        async with once.claim("async") as claim:
-            await claim.complete_async(5)
-        with pytest.raises(Completed) as done:
-            async with once.claim("async"):
-                pytest.fail("it ran")
-        assert done.value.result == 5
-
-    asyncio.run(main())
+    async with once.claim("async") as claim:
+        await claim.complete_async(5)
+    with pytest.raises(Completed) as done:
+        async with once.claim("async"):
+            pytest.fail("it ran")
+    assert done.value.result == 5
     assert statuses(once) == ["COMPLETED"] * 2
 
 
 @pytest.mark.parametrize(("ending", "status"), [("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")])
-def test_bare_claims_end_as_they_are_told(once, ending, status):
-    async def main():
-        claim = await once.acquire_async("other")
-        await claim.extend_async()
-        await getattr(claim, f"{ending}_async")()
-
+async def test_bare_claims_end_as_they_are_told(once, ending, status):
     claim = once.acquire("k")
     assert statuses(once) == ["IN_PROGRESS"]
     getattr(claim, ending)()
     for again in ("complete", "release", "park", "extend"):
         with pytest.raises(OncewardError, match="ended before"):
             getattr(claim, again)()
-    asyncio.run(main())
+    claim = await once.acquire_async("other")
+    await claim.extend_async()
+    await getattr(claim, f"{ending}_async")()
     assert statuses(once) == [status] * 2
 
 
@@ -248,7 +242,7 @@ def test_a_handler_that_asks_for_its_own_key_is_told_at_once(once, on_busy):
     assert time.monotonic() - start < 25, "it waited for itself"
 
 
-def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once_and_later_gets_the_result(once):
+async def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once_and_later_gets_the_result(once):
     later = []
 
     @once(key="n", on_busy=30)
@@ -263,13 +257,11 @@ def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once_and_later_gets_th
         await asyncio.sleep(0.1)
         return await handle(1)
 
-    async def main():
-        return await handle(1), await later[0]
-
-    assert asyncio.run(asyncio.wait_for(main(), 10)) == ("ok", "ok")
+    async with asyncio.timeout(10):
+        assert (await handle(1), await later[0]) == ("ok", "ok")
 
 
-def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
+async def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
     variable = contextvars.ContextVar("variable", default="unset")
 
     def handle():
@@ -280,13 +272,10 @@ def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
     async def handle_async():
         return id(asyncio.current_task())
 
-    async def main():
-        assert await once.run_async("k", handle_async) == id(asyncio.current_task())
-
     variable.set("by caller")
     assert once.run("k", handle) == (threading.get_ident(), "by caller")
     assert variable.get() == "by handler"
-    asyncio.run(main())
+    assert await once.run_async("k", handle_async) == id(asyncio.current_task())
 
 
 class Mute(Exception):

@@ -142,7 +142,7 @@ def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.02])
-def test_no_step_begins_after_its_handler_has_failed(effects, moment):
+async def test_no_step_begins_after_its_handler_has_failed(effects, moment):
     class Slow(MemoryStore):
         def swap(self, write, seen):
             if write.status == "RELEASED":
@@ -159,13 +159,10 @@ def test_no_step_begins_after_its_handler_has_failed(effects, moment):
         lates.append(asyncio.create_task(late()))
         raise Smtp
 
-    async def run():
-        with pytest.raises(Smtp):
-            await place(1)
-        await lates[0]
-
     lates = []
-    asyncio.run(run())
+    with pytest.raises(Smtp):
+        await place(1)
+    await lates[0]
     assert effects == []
 
 
@@ -237,16 +234,13 @@ class Cut:
 
 
 @pytest.mark.parametrize(("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED")])
-def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
-    async def run():
-        with pytest.raises(Smtp):
-            await once(key="n", name="place", **options)(cut.place)(1)
-        assert (once.store.records["place:1"].status, effects) == (status, [])
-        cut.goes_on.set()
-        await cut.running
-
+async def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
     once, cut = Once(MemoryStore()), Cut(effects)
-    asyncio.run(run())
+    with pytest.raises(Smtp):
+        await once(key="n", name="place", **options)(cut.place)(1)
+    assert (once.store.records["place:1"].status, effects) == (status, [])
+    cut.goes_on.set()
+    await cut.running
     assert effects == ["slow"]
 
 

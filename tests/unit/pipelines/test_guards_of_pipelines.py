@@ -104,21 +104,18 @@ def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
 
 
 @pytest.mark.parametrize("end", ["release", "stop"])
-def test_input_is_held_while_a_key_is_held(pipelines, end):
+async def test_input_is_held_while_a_key_is_held(pipelines, end):
     pipelines.lines({"id": 1})
     pipelines.write("steps: [{map: {to: message}}]\nhold: {key: 'ops:migration', every: 20ms}\n")
     once, outcomes = Once(pipelines.ledger), []
     claim = once.acquire("migration", name="ops", lease=300)
 
-    async def run():
-        running = PipelineRun(pipelines.load(), outcomes.append)
-        task = asyncio.create_task(running.run_async())
-        await asyncio.sleep(0.3)
-        assert not outcomes
-        await asyncio.to_thread(claim.release if end == "release" else running.stop)
-        await task
-
-    asyncio.run(run())
+    running = PipelineRun(pipelines.load(), outcomes.append)
+    task = asyncio.create_task(running.run_async())
+    await asyncio.sleep(0.3)
+    assert not outcomes
+    await asyncio.to_thread(claim.release if end == "release" else running.stop)
+    await task
     once.close()
     assert [one.status for one in outcomes] == (["done"] if end == "release" else [])
 

@@ -75,20 +75,17 @@ def test_a_file_that_is_cut_off_while_it_is_read_does_not_end_like_a_whole_one(p
         pipelines.write("steps: [{call: {function: 'SHOP:pay'}}]\n").run()
 
 
-def test_a_line_whose_key_another_worker_holds_waits_for_it(pipelines):
+async def test_a_line_whose_key_another_worker_holds_waits_for_it(pipelines):
     pipelines.lines({"id": 1}, {"id": 2})
     pipelines.write(PRINT)
     once, outcomes = Once(pipelines.ledger), []
     claim = once.acquire(1, name="orders", lease=300)
 
-    async def run():
-        task = asyncio.create_task(PipelineRun(pipelines.load(), outcomes.append).run_async())
-        while not outcomes:
-            await asyncio.sleep(0.01)
-        await asyncio.to_thread(claim.release)
-        await task
-
-    asyncio.run(run())
+    task = asyncio.create_task(PipelineRun(pipelines.load(), outcomes.append).run_async())
+    while not outcomes:
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(claim.release)
+    await task
     once.close()
     assert [(one.status, one.key) for one in outcomes] == [("done", "orders:2"), ("done", "orders:1")]
 

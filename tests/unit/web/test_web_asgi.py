@@ -69,18 +69,15 @@ def test_a_body_without_its_key_reaches_application_and_what_follows_it(once):
     assert records(once) == []
 
 
-def test_the_second_request_gets_the_first_ones_answer(once):
-    async def main():
-        first = await ask(guarded, b'{"a": 1, "b": 2}', headers=KEY + JSON)
-        second = await ask(guarded, b'{"b":', b"2,", b'"a":1}', headers=KEY + JSON)
-        assert (first.status, first.body) == (second.status, second.body) == (201, b'{"run":1}')
-        assert first.headers == {"content-type": "application/json"}
-        assert second.headers == first.headers | {"idempotent-replayed": "true", "content-length": "9"}
-        assert (await ask(guarded, b'{"a": 2}', headers=KEY + JSON)).problem == "reused"
-
+async def test_the_second_request_gets_the_first_ones_answer(once):
     app = Counter()
     guarded = AsgiIdempotency(app, once)
-    run(main())
+    first = await ask(guarded, b'{"a": 1, "b": 2}', headers=KEY + JSON)
+    second = await ask(guarded, b'{"b":', b"2,", b'"a":1}', headers=KEY + JSON)
+    assert (first.status, first.body) == (second.status, second.body) == (201, b'{"run":1}')
+    assert first.headers == {"content-type": "application/json"}
+    assert second.headers == first.headers | {"idempotent-replayed": "true", "content-length": "9"}
+    assert (await ask(guarded, b'{"a": 2}', headers=KEY + JSON)).problem == "reused"
     assert app.bodies == [b'{"a": 1, "b": 2}']
     assert records(once)[0].key == "http:k:*"
 
@@ -97,7 +94,7 @@ def test_an_answer_is_replayed_byte_by_byte(once, status):
     assert again.sent[0]["headers"] == kept + ([(b"content-length", b"3")] if status == 200 else [])
 
 
-def test_the_claim_is_at_hand_in_the_application_and_not_after_it_unlike_what_the_application_sets(once):
+async def test_the_claim_is_at_hand_in_the_application_and_not_after_it_unlike_what_the_application_sets(once):
     variable = contextvars.ContextVar("variable", default="unset")
 
     async def app(scope, receive, send):
@@ -109,14 +106,11 @@ def test_the_claim_is_at_hand_in_the_application_and_not_after_it_unlike_what_th
     async def inner():
         seen.append(await asyncio.to_thread(lambda: current().attempt))
 
-    async def main():
-        await served(AsgiIdempotency(app, once, name="shop"))
-        assert variable.get() == "inner"
-        with pytest.raises(Exception, match="there is no claim here"):
-            current()
-
     seen = []
-    run(main())
+    await served(AsgiIdempotency(app, once, name="shop"))
+    assert variable.get() == "inner"
+    with pytest.raises(Exception, match="there is no claim here"):
+        current()
     assert seen == ["shop:k:*", 1]
 
 
@@ -134,33 +128,27 @@ def test_a_mounted_application_is_guarded_by_the_path_it_sees(once):
     assert other.problem == "reused"
 
 
-def test_a_request_without_a_key_or_with_too_long_body_is_refused_unread(once):
-    async def main():
-        missing = await ask(guarded, b"x", headers=[])
-        assert (missing.status, missing.problem, missing.received) == (400, "missing", 0)
-        declared = await ask(guarded, b"x" * 11, headers=[*KEY, (b"content-length", b"11")])
-        assert (declared.status, declared.problem, declared.received) == (413, "too-large", 0)
-        endless = await ask(guarded, *[b"xxxx"] * 100)
-        assert (endless.status, endless.problem, endless.received) == (413, "too-large", 3)
-        assert (await ask(guarded, b"xxxxx", b"xxxxx")).status == 201
-
+async def test_a_request_without_a_key_or_with_too_long_body_is_refused_unread(once):
     app = Counter()
     guarded = AsgiIdempotency(app, once, Rules(max_request=10))
-    run(main())
+    missing = await ask(guarded, b"x", headers=[])
+    assert (missing.status, missing.problem, missing.received) == (400, "missing", 0)
+    declared = await ask(guarded, b"x" * 11, headers=[*KEY, (b"content-length", b"11")])
+    assert (declared.status, declared.problem, declared.received) == (413, "too-large", 0)
+    endless = await ask(guarded, *[b"xxxx"] * 100)
+    assert (endless.status, endless.problem, endless.received) == (413, "too-large", 3)
+    assert (await ask(guarded, b"xxxxx", b"xxxxx")).status == 201
     assert app.runs == 1
 
 
-def test_client_that_leaves_before_its_request_is_complete_starts_nothing(once):
-    async def main():
-        client = Client(b"half", b"never")
-        client.pending.pop()
-        client.gone.set()
-        await served(guarded, client)
-        assert (await ask(guarded, b"whole")).status == 201
-
+async def test_client_that_leaves_before_its_request_is_complete_starts_nothing(once):
     app = Counter()
     guarded = AsgiIdempotency(app, once)
-    run(main())
+    client = Client(b"half", b"never")
+    client.pending.pop()
+    client.gone.set()
+    await served(guarded, client)
+    assert (await ask(guarded, b"whole")).status == 201
     assert app.bodies == [b"whole"]
 
 

@@ -45,7 +45,7 @@ def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
     assert statuses(once) == [COMPLETED]
 
 
-def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
+async def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
     async def app(scope, receive, send):
         runs.append(1)
         begun.set()
@@ -53,61 +53,52 @@ def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
         await answer(send)
         done.set()
 
-    async def main():
-        client = await cancelled(guarded, begun)
-        gc.collect()
-        await done.wait()
-        assert client.sent == []  # the server takes no more of it
-        again = await ask(guarded)
-        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
-
     runs, begun, done = [], asyncio.Event(), asyncio.Event()
     guarded = AsgiIdempotency(app, once)
-    run(main())
+    client = await cancelled(guarded, begun)
+    gc.collect()
+    await done.wait()
+    assert client.sent == []  # the server takes no more of it
+    again = await ask(guarded)
+    assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
     assert runs == [1]
 
 
-def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, caplog):
+async def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, caplog):
     async def app(scope, receive, send):
         begun.set()
         await asyncio.sleep(0.05)
         raise LookupError("nobody waits for me")
 
-    async def main():
-        await cancelled(AsgiIdempotency(app, once), begun)
-        while statuses(once) != [RELEASED] or not caplog.records:
-            await asyncio.sleep(0.01)
-
     begun = asyncio.Event()
-    run(main())
+    await cancelled(AsgiIdempotency(app, once), begun)
+    while statuses(once) != [RELEASED] or not caplog.records:
+        await asyncio.sleep(0.01)
     assert "http:k:*: raised after its client had left" in caplog.text
     assert "nobody waits for me" in caplog.text
 
 
-def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
+async def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
     async def app(scope, receive, send):
         runs.append(1)
         begun.set()
         await release.wait()
         raise LookupError  # so that a waiting one would run
 
-    async def main():
-        holder = asyncio.create_task(served(guarded))
-        await begun.wait()
-        waiting = asyncio.create_task(served(guarded))
-        await asyncio.sleep(0.1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        release.set()
-        with pytest.raises(LookupError):
-            await holder
-        await asyncio.sleep(0.3)
-        assert statuses(once) == [RELEASED]
-
     runs, begun, release = [], asyncio.Event(), asyncio.Event()
     guarded = AsgiIdempotency(app, once, wait=PATIENCE)
-    run(main())
+    holder = asyncio.create_task(served(guarded))
+    await begun.wait()
+    waiting = asyncio.create_task(served(guarded))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    release.set()
+    with pytest.raises(LookupError):
+        await holder
+    await asyncio.sleep(0.3)
+    assert statuses(once) == [RELEASED]
     assert runs == [1]
 
 
@@ -143,21 +134,19 @@ async def events(scope, receive, send):
     assert told.result()["type"] == "http.disconnect"
 
 
-def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
-    async def main():
-        def watch(message):
-            if len(client.sent) == 3:
-                client.gone.set()
-
-        client = Client(watch=watch)
-        await guarded(scope(), client.receive, client.send)
-        assert len(client.sent) > 3
-        again = await ask(guarded)
-        assert (again.status, again.problem) == (409, "unavailable")
-        assert b"not sent to its end" in again.body
-
+async def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     guarded = AsgiIdempotency(events, once)
-    run(main())
+
+    def watch(message):
+        if len(client.sent) == 3:
+            client.gone.set()
+
+    client = Client(watch=watch)
+    await guarded(scope(), client.receive, client.send)
+    assert len(client.sent) > 3
+    again = await ask(guarded)
+    assert (again.status, again.problem) == (409, "unavailable")
+    assert b"not sent to its end" in again.body
 
 
 def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
@@ -178,7 +167,7 @@ def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
     once.close()
 
 
-def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once):
+async def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once):
     runs, waiting = [], asyncio.Event()
 
     async def app(scope, receive, send):
@@ -191,51 +180,43 @@ def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once):
             waiting.set()
             await asyncio.Event().wait()
 
-    async def main():
-        guarded = AsgiIdempotency(app, once)
-        await cancelled(guarded, waiting, Stuck())
-        while statuses(once) != [COMPLETED]:
-            await asyncio.sleep(0.01)
-        return (await ask(guarded)).body
-
-    assert run(main()) == b"ab"
+    guarded = AsgiIdempotency(app, once)
+    await cancelled(guarded, waiting, Stuck())
+    while statuses(once) != [COMPLETED]:
+        await asyncio.sleep(0.01)
+    assert (await ask(guarded)).body == b"ab"
     assert runs == [1]
 
 
-def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
-    async def main():
-        client = Client(watch=lambda _: begun.set() if len(client.sent) == 3 else None)
-        await cancelled(guarded, begun, client)
-        while statuses(once) != [COMPLETED]:
-            await asyncio.sleep(0.01)
-        assert (await ask(guarded)).problem == "unavailable"
-
+async def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
     begun, guarded = asyncio.Event(), AsgiIdempotency(events, once)
-    run(main())
+    client = Client(watch=lambda _: begun.set() if len(client.sent) == 3 else None)
+    await cancelled(guarded, begun, client)
+    while statuses(once) != [COMPLETED]:
+        await asyncio.sleep(0.01)
+    assert (await ask(guarded)).problem == "unavailable"
 
 
-def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
+async def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
     async def app(scope, receive, send):
         await asyncio.sleep(0)  # begun or not: nobody waits for the rest
         pytest.fail("it went on")
 
-    async def main():
-        request = asyncio.ensure_future(served(AsgiIdempotency(app, once)))
-        await asyncio.sleep(0)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        assert len(tasks) == 2
-        for task in tasks:  # as asyncio.run() does at its end
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert request.cancelled()
-
-    asyncio.run(main())
+    request = asyncio.ensure_future(served(AsgiIdempotency(app, once)))
+    await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    assert len(tasks) == 2
+    for task in tasks:  # as asyncio.run() does at its end
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert request.cancelled()
+    del request, task, tasks
     assert statuses(once) == [IN_PROGRESS]
     assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
 
 
 @each("waits", [0, 1])
-def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
+async def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
     once = Once("memory:")
 
     async def app(scope, receive, send):
@@ -243,16 +224,13 @@ def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
             await asyncio.sleep(0)
         raise SystemExit
 
-    async def main():
-        with pytest.raises(SystemExit):
-            await served(AsgiIdempotency(app, once))
-        await asyncio.sleep(0.01)  # and the loop goes on
-
-    run(main())
+    with pytest.raises(SystemExit):
+        await served(AsgiIdempotency(app, once))
+    await asyncio.sleep(0.01)  # and the loop goes on
     assert statuses(once) == [IN_PROGRESS]
 
 
-def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
+async def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
     begun = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -263,9 +241,6 @@ def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
             await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
             await asyncio.sleep(0.001)
 
-    async def main():
-        await cancelled(AsgiIdempotency(app, once), begun)
-        while statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
-            await asyncio.sleep(0.01)
-
-    run(main())
+    await cancelled(AsgiIdempotency(app, once), begun)
+    while statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
+        await asyncio.sleep(0.01)

@@ -96,8 +96,7 @@ async def leave_when(told, sent=None, url="/later/7"):
 
 
 @pytest.mark.parametrize("url", ["/later/7", "/orders/7"])
-def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once, url):
-    started = None
+async def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once, url):
     log = []
 
     async def slow(request, number):
@@ -114,18 +113,13 @@ def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once, url)
 
     site(slow if url == "/later/7" else slow_sync)
 
-    async def main():
-        nonlocal started, loop
-        started, loop = asyncio.Event(), asyncio.get_running_loop()
-        await leave_when(started, url=url)
-        assert log == ["effect"]
-        return (await post_async(url)).content
-
-    loop = None
-    assert (run(main()), log, statuses(once)) == (b"done", ["effect"], [COMPLETED])
+    started, loop = asyncio.Event(), asyncio.get_running_loop()
+    await leave_when(started, url=url)
+    assert log == ["effect"]
+    assert ((await post_async(url)).content, log, statuses(once)) == (b"done", ["effect"], [COMPLETED])
 
 
-def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(site, once):
+async def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(site, once):
     log = []
 
     async def stream(request, number):
@@ -139,16 +133,13 @@ def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(site, on
 
     site(stream)
 
-    async def main():
-        sent = []
-        await leave_when(asyncio.Event(), sent)
-        assert [message["body"] for message in sent[1:]] == [b"a"]
-        return (await post_async()).content
-
-    assert (run(main()), log, statuses(once)) == (b"abc", ["effect"], [COMPLETED])
+    sent = []
+    await leave_when(asyncio.Event(), sent)
+    assert [message["body"] for message in sent[1:]] == [b"a"]
+    assert ((await post_async()).content, log, statuses(once)) == (b"abc", ["effect"], [COMPLETED])
 
 
-def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, once):
+async def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, once):
     log = []
 
     async def stream(request, number):
@@ -164,11 +155,8 @@ def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, 
 
     site(stream)
 
-    async def main():
-        await leave_when(asyncio.Event(), [])
-        return problem(await post_async())
-
-    assert (run(main()), log) == ("unavailable", ["effect", "ended"])
+    await leave_when(asyncio.Event(), [])
+    assert (problem(await post_async()), log) == ("unavailable", ["effect", "ended"])
 
 
 def called(guarded, data=b"{}", **headers):
@@ -278,7 +266,7 @@ def test_a_body_read_before_and_not_kept_is_told_before_anything_runs(once):
     assert (order.runs, statuses(once)) == (0, [])
 
 
-def test_a_scope_may_ask_the_database_under_asgi_too(site):
+async def test_a_scope_may_ask_the_database_under_asgi_too(site):
     def user(request):
         with connection.cursor() as cursor:
             return cursor.execute("SELECT 'ann'").fetchone()[0]
@@ -286,10 +274,7 @@ def test_a_scope_may_ask_the_database_under_asgi_too(site):
     order = Order()
     site(order.later, rules=Rules(scope=user))
 
-    async def main():
-        return [(await post_async()).json()["run"] for _ in range(2)]
-
-    assert run(main()) == [1, 1]
+    assert [(await post_async()).json()["run"] for _ in range(2)] == [1, 1]
 
 
 def test_what_django_takes_no_more_of_is_too_large(site):
@@ -298,7 +283,7 @@ def test_what_django_takes_no_more_of_is_too_large(site):
         assert problem(post(data=b"123456")) == "too-large"
 
 
-def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, once):
+async def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, once):
     log = []
 
     async def stream(request, number):
@@ -310,9 +295,6 @@ def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, onc
 
     site(stream)
 
-    async def main():
-        response = await post_async()
-        await sync_to_async(response.close)()
-
-    run(main())
+    response = await post_async()
+    await sync_to_async(response.close)()
     assert (log, statuses(once)) == (["effect"], [COMPLETED])
