@@ -1,8 +1,9 @@
-"""Handlers of Lambda's event sources: each record's effect once, and the answer that its source expects."""
+"""Handlers of Lambda's event sources: each record's effect once, the answer that its source expects, and what docs/reference/lambda.md shows."""
 
 import asyncio
 import base64
 import datetime as dt
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import partial
 
 import pytest
 
+import onceward.aws
 from observing import note_outcomes
 from onceward import Busy, Mismatch, Parked, current
 from onceward.aws import (
@@ -25,6 +27,9 @@ from onceward.aws import (
     on_sqs,
     on_sqs_fifo,
 )
+from onceward.consumers.delivery import DeliveryOptions
+from onceward.core.policy import Options
+from places import DOCS
 from queues import lambda_events as events
 from tables import each
 
@@ -303,3 +308,38 @@ def test_a_duplicate_of_a_message_that_failed_or_was_not_begun_stops_its_own_gro
     answer = on_sqs_fifo(once, key="order.id", name=f"n{len(before)}")(effects.make)(events.fifo(*sent))
     assert failed(answer) == [f"m-{number}" for number in range(len(sent))]
     assert effects == []
+
+
+TEXT = (DOCS / "reference" / "lambda.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"(?<!-->\n)```python\n(.*?)```", TEXT, re.DOTALL)  # not those that are marked "not run"
+
+CALLS = {
+    0: {"handler": (events.sqs({"order": {"id": 1}}), {"batchItemFailures": []})},
+    1: {
+        "handler": (events.sqs({"id": "a", "total": 5}, {"id": 7}), {"batchItemFailures": [{"itemIdentifier": "m-1"}]})
+    },
+    2: {
+        "clicks": (events.kinesis({"page": "/"}), {"batchItemFailures": []}),
+        "thumbnails": (events.s3("a"), None),
+        "invoice": ({"customer": 1, "month": 2}, {"number": "1-2"}),
+    },
+    3: {"charge": ({"id": 1}, "charged and mailed")},
+}
+
+
+@each("number", range(len(EXAMPLES)))
+def test_the_examples_run(number):
+    space = {"__name__": f"example_{number}"}
+    source = EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:")
+    assert "dynamodb:" not in source
+    exec(source, space)
+    for name, (event, answer) in CALLS[number].items():
+        for _ in range(2):
+            assert space[name](event, events.Context()) == answer
+
+
+def test_every_wrapper_and_every_setting_is_told_of():
+    wrappers = [name for name in onceward.aws.__all__ if name.startswith("on_")]
+    assert [name for name in wrappers if f"`{name}`" not in TEXT] == []
+    own = set(DeliveryOptions.__annotations__) - set(Options.__annotations__)
+    assert [name for name in own if f"| `{name}` |" not in TEXT] == []

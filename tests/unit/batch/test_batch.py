@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from onceward import Busy, Claim, KeyMissing, Mismatch, Once, OncewardError, Parked, current
+from onceward import Busy, KeyMissing, Mismatch, Once, OncewardError, Parked, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.testing.faults import Faults
@@ -173,13 +173,6 @@ def test_all_calls_of_one_event_loop_share_the_bound(once):
 
     asyncio.run(several())
     assert most == 3
-
-
-def test_a_parameter_for_the_claim_is_filled_in(once):
-    def handle(claim: Claim, order):
-        return (claim.record.key, order["id"])
-
-    assert batch_of(once, handle).run(orders("a"))[0].value == ("b:a", "a")
 
 
 def test_a_handler_may_end_its_claim_itself(form, once):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from faults.processes import lines, workers
-from onceward import Busy, KeyMissing, Once, StoreError
-from onceward.core.record import COMPLETED, RELEASED
+from onceward import KeyMissing, Once, StoreError
+from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.testing.faults import Faults, fail_before, when
@@ -152,26 +152,6 @@ def test_a_time_that_is_none_stops_the_job_before_it_runs(once, job, time, error
 def test_a_time_without_a_zone_is_refused_when_decorating(once):
     with pytest.raises(ValueError):
         once.per("1h", "report", at=datetime(2026, 1, 1))
-
-
-def test_a_job_that_failed_runs_again_in_the_same_window(once, job):
-    started = once.per("1h", "report")(job)
-    job.error = ZeroDivisionError()
-    with pytest.raises(ZeroDivisionError):
-        started()
-    assert [record.status for record, _ in once.ledger.records()] == [RELEASED]
-    job.error = None
-    assert [started(), started()] == [2, 2]
-
-
-def test_a_start_while_it_runs_elsewhere_is_busy(once, job):
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    held = once.acquire("2026-01-01T00:00:00Z", name="report")
-    with pytest.raises(Busy):
-        once.per("1h", "report", at=at)(job)()
-    assert once.per("1h", "report", at=at, on_busy="skip")(job)() is None
-    held.complete("done")
-    assert once.per("1h", "report", at=at)(job)() == "done"
 
 
 @pytest.mark.parametrize(

@@ -65,18 +65,6 @@ def test_a_parking_step_that_raises_parks_the_key(once, form):
     assert (record(once).status, "mail" in record(once).error) == ("PARKED", True)
 
 
-def test_a_parking_step_that_was_surely_not_made_is_retried(once, form):
-    def parts(claim):
-        sure = {"on_lapse": "park", "not_made": (ZeroDivisionError,)}
-        return (yield step("mail", lambda: 1 / (claim.attempt - 1), **sure))
-
-    place = Script(once, form, parts)
-    with pytest.raises(ZeroDivisionError):
-        place()
-    assert record(once).status == "RELEASED"
-    assert place() == 1
-
-
 def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, clock, effects):
     crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
 

@@ -1,14 +1,19 @@
-"""A record's last attempts: what each write adds, what it costs, what stays, and what readers make of it."""
+"""What a record tells: its last attempts and their workers, and the origin of a call, from a message's headers on to the next message."""
 
 import dataclasses
+import os
 from types import SimpleNamespace
 
 import pytest
 
-from onceward import Attempt, Once
+from onceward import Attempt, Busy, Once, Parked
+from onceward.aws import on_invoke
 from onceward.core import history, worker
+from onceward.core.origin import CallOrigin, beginning, decoded, encoded, headers_for, provenance_in, read_origin
+from onceward.core.writes import UNKNOWN
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from tables import each
 
 
 class Failure(Exception):
@@ -174,3 +179,77 @@ def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attem
     first, last = scene.once.ledger.attempts("n:k")
     assert (first.error, first.end) == ("Failure: first", None)
     assert last.error == "Failure: third"
+
+
+HERE = f"{os.uname().nodename}/{os.getpid()}"
+
+
+@pytest.fixture
+def once(clock):
+    return Once(MemoryStore(clock), name="n", clock=clock)
+
+
+def stands(once):
+    return once.ledger.show("n:k")[0]
+
+
+def test_a_record_has_host_and_process_of_its_claim_and_its_last_write(once, clock):
+    claim = once.acquire("k")
+    for act in (claim.extend, claim.complete):
+        clock.advance(5)
+        act()
+        assert (stands(once).worker, stands(once).updated_at) == (HERE, clock())
+    assert stands(once).created_at == clock() - 10
+
+
+def test_busy_and_parked_name_the_worker(once):
+    claim = once.acquire("k")
+    with pytest.raises(Busy, match=rf"another worker \({HERE}\) holds this key") as busy:
+        once.acquire("k")
+    claim.park("no")
+    with pytest.raises(Parked, match=f"the last by {HERE}") as parked:
+        once.acquire("k")
+    assert busy.value.worker == parked.value.worker == HERE
+
+
+def test_on_lambda_the_worker_is_the_function_and_its_request(once):
+    async def charge(order):
+        return 1
+
+    context = SimpleNamespace(aws_request_id="5f1c", function_name="charge")
+    assert on_invoke(once, key="order.id")(charge)({"id": "k"}, context) == 1
+    assert stands(once).worker == "charge/5f1c"
+    once.acquire("l")
+    assert once.ledger.show("n:l")[0].worker == HERE
+
+
+def origin_in(headers):
+    return provenance_in(headers.get).origin
+
+
+def test_the_first_handler_is_root_and_a_later_one_passes_it_on():
+    assert headers_for("shop:1", None) == {"onceward-root": "shop:1", "onceward-parent": "shop:1"}
+    first = origin_in(headers_for("shop:1", None))
+    assert headers_for("payments:1", first) == {"onceward-root": "shop:1", "onceward-parent": "payments:1"}
+    assert read_origin(origin_in(headers_for("payments:1", first))) == CallOrigin("shop:1", "payments:1")
+    assert read_origin(origin_in({"onceward-parent": "shop:1"})) == CallOrigin("shop:1", "shop:1")
+
+
+@each("parent", [None, "", 7, "a" * 1025, "a\nb", "a\x7f", "a\x85"])
+def test_what_cannot_be_a_key_is_no_origin(parent):
+    assert provenance_in({"onceward-root": "shop:1", "onceward-parent": parent}.get) is UNKNOWN
+
+
+@each("text", [None, "", "{", "[]", '{"root": "a"}', '{"root": 1, "parent": "a"}'])
+def test_a_damaged_origin_is_none(text):
+    assert read_origin(text) is None
+    assert headers_for("shop:1", text)["onceward-root"] == "shop:1"
+
+
+@each("root", ["shop:1", 'a","parent":"b', "a\\", 'shop:"é %"', "shop:1,", "a'b"])
+def test_an_origin_begins_as_its_root_says(root):
+    others = ["shop:1", 'a","parent":"b', "a", 'shop:"é %"', "shop:1,", "a'b", "shop:12"]
+    for other in {*others, root}:
+        origin = origin_in({"onceward-root": other, "onceward-parent": "p"})
+        assert origin.startswith(beginning(root)) is (other == root)
+    assert decoded(encoded(root)) == root

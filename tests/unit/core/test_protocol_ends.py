@@ -97,13 +97,6 @@ def test_9_a_failed_handler_gives_the_key_back_and_counts_until_it_is_parked(sta
     assert (stage.record.attempts, len(stage.runs)) == (1, 4)
 
 
-def test_9_a_failure_to_release_is_a_note_on_the_handlers_exception(stage, face):
-    stage.plan(when(settling, fail_before(lambda message: StoreError("gone for good"))))
-    with pytest.raises(ValueError, match="boom") as caught:
-        face.run(stage.once(), 1, stage.handler(error=ValueError("boom")))
-    assert "gone for good" in " ".join(caught.value.__notes__)
-
-
 @pytest.mark.parametrize(
     "interrupt",
     [KeyboardInterrupt(), GeneratorExit(), BaseExceptionGroup("x", [KeyboardInterrupt()]), asyncio.CancelledError()],

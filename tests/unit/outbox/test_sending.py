@@ -212,19 +212,6 @@ def test_messages_of_a_rolled_back_transaction_are_forgotten(box, tmp_path):
     assert box.bodies == ["before", "after"]
 
 
-def test_a_message_within_a_step_is_refused_for_a_later_attempt_would_not_send_it(once, box):
-    def handle():
-        claim = onceward.current()
-        with pytest.raises(OncewardError, match="step"):
-            claim.step("a", claim.send, box.address, 1)
-        assert claim.step("b", int) == 0
-        claim.send(box.address, 2)
-
-    once.run("7", handle)
-    drained()
-    assert box.bodies == ["2"]
-
-
 @pytest.mark.parametrize("seal", [lambda _: 1 / 0, lambda _: b"redacted"])
 def test_a_message_that_cannot_be_sealed_is_refused(box, seal):
     claim = Once(MemoryStore(), seal=(seal, lambda data: data)).acquire("7")

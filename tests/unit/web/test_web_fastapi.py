@@ -1,16 +1,21 @@
-"""FastAPI: guards of single endpoints, the middleware around them, and what would be unguarded without a word."""
+"""FastAPI: guards of single endpoints, the middleware around them, what would be unguarded without a word, and what OpenAPI says."""
 
+import copy
+import re
 import warnings
 from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.responses import PlainTextResponse
 
 from onceward import Claim, current
 from onceward.core.record import COMPLETED
-from onceward.web import AsgiIdempotency, Route
+from onceward.http.request import BadRequest, read_key
+from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
-from onceward.web.fastapi import IdempotentRoute, unguarded
+from onceward.web.fastapi import IdempotentRoute, answer, document, unguarded
+from onceward.web.openapi import document as document_schema
 from tables import each
 from web.asgi import statuses
 from web.calls import Rules, call, guards, post
@@ -137,3 +142,117 @@ def test_what_no_guard_covers_can_be_found(once):
     assert unguarded(app) == ["POST /app"]
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules(exempt=["/app"]), name="http")
     assert unguarded(app) == []
+
+
+idempotent_route = guards(of_fastapi.idempotent_route)
+
+PROBLEM = "application/problem+json"
+
+
+def operation(app, path, method="post"):
+    return app.openapi()["paths"][path][method]
+
+
+def header_of(described):
+    (parameter,) = [one for one in described.get("parameters", []) if one["in"] == "header"]
+    return parameter
+
+
+def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once):
+    def session():
+        yield
+        raise ConnectionError("the commit failed")
+
+    app, runs = FastAPI(), []
+    app.router.route_class = idempotent_route(once)
+
+    @app.post("/orders")
+    async def order(_: Annotated[None, Depends(session, scope="function")]):
+        runs.append("order")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            call(app, post("/orders", "k"))
+    assert len(runs) == 2
+
+
+def check_documented(described, success):
+    header = header_of(described)
+    assert (header["name"], header["required"]) == ("Idempotency-Key", True)
+    responses = described["responses"]
+    for status in ("400", "409", "413", "422", "503"):
+        assert responses[status]["content"][PROBLEM]["schema"]["required"] == ["type", "title", "status", "detail"]
+        assert responses[status]["description"]
+    assert "Retry-After" in responses["409"]["headers"]
+    assert "Idempotent-Replayed" in responses[success]["headers"]
+    assert "application/json" in responses["422"]["content"]  # FastAPI's own is still there
+
+
+def test_an_endpoint_of_the_route_class_is_documented(once):
+    app = FastAPI()
+    app.router.route_class = idempotent_route(once)
+
+    @app.post("/v1/orders/{order}/payments", status_code=201, responses={409: {"description": "Paid already"}})
+    async def pay(order: str, payment: dict): ...
+
+    @app.get("/v1/orders/{order}")
+    async def show(order: str): ...
+
+    described = operation(app, "/v1/orders/{order}/payments")
+    check_documented(described, "201")
+    assert "400" not in operation(app, "/v1/orders/{order}", "get")["responses"]
+    assert [one["name"] for one in described["parameters"]] == ["order", "Idempotency-Key"]
+    assert described["responses"]["409"]["description"].startswith("Paid already; or: ")
+    assert described["responses"]["422"]["description"].startswith("Validation Error; or: ")
+
+
+def test_an_application_with_the_middleware_is_documented(once):
+    app = FastAPI()
+
+    @app.post("/orders/{order}/payments")
+    async def pay(order: str, payment: dict):
+        return {}
+
+    @app.post("/free")
+    async def free():
+        return {}
+
+    rules = Rules(Route("/orders/{id}/payments"))
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
+    document(app, rules)
+    check_documented(operation(app, "/orders/{order}/payments"), "200")
+    assert "parameters" not in operation(app, "/free")
+    exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
+    assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
+    before = copy.deepcopy(app.openapi())
+    (served,) = call(app, {"method": "GET", "url": "/openapi.json"})
+    assert served.json() == app.openapi() == before  # once is enough
+
+
+def test_a_header_that_is_documented_already_is_left_as_it_is():
+    own = {"name": "idempotency-key", "in": "header", "required": False}
+    schema = {"paths": {"/a": {"parameters": [], "post": {"parameters": [own], "responses": {}}}}}
+    assert document_schema(schema, Rules())["paths"]["/a"]["post"]["parameters"] == [own]
+
+
+@each("length", [(1, 255), (16, 36)])
+@each("strict", [True, False])
+def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
+    schema = {"paths": {"/a": {"post": {}}}}
+    rules = Rules(strict=strict, length=length)
+    matches = re.compile(header_of(document_schema(schema, rules)["paths"]["/a"]["post"])["schema"]["pattern"]).search
+    texts = ["", " ", "a b", "a,b", "a;b", "a\\b", "ü", "abc", "8e03978e-40d5-43e8-bc93-6894a57f9324", ":", "~!#+"]
+    texts += ["x" * number for number in (1, 2, 15, 16, 36, 37, 255, 256)]
+    for text in (*texts, *(f'"{text}"' for text in texts), '"a', 'a"', '"a"b', '" a"'):
+        try:
+            read_key([text], strict=strict, least=length[0], most=length[1])
+        except BadRequest:
+            assert not matches(text), text
+        else:
+            assert matches(text) or text.startswith('" '), text
+
+
+def test_a_response_becomes_an_answer():
+    assert answer(PlainTextResponse("ä", 418, {"X-A": "1"})) == Answer(
+        418, [("x-a", "1"), ("content-length", "2"), ("content-type", "text/plain; charset=utf-8")], "ä".encode()
+    )
