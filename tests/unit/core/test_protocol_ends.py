@@ -113,10 +113,18 @@ def test_9_an_interrupted_or_cancelled_handler_leaves_the_key_claimed(stage, fac
     assert stage.record.attempts == 2
 
 
-@pytest.mark.parametrize("fault", [fail_before(KeyboardInterrupt), fail_after(SystemExit)])
+class SoftTimeLimit(Exception):
+    """As Celery's SoftTimeLimitExceeded and RQ's JobTimeoutException: raised from outside, at any moment."""
+
+
+INTERRUPTS = (KeyboardInterrupt, SystemExit, SoftTimeLimit)
+FAULTS = [fail_before(KeyboardInterrupt), fail_after(SystemExit), fail_after(SoftTimeLimit)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_an_interrupted_claim_gives_the_key_back_without_counting_attempt(stage, fault):
     stage.fail_next(fault)
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
+    with pytest.raises(INTERRUPTS):
         stage.once().run(1, stage.handler())
     assert stage.runs == []
     assert (stage.record.status, stage.record.attempts) == (RELEASED, 0)
@@ -153,12 +161,13 @@ def test_an_interrupted_claim_gives_back_nothing_that_is_somebody_elses(stage):
     assert stage.record == before
 
 
-@pytest.mark.parametrize("fault", [fail_before(KeyboardInterrupt), fail_after(SystemExit)])
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("error", "status"), [(None, COMPLETED), (ValueError("boom"), RELEASED)])
 def test_an_interrupted_settle_still_records(stage, fault, error, status):
     stage.plan(when(settling, fault, times=1))
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
+    with pytest.raises(INTERRUPTS) as raised:
         stage.once().run(1, stage.handler(error=error))
+    assert raised.value.__context__ is error
     assert (stage.record.status, stage.record.result) == (status, None if error else '"result"')
 
 
