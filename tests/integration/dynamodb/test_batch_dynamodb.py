@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from onceward import Once, ResultNotRecorded, StoreError
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from servers.proxy import Fault, Refuse
 from waiting import within
 
@@ -75,24 +75,6 @@ def test_a_role_of_an_earlier_version_which_may_not_read_by_partiql_reads_each_r
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if "SELECT" in json.dumps(seen.body) else None
     assert statuses(run(batch, orders(3))) == ["replayed"] * 3
     assert proxy.actions == ["BatchExecuteStatement", "BatchExecuteStatement", *["GetItem"] * 3]
-
-
-def test_what_is_deferred_is_given_back_with_one_request(run, url, proxy):
-    def handle(order):
-        if order["id"] == "k1":
-            raise ValueError
-
-    once = Once(url)
-    outcomes = run(once.batch(handle, key="order.id", name="b", group=lambda order: 0), orders(6))
-    assert statuses(outcomes) == ["done", "failed", *["deferred"] * 4]
-    assert proxy.actions[:2] == ["GetItem", "BatchExecuteStatement"]  # looks at the time, and claims
-    deferred = {f"b:k{n}" for n in (2, 3, 4, 5)}
-    named = [{key for key in deferred if key in json.dumps(seen.body)} for seen in proxy.seen[2:]]
-    assert [keys for keys in named if keys] == [deferred], "one request gives all of them back"
-    records = {record.key: record for record, _ in once.ledger.records()}
-    assert {records[f"b:k{n}"].status for n in (2, 3, 4, 5)} == {RELEASED}
-    assert {records[f"b:k{n}"].attempts for n in (2, 3, 4, 5)} == {0}
-    assert records["b:k0"].status == COMPLETED
 
 
 THROTTLED = Refuse("ThrottlingException", 400, "Rate exceeded")

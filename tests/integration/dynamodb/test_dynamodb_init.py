@@ -1,4 +1,4 @@
-"""`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
+"""`onceward init` for DynamoDB: what it sends and leaves alone; and the index of messages that it makes, as a look reads it."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,11 +6,14 @@ import pytest
 
 from onceward import Once, StoreError
 from onceward.core.drivers import Sleep, drive
+from onceward.core.record import COMPLETED
+from onceward.core.selections import DueWithin
 from onceward.stores import open_store
 from onceward.stores.capabilities import OUTBOX
 from onceward.stores.dynamodb.create import index_of, provision
+from onceward.stores.dynamodb.items import SHARDS
 from onceward.testing.bench import claim_of
-from onceward.wire.calls import Call, ServiceAnswer
+from onceward.wire.calls import Call, Many, ServiceAnswer
 from servers.needs import numbers
 from servers.proxy import Refuse
 from stores.templates import sent
@@ -161,3 +164,77 @@ def test_what_init_gives_up_is_told_with_what_to_do(store, status, says, transie
             request = steps.send(described(status) if isinstance(request, Call) else None)
     assert told.value.transient is transient
     assert (60 < slept < 300) is transient
+
+
+@pytest.fixture
+def due(url, proxy):
+    """A ledger that has been asked once, for messages that are due."""
+    made = open_store(url)
+    drive(made.load("?"), made)
+    proxy.clear()
+    yield made
+    made.close()
+
+
+def complete(store, key, due_in=-5.0):
+    write = claim_of(key, "a", status=COMPLETED, lease=0.0, keep=None, unsent="{}", due=due_in)
+    reply = drive(store.insert(write), store)
+    assert reply.won
+    return reply.record
+
+
+def found(store, limit=100):
+    return drive(store.select(DueWithin(), None, limit), store)
+
+
+def test_a_look_is_eight_queries_and_thirty_records_are_read_in_two_requests(due, proxy):
+    assert found(due).records == []
+    assert proxy.actions == ["Query"] * SHARDS
+    assert {seen.body["IndexName"] for seen in proxy.seen} == {"onceward_due"}
+    for number in range(30):
+        complete(due, f"k{number}")
+    proxy.clear()
+    assert len(found(due).records) == 30
+    assert sorted(proxy.actions) == [*["BatchExecuteStatement"] * 2, *["Query"] * SHARDS]
+    values = [value for seen in proxy.seen[:SHARDS] for value in seen.body["ExpressionAttributeValues"].values()]
+    assert len({value["S"] for value in values if "S" in value}) == SHARDS
+
+
+def test_an_index_that_is_late_finds_nothing_that_is_struck_out_or_sent(due, dynoxide):
+    left, struck, leased = (complete(due, key) for key in ("left", "struck", "leased"))
+    late = dynoxide.ask("Scan", TableName=due.requests.table, IndexName="onceward_due")["Items"]
+    write = claim_of("struck", "a", beat=1, fence=struck.fence, status=COMPLETED)
+    assert drive(due.swap(write, struck), due).won
+    write = claim_of("leased", "a", beat=1, fence=leased.fence, status=COMPLETED, keep=None, unsent="{}", due=30.0)
+    assert drive(due.swap(write, leased), due).won
+    steps = due.select(DueWithin(), None, 100)
+    request = next(steps)
+    assert isinstance(request, Many)
+    answers = [ServiceAnswer(200, {"Items": late if not shard else []}, None, 0.0, 0.0) for shard in range(SHARDS)]
+    request = steps.send(answers)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = steps.send(due.exchange(request))
+    assert [record.key for record in end.value.value.records] == [left.key]
+
+
+def test_the_item_has_a_shard_only_while_it_has_messages(due, dynoxide):
+    held = complete(due, "k")
+    (item,) = dynoxide.items(due.requests.table)
+    assert item["due_shard"]["S"] in set(map(str, range(SHARDS)))
+    write = claim_of("k", "a", beat=1, fence=held.fence, status=COMPLETED)
+    assert drive(due.swap(write, held), due).won
+    (item,) = dynoxide.items(due.requests.table)
+    assert not {"due_shard", "due_at", "unsent"} & item.keys()
+
+
+def test_ledgers_that_share_a_table_find_their_own_messages(proxy, dynoxide):
+    name = dynoxide.table(f"shared-{next(_NUMBERS)}", {"pk": "S"})
+    stores = [
+        open_store(f"dynamodb://{name}?endpoint={proxy.url}&partition=pk%3D{letter}%23{{key}}") for letter in "ab"
+    ]
+    for store, key in zip(stores, ("one", "two"), strict=True):
+        complete(store, key)
+    assert [[record.key for record in found(store).records] for store in stores] == [["one"], ["two"]]
+    for store in stores:
+        store.close()

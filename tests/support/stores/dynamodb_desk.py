@@ -7,12 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from onceward import Completed, Once, StoreError
-from onceward.core import many, retries, steps
+from onceward.core import retries
 from onceward.core.drivers import drive, drive_async
-from onceward.core.policy import Policy
-from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.core.steps import Lost, Settled
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
@@ -250,44 +247,6 @@ def each_has_one_owner(desk, replies):
         assert reply.record.attempts == 1
 
 
-def many_held(desk):
-    store = desk.other.store
-    replies = drive(store.insert_many([claim_of(f"n:{key}", desk.key) for key in keys(desk)]), store)
-    records = [reply.record for reply in replies]
-    for key in keys(desk)[::9]:  # these have gone on with another worker
-        drive(store.delete(desk.record(key)), store)
-        drive(store.insert(claim_of(f"n:{key}", "theirs")), store)
-    return records
-
-
-def end_many(desk, records):
-    ends = [(record, completed(str(number)), Policy(lease=LEASE)) for number, record in enumerate(records)]
-    until = desk.clock() + LEASE
-
-    def ending(store):
-        answers = yield from many.end_many(store, ends, desk.clock, lambda: until)
-        for number, (record, outcome, policy) in enumerate(ends):
-            if answers[number] is None:
-                answers[number] = yield from steps.end(
-                    store, record, outcome, policy, clock=desk.clock, until=lambda: until
-                )
-        return answers
-
-    return desk.drive(ending)
-
-
-def each_is_ended_or_lost(desk, outcomes):
-    records = desk.records()
-    for number, (key, outcome) in enumerate(zip(keys(desk), outcomes, strict=True)):
-        stands = records[key]
-        if number % 9 == 0:
-            assert isinstance(outcome, Lost)
-            assert (stands.owner, stands.status) == ("theirs", IN_PROGRESS)
-        else:
-            assert isinstance(outcome, Settled)
-            assert (stands.owner, stands.status, stands.result) == (desk.key, COMPLETED, str(number))
-
-
 CASES = {
     "a first call": Case(first, run, ran_once),
     "a takeover": Case(lapsed, run, taken_over),
@@ -296,5 +255,4 @@ CASES = {
     "a transaction": Case(first, transact, paid),
     "a claim's transaction": Case(held, transact_in_claim, paid),
     "a batch of claims": Case(some_taken, claim_many, each_has_one_owner),
-    "a batch of ends": Case(many_held, end_many, each_is_ended_or_lost),
 }

@@ -218,8 +218,10 @@ def test_after_a_failure_the_rest_of_its_group_is_deferred_and_given_back(form, 
         if order["id"] == "x1":
             raise ValueError
 
-    records = grouped("x0", "y0", "x1", "y1", "x2", "y2", "x3")
-    outcomes = form.run(form.batch(once, handle, group=lambda order: order["group"], max_attempts=1), records)
+    records, watched = grouped("x0", "y0", "x1", "y1", "x2", "y2", "x3"), counted(once)
+    outcomes = form.run(form.batch(watched, handle, group=lambda order: order["group"], max_attempts=1), records)
+    given_back = [{write.key for write in ask.writes} for ask in watched.store.asked if ask.verb == "swap_many"]
+    assert {"b:x2", "b:x3"} in given_back, "one request gives all of them back"
     assert statuses(outcomes) == ["done", "done", "parked", "done", "deferred", "done", "deferred"]
     assert sorted(ran) == ["x0", "x1", "y0", "y1", "y2"]
     assert standing(once, "x2").status == RELEASED
