@@ -2,20 +2,19 @@
 
 import base64
 import json
+import re
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
-from onceward import Once, current
-from onceward.aws import Delivery, SqsWorker, on_kinesis
-from onceward.aws.sqs.queue import Queue
 from onceward.aws.targets import sending as targets_sending
-from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
-from queues import lambda_events
+from printed.pages import section
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
+from web.http_servers import Answering
 
 pytestmark = pytest.mark.sampled(passing=3)
 
@@ -216,28 +215,6 @@ def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
-def test_a_handler_of_kinesis_takes_a_message_that_was_sent_twice_once(placed):
-    place = placed("kinesis")
-    once, taken = Once("memory:"), []
-    one = place.message('{"order": 1.50, "é": null}', headers={"onceward-parent": "shop:1", "onceward-root": "shop:1"})
-    place.front.rule = lambda seen: Fault(lose_reply=True)
-    assert kinds(place.target.send([one])) == [MessageNotSent]  # the stream has it, but nobody knows
-    place.front.clear()
-    assert place.target.send([one]) == [None]
-    data = place.data()
-    assert len(data) >= 2
-
-    @on_kinesis(once, name="take")
-    def take(order: dict, delivery: Delivery) -> None:
-        taken.append((order, delivery.body, delivery.header("onceward-parent")))
-
-    assert take(lambda_events.kinesis(*data), None) == {"batchItemFailures": []}
-    assert taken == [({"order": 1.5, "é": None}, b'{"order":1.50,"\xc3\xa9":null}', "shop:1")]
-    (record,) = [record for record, _ in once.ledger.records("take:")]
-    assert record.key == f"take:{one.key}"
-    assert read_origin(record.origin) == CallOrigin("shop:1", "shop:1")
-
-
 def test_one_member_of_a_batch_can_fail_at_sqs(placed):
     place = placed("sqs")
 
@@ -255,21 +232,42 @@ def test_one_member_of_a_batch_can_fail_at_sqs(placed):
     assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
 
 
-@pytest.mark.parametrize("raw", [True, False])
-def test_a_workers_handler_takes_a_handlers_message_once(placed, ministack, raw):
-    once, shipped = Once("memory:"), []
-    queue, topic = (make(f"target-{next(NAMES)}") for make in (ministack.queue, ministack.topic))
-    ministack.subscribe(topic, queue, raw=raw)
-    placed("sqs")  # requests go to the server
+NAMES = numbers()
 
-    @once(key="n", name="place")
-    def place(n: int) -> None:
-        current().send(f"sns:{topic}", {"order": n})
 
-    place(7)
+@pytest.fixture
+def billing():
+    server = Answering()
+    yield server
+    server.close()
+
+
+def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BILLING_SECRET", "secret")
+    for service in ("SQS", "EVENTBRIDGE"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", ministack.url)
+    parcels, mails, caught = (ministack.queue(f"docs-{next(NAMES)}{end}") for end in ("", ".fifo", ""))
+    ministack.bus("shop", caught)
+    names = {"sqs:parcels": f"sqs:{parcels}", "sqs:mails.fifo": f"sqs:{mails}", "https://billing.example": billing.url}
+    text = section("docs/reference/outbox.md", "Targets")
+    for name, there in names.items():
+        text = text.replace(name, there)
+    mailed = []
+    smtp = SimpleNamespace(send=lambda to, body, message_id: mailed.append((to, body)), close=lambda: None)
+    space = {"smtp": smtp}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, space)
+    assert space["place"]({"id": 7, "mail": "a@b.example"}) == "placed"
     assert sender.SENDER.drain(20) == 0
-    unwrap = None if raw else "sns"
-    SqsWorker(once, Queue(queue), shipped.append, name="ship", wait=0, unwrap=unwrap).run(until_empty=True)
-    assert shipped == [{"order": 7}]
-    (ship,) = [record for record, _ in once.ledger.records("ship:")]
-    assert read_origin(ship.origin) == CallOrigin("place:7", "place:7")
+    assert [json.loads(one["Body"]) for one in ministack.messages(parcels)] == [{"order": 7}]
+    assert [json.loads(one["Body"]) for one in ministack.messages(mails)] == [{"to": "a@b.example"}]
+    (event,) = [json.loads(one["Body"]) for one in ministack.messages(caught)]
+    assert (event["source"], event["detail"]["onceward"]["tenant"]) == ("orders", "eu")
+    assert event["detail"]["onceward"]["onceward-parent"] == "orders.place:7"
+    assert open_target("billing:x").send([OutboxMessage("k", "1")]) == [None]
+    ((_, path, headers, _),) = billing.came
+    assert (path, len(headers["X-Signature"])) == ("/charges", 64)
+    assert open_target("mail:me").send([OutboxMessage("k", "hello")]) == [None]
+    assert mailed == [("me", "hello")]
+    space["once"].close()

@@ -1,4 +1,4 @@
-"""A redrive that is killed at any of its exchanges, or whose ledger, target or answers fail: no message is lost or doubled."""
+"""Messages that are moved back, from the dead letters or from the ledger: killed at any exchange, or beside workers, none is lost or doubled."""
 
 import itertools
 import threading
@@ -7,10 +7,21 @@ import time
 import pytest
 from test_redrive import Scene, outcomes
 
-from onceward import Once
+from onceward import Once, Parked
 from onceward.aws.dead_letters import redrive as module
+from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
+from onceward.aws.sqs.message import kept_text
 from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.consumers.keeping import KeepOutcome, Place
+from onceward.core.drivers import drive
+from onceward.core.protocol import message_in
+from onceward.core.record import COMPLETED
+from onceward.errors import OncewardError
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults
+from queues.kept import MESSAGE, keeping, parked, record_of
+from servers.needs import numbers
 from servers.proxy import Fault, Proxy, Refuse
 
 
@@ -140,3 +151,75 @@ def test_a_message_that_comes_twice_in_one_answer_is_moved_once(scene, monkeypat
     monkeypatch.setattr(run._source, "receive", lambda *arguments: 2 * receive(*arguments))
     assert [(fate.outcome, fate.message.id) for fate in run.run()] == [("moved", first)]
     assert (scene.aws.left(scene.dlq), scene.aws.left(scene.target)) == (0, 1)
+
+
+NAMES = numbers()
+
+
+class Unparking:
+    """A parked key that keeps a message, a real queue, and a worker that is called by hand."""
+
+    def __init__(self, made, plan=None):
+        self.store = Faults(MemoryStore(), plan or (lambda ask: None))
+        self.once = Once(self.store, name="shop")
+        self.direct = Once(self.store.store, name="shop")  # the same ledger, past the faults
+        self.url = made()
+        self.queue = Queue(self.url)
+        arn = self.queue.attributes()["QueueArn"]
+        self.message = MESSAGE._replace(body='{"id": "a"}', id=f"m-{next(NAMES)}")
+        parked(self.direct, "a", kept_text(self.message, arn))
+        self.arn, self.effects = arn, []
+
+    def work(self, once=None):
+        """Handle what is in the queue as a worker does, with a handler that succeeds."""
+        once = once or self.direct
+        for message in self.queue.receive(wait=0):
+            try:
+                once.run("a", self.effects.append, message.body)
+            except Parked:
+                text = kept_text(message, self.arn)
+                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not KeepOutcome.KEPT:
+                    self.queue.change_many([(message.receipt, 0)])
+                    continue
+            self.queue.delete_many([message.receipt])
+
+    def resend(self, once=None):
+        return unpark_to((once or self.direct).ledger, "shop:a", self.queue)
+
+    def settle(self):
+        """Do what an operator does who was told of no success, until the message is handled."""
+        if message_in(record_of(self.direct, "shop:a")) is not None:
+            self.resend()
+        self.work()
+        self.work()
+        assert self.effects == ['{"id": "a"}']
+        assert record_of(self.direct, "shop:a").status == COMPLETED
+        self.queue.close()
+
+
+def test_a_worker_that_is_always_faster_makes_operator_give_up_unharmed(made):
+    scene = Unparking(made, lambda ask: scene.work() if ask.verb == "swap" else None)
+    with pytest.raises(OncewardError, match="stop the workers"):
+        scene.resend(scene.once)
+    scene.settle()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "with a worker"])
+def test_an_operator_killed_at_any_exchange_neither_loses_nor_doubles(made, after, meanwhile):
+    for point in itertools.count():
+        scene, life = Unparking(made), Lifetime(point, after=after)
+        operator = Queue(scene.url)
+        for part in (scene.store, operator._steps):
+            part.exchange = life.of(part.exchange)
+        try:
+            unpark_to(scene.once.ledger, "shop:a", operator)
+        except Killed:
+            pass
+        else:
+            assert point == 5, "a look at the key, the queue's attributes, a second look, the copy, and the unparking"
+            scene.settle()
+            return
+        if meanwhile:
+            scene.work()
+        scene.settle()

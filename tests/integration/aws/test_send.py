@@ -2,18 +2,16 @@
 
 import asyncio
 import json
-import time
 from datetime import UTC, datetime
 
 import pytest
 
-from faults.processes import PATIENCE, lines, workers
 from onceward import KeyMissing, Once, ResultNotRecorded
 from onceward.aws import send as send_once
 from onceward.aws import send_async as send_once_async
 from onceward.aws.sqs.message import Attribute
 from onceward.aws.sqs.queue import Queue, QueueError
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from servers.needs import numbers
@@ -154,22 +152,3 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_claimed(send, once, q
     with pytest.raises((ValueError, TypeError, KeyMissing), match=error):
         send(queue, message, **{"key": 1, **options})
     assert records(once) == {}
-
-
-def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standard, tmp_path):
-    """Its record is missing, so the next one sends again: with the same key, by which consumers know it."""
-    ledger = f"sqlite:///{tmp_path}/ledger.db"
-    once = Once(ledger)
-    with workers("worker.py") as start:
-        process = start("send", ledger, standard.url, "kill")
-        assert process.wait(PATIENCE) == -9
-        assert status(once) == IN_PROGRESS
-        assert len(standard.messages) == 1
-        time.sleep(1.1)  # its lease lapses
-        (first,) = lines(start("send", ledger, standard.url, "live"))
-        (second,) = lines(start("send", ledger, standard.url, "live"))
-    assert first == second
-    messages = standard.messages
-    assert len(messages) == 2
-    assert len({once_key(message) for message in messages}) == 1
-    once.close()

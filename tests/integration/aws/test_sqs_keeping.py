@@ -7,7 +7,7 @@ from operator import itemgetter
 import pytest
 
 from observing import note_outcomes
-from onceward import Once, Parked, StoreError
+from onceward import Once, Parked
 from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal, unpark_to
@@ -20,8 +20,6 @@ from onceward.core.drivers import drive
 from onceward.core.record import PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.stores.contract import KeepsMessage
-from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, at, fail_after, fail_before
 from queues.kept import ARN, ATTRIBUTES, MESSAGE, TEXT, keeping, kept, parked, record_of
 from tables import each
 from waiting import until, working
@@ -215,7 +213,7 @@ def test_a_table_keeps_what_fits_into_an_item_and_says_why_key_is_parked(url):
     once.close()
 
 
-def test_a_kept_message_is_replayed_to_nobody(once):
+def test_a_kept_message_is_replayed_to_nobody_and_lost_only_when_asked(once):
     key = parked(once, "a")
     runs = []
     with pytest.raises(Parked):
@@ -224,9 +222,11 @@ def test_a_kept_message_is_replayed_to_nobody(once):
         once.acquire("a")
     (outcome,) = once.batch(runs.append, key=lambda record: record).run(["a"])
     assert (outcome.status, outcome.value, runs) == ("parked", None, [])
-    with pytest.raises(KeepsMessage):
-        once.ledger.unpark(key)
+    for loses in (once.ledger.unpark, lambda key: once.ledger.settle(key, 1)):
+        with pytest.raises(KeepsMessage):
+            loses(key)
     assert kept(once, key).body == MESSAGE.body
+    assert once.ledger.settle(key, 1, message=True).result == "1"
 
 
 def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, monkeypatch):
@@ -238,26 +238,6 @@ def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, mon
     assert (fate.outcome, fate.waits) == ("refused", True)
     assert "keeps a message, which goes first: `onceward unpark KEY --to QUEUE`" in fate.reason
     assert kept(once, "shop:a").body == MESSAGE.body
-
-
-@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda f: f.kind.name)
-def test_a_lost_reply_to_any_exchange_of_a_worker_loses_no_message(made, ministack, fault):
-    store = Faults(MemoryStore(), at({}))
-    once, queue = Once(store, name="shop"), made({"id": 1})
-    drain(once, queue, fails, max_attempts=1)
-    clean = len(store.asked)
-    for number in range(1, clean + 1):
-        store = Faults(MemoryStore(), at({number: fault}))
-        once = Once(store, name="shop")
-        if number == 1:  # the look at the ledger before anything is received
-            with pytest.raises(StoreError):
-                drain(once, queue, fails, max_attempts=1)
-            continue
-        ministack.send(queue, {"id": 1})
-        for _ in range(3):
-            drain(once, queue, fails, max_attempts=1)
-        assert ministack.left(queue) == 0, number
-        assert kept(once, "shop:1").body == '{"id": 1}', number
 
 
 def test_a_queue_of_another_kind_is_refused(once, made):

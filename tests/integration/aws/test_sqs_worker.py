@@ -183,30 +183,6 @@ def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, mad
     assert set(changes(front)) == {2}
 
 
-def test_a_stop_finishes_what_runs_and_gives_back_the_rest_uncounted(once, made, ministack):
-    queue, go = made(*numbered(6)), threading.Event()
-    ran = []
-
-    def handler(order):
-        ran.append(order["id"])
-        if order["id"] >= 2:
-            go.wait(PATIENCE)
-            time.sleep(0.2)
-
-    with working(once, queue, handler, concurrency=1, visibility=60) as worker:
-        until(lambda: len(ran) == 3)
-        worker.stop()
-        assert worker.stopping
-        go.set()
-
-    assert ran == [0, 1, 2]
-    assert ministack.left(queue) == 3
-    assert len(ministack.messages(queue)) == 3, "they can be received at once"
-    drain(once, queue, ran.append)
-    assert once.ledger.stats()["COMPLETED"] == 6
-    assert {record.attempts for record, _ in once.ledger.records()} == {1}
-
-
 def test_a_stop_while_messages_are_being_claimed_begins_none_of_them(made, ministack):
     claiming = threading.Event()
 

@@ -7,7 +7,7 @@ import pytest
 
 import onceward
 from onceward import Once
-from onceward.aws import on_eventbridge, on_sns, on_sqs, on_sqs_fifo
+from onceward.aws import on_eventbridge, on_kinesis, on_sns, on_sqs, on_sqs_fifo
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import register, sender
 from queues import lambda_events
@@ -63,12 +63,17 @@ def bus_event(headers):
     return lambda_events.eventbridge({"n": 1} | ({"onceward": headers} if headers else {}))
 
 
+def stream_event(headers):
+    return lambda_events.kinesis({"n": 1} | ({"onceward": headers} if headers else {}))
+
+
 SOURCES = {
     "sqs": (on_sqs, sqs_event),
     "sqs fifo": (on_sqs_fifo, partial(sqs_event, group="g")),
     "sns in sqs": (partial(on_sqs, unwrap="sns"), wrapped_event),
     "sns": (on_sns, sns_event),
     "eventbridge": (on_eventbridge, bus_event),
+    "kinesis": (on_kinesis, stream_event),
 }
 
 
