@@ -69,7 +69,7 @@ what has not begun counts as an attempt
 2 a zombie ends its successor's claim
     if held is None or [-held.owner != owner or -]unknown_needs(held):
             return Ending.LOST
-[core/protocol.py: integration/test_settling.py unit/core]
+[core/protocol.py: unit/stores/test_ledger.py unit/core]
 3 an operator completes a key that is completed
     if record.status not in [-{IN_PROGRESS, RELEASED, PARKED}-]{+STATUSES+}:
 [core/conditions.py: PROTOCOL]
@@ -148,7 +148,7 @@ a guarded call of the same key inside itself waits for itself
     [-            if outer.record.key == key:
                     raise Reentrant(key)
     -]
-[claim/guard.py: unit/claim processes/test_interrupts.py]
+[claim/guard.py: unit/claim unit/core/test_protocol_ends.py]
 an interrupt while claiming leaves the key claimed
                         [-settle(partial(self._abandon, self.store, bid), self.store)-]{+pass+}
 [claim/heartbeat.py: unit/claim/test_heartbeat.py]
