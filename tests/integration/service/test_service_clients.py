@@ -15,7 +15,7 @@ from onceward.keys.ledger_keys import derived_key
 from places import DOCS, ROOT
 from servers.needs import needs, typescript
 from servers.orphans import watched
-from web.services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
+from web.services import PATIENCE, Api, LosesAnswers, new_id, serving
 
 SOURCE = ROOT / "clients" / "typescript"
 LONG = 900  # seconds: Go compiles its HTTP library first
@@ -40,6 +40,13 @@ def compiled(tmp_path_factory):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     with serving(f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db?timeout=30") as made:
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A service of this test's own."""
+    with serving(f"sqlite:///{tmp_path}/ledger.db") as made:
         yield made
 
 
@@ -74,9 +81,23 @@ def test_a_replay_is_the_first_answer(compiled, service, namespace):
             assert told(case) == [value, value, 1]
 
 
-def test_of_two_calls_at_once_one_works(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "twice") as case:
-        assert told(case) == [{"receipt": 1}, {"receipt": 1}, 1]
+AWAY = "TypeError: the mail server is away"
+REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        pytest.param("twice", [{"receipt": 1}, {"receipt": 1}, 1], id="of two calls at once one works"),
+        pytest.param("retry", [AWAY, {"paid": {"paid": 7}, "attempt": 2}, 1], id="a step is made once over attempts"),
+        pytest.param("beside", [AWAY, 1], id="no key is given back while a step runs", marks=pytest.mark.nightly),
+        pytest.param("asleep", [False, True], id="a sleeper knows its lease is over", marks=pytest.mark.nightly),
+        pytest.param("refusals", REFUSALS, id="refusals have their kinds"),
+    ],
+)
+def test_what_one_client_sees(compiled, service, namespace, case, says):
+    with running(compiled, service.place, namespace, case) as process:
+        assert told(process) == says
 
 
 def test_lost_answers_double_no_effect(compiled, service, namespace):
@@ -89,17 +110,6 @@ def test_lost_answers_double_no_effect(compiled, service, namespace):
     assert first == second
     assert (first["mail"], first["attempt"]) == ({"sent": True}, 1)
     assert effects == [derived_key(f"{namespace}:k", ("refund",)), derived_key(f"{namespace}:k", ("mail",))]
-
-
-def test_a_step_is_made_once_over_attempts(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "retry") as case:
-        assert told(case) == ["TypeError: the mail server is away", {"paid": {"paid": 7}, "attempt": 2}, 1]
-
-
-@pytest.mark.nightly
-def test_a_key_is_not_given_back_while_a_step_runs(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "beside") as case:
-        assert told(case) == ["TypeError: the mail server is away", 1]
 
 
 @pytest.mark.nightly
@@ -133,42 +143,22 @@ def test_a_client_that_was_paused_is_told(compiled, service, namespace):
         assert told(case) == "mine"
 
 
-@pytest.mark.nightly
-def test_a_computer_that_slept_knows_that_its_lease_is_over(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "asleep") as case:
-        assert told(case) == [False, True]
-
-
-def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, tmp_path, namespace):
-    service = Service(f"sqlite:///{tmp_path}/ledger.db")
-    try:
-        with running(compiled, service.place, namespace, "restart") as case:
-            assert told(case) == "began"
-            service.kill()
-            service.start()
-            assert told(case) == "done"
-        assert service.api.place == service.place
-    finally:
-        service.kill()
+def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, own, namespace):
+    with running(compiled, own.place, namespace, "restart") as case:
+        assert told(case) == "began"
+        own.kill()
+        own.start()
+        assert told(case) == "done"
+    assert own.api.place == own.place
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_recorded_is_told_with_its_result(compiled, tmp_path, namespace):
-    service = Service(f"sqlite:///{tmp_path}/ledger.db")
-    try:
-        with running(compiled, service.place, namespace, "unrecorded") as case:
-            assert told(case) == "began"
-            service.kill()
-            assert told(case) == [True, {"receipt": 7}]
-            assert told(case) == "kept"
-    finally:
-        service.kill()
-
-
-def test_refusals_have_their_kinds(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "refusals") as case:
-        kinds = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
-        assert told(case) == kinds
+def test_what_cannot_be_recorded_is_told_with_its_result(compiled, own, namespace):
+    with running(compiled, own.place, namespace, "unrecorded") as case:
+        assert told(case) == "began"
+        own.kill()
+        assert told(case) == [True, {"receipt": 7}]
+        assert told(case) == "kept"
 
 
 @pytest.mark.nightly
@@ -202,11 +192,10 @@ def works_once(folder, client, build, shown):
         assert Api(service.place)("look", key=key).body["attempt"] == 1
 
 
-def test_a_request_that_offers_an_upgrade_keeps_its_body(tmp_path):
+def test_a_request_that_offers_an_upgrade_keeps_its_body(service):
     """Java's HttpClient offers HTTP/2 in each request without TLS."""
-    with serving(f"sqlite:///{tmp_path}/ledger.db") as service:
-        offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
-        body = b'{"key": "k"}'
-        told = service.api.send("POST", "/v1/shop/look", body, **offer, **{"Content-Type": "application/json"})
-        assert (told.status, told.problem) == (404, "not-found")
-        assert "Nothing is recorded" in told.body["detail"]
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+    body = b'{"key": "k"}'
+    told = service.api.send("POST", "/v1/shop/look", body, **offer, **{"Content-Type": "application/json"})
+    assert (told.status, told.problem) == (404, "not-found")
+    assert "Nothing is recorded" in told.body["detail"]
