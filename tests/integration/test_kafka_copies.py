@@ -1,4 +1,4 @@
-"""What a Kafka worker sends on: no record is lost because of its headers, its size or a wrong clock."""
+"""What a Kafka worker sends on, though headers, sizes or clocks are strange; and what doctor says of topics that lose records."""
 
 import asyncio
 import json
@@ -10,9 +10,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from observing import note_outcomes
+from onceward.core.policy import Policy
+from onceward.kafka.doctor import kafka_findings
 from places import SOURCES
 from queues.kafka_runs import PATIENCE, drain, headers, order, retries, working
-from servers.needs import missing
+from servers.needs import free_port, missing
 from servers.wrong_clocks import library, wrong_clock
 from waiting import until
 
@@ -113,3 +115,36 @@ def test_a_worker_whose_clock_is_wrong_waits_as_it_was_told(once, kafka, topic, 
     done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, "ran" in done.stdout) == (0, False), done.stderr
     assert kafka.committed(topic, f"{topic}.onceward-retry") == {}
+
+
+DAY = 86_400_000
+POLICY = Policy(retention=14 * 86400.0)
+
+
+def seen(kafka, topic, policy=POLICY):
+    return [(finding.level, finding.check) for finding in kafka_findings(topic, policy, kafka.servers)]
+
+
+def test_letters_that_are_compacted_or_deleted_are_told(kafka, topic):
+    kafka.make(f"{topic}.onceward-dead", cleanup_policy="compact", retention_ms=str(DAY), max_message_bytes="1200000")
+    kafka.make(f"{topic}.onceward-retry", max_message_bytes="1000", retention_ms="-1")
+    found = [(f.level, f.says) for f in kafka_findings(topic, POLICY, kafka.servers) if f.check.startswith("retries")]
+    expected = [
+        ("warning", "1000 bytes"),
+        ("warning", "message.timestamp.type=CreateTime"),
+        ("error", "compacted"),
+        ("warning", "1 days"),
+    ]
+    for (level, says), (wanted, word) in zip(found, expected, strict=True):
+        assert (level, word in says) == (wanted, True), says
+
+
+def test_a_ledger_that_forgets_sooner_than_the_topic_is_told(kafka, topic):
+    assert ("warning", "retention") in seen(kafka, topic, Policy(retention=3600.0))
+    assert ("ok", "retention") in seen(kafka, topic, Policy(retention=None))
+
+
+def test_a_missing_topic_and_a_cluster_that_is_away_are_told(kafka):
+    assert seen(kafka, "nowhere") == [("error", "topic")]
+    (finding,) = kafka_findings("orders", POLICY, f"127.0.0.1:{free_port()}")
+    assert finding.level == "unknown"

@@ -20,16 +20,6 @@ def shop(request):
     return request.getfixturevalue(request.param)
 
 
-def test_a_message_published_three_times_takes_effect_once(shop, work):
-    effects, told = [], []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    shop.publish(*[{"id": number} for number in (1, 2)] * 3)
-    work(lambda order: effects.append(order["id"]))
-    until(lambda: len([status for status in told if status in {"done", "replayed"}]) == 6)
-    assert sorted(effects) == [1, 2]
-    until(lambda: shop.pending() == 0)
-
-
 # How the headers of binary CloudEvents begin in each broker.
 BINARY = {"nats": "ce-", "redis": "ce-", "rabbitmq": "cloudEvents:"}
 
