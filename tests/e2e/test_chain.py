@@ -1,16 +1,15 @@
-"""``onceward show --chain``: three services with two ledgers, whose messages go through the outbox, shown as one tree."""
+"""``onceward show --chain``: records of three services in two ledgers, shown as one tree."""
 
 import json
 
 import pytest
 
-import onceward
 from commands.command_line import Cli
 from onceward import Once
-from onceward.aws import on_sqs
-from onceward.outbox import register, sender
-from queues import lambda_events
-from queues.boxes import RecordedTarget
+from onceward.core.drivers import drive
+from onceward.core.origin import provenance_in
+from onceward.core.record import COMPLETED
+from onceward.testing.bench import claim_of
 
 
 @pytest.fixture
@@ -18,42 +17,15 @@ def cli(tmp_path, aws):
     return Cli(tmp_path)
 
 
-def event(message):
-    record = lambda_events.sqs_record("m", json.loads(message.body))
-    attributes = {**message.headers, "onceward-key": message.key}
-    record["messageAttributes"] = {
-        name: {"stringValue": value, "dataType": "String"} for name, value in attributes.items()
-    }
-    return {"Records": [record]}
-
-
 @pytest.fixture
 def shop(tmp_path, url):
-    """Place an order: its message pays, and that one's message ships. Returns the URLs of both ledgers, and the keys."""
-    ours = f"sqlite:///{tmp_path}/orders.db"
-    target = RecordedTarget()
-    register("shop", lambda _: target)
+    """An order, whose message has paid, and that one's message has shipped. Returns the URLs of both ledgers, and the keys."""
+    ours, keys = f"sqlite:///{tmp_path}/orders.db", ['place:"a\\u001bb"', "pay:1", "ship:2"]
     orders, payments = Once(ours), Once(url)
-
-    @orders(key="n", name="place")
-    def place(n: str) -> str:
-        onceward.current().send("shop:pay", {"order": n})
-        return "placed"
-
-    @on_sqs(payments, name="pay")
-    def pay(payment: dict) -> None:
-        onceward.current().send("shop:ship", payment)
-
-    @on_sqs(orders, name="ship")
-    def ship(parcel: dict) -> None:
-        pass
-
-    place("a\x1bb")
-    assert sender.SENDER.drain(10) == 0
-    pay(event(target.sent[0]), lambda_events.Context())
-    assert sender.SENDER.drain(10) == 0
-    ship(event(target.sent[1]), lambda_events.Context())
-    keys = ['place:"a\\u001bb"', f"pay:{target.sent[0].key}", f"ship:{target.sent[1].key}"]
+    for once, key, parent in zip((orders, payments, orders), keys, (None, *keys), strict=False):
+        headers = {"onceward-parent": parent, "onceward-root": keys[0]} if parent else {}
+        write = claim_of(key, status=COMPLETED, lease=0.0, keep=None, origin=provenance_in(headers.get).origin)
+        drive(once.store.insert(write), once.store)
     orders.close()
     payments.close()
     return ours, url, keys

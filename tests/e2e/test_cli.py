@@ -68,11 +68,14 @@ def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
     assert not (cli.folder / "onceward.db").exists()
 
 
-def test_ls_shows_each_record_with_what_became_of_it(held):
+def test_ls_shows_each_record_with_what_became_of_it_and_stats_count_them(held):
     told = held.run("ls").stdout.decode()
     assert len(told.splitlines()) == 6
     said = (r'\{"receipt":7\}', "card declined", r"lease lapsed \d+ s ago", "lease ends in")
     assert [one for one in said if not re.search(one, told)] == []
+    counts = json.loads(held.run("stats", "--json").stdout)
+    shown = {name: counts[name] for name in ("total", "COMPLETED", "PARKED", "RELEASED", "lapsed")}
+    assert shown == {"total": 5, "COMPLETED": 1, "PARKED": 1, "RELEASED": 1, "lapsed": 1}
 
 
 def test_ls_filters_by_prefix_status_age_and_limit(held):
@@ -173,12 +176,6 @@ def test_purge_deletes_what_has_expired(cli):
     once.close()
     until(lambda: json.loads(cli.run("purge", "--json").stdout) == {"purged": 1})
     assert cli.run("purge").stdout == b"0 expired record(s) deleted\n"
-
-
-def test_stats_count_by_status(held):
-    counts = json.loads(held.run("stats", "--json").stdout)
-    shown = {name: counts[name] for name in ("total", "COMPLETED", "PARKED", "RELEASED", "lapsed")}
-    assert shown == {"total": 5, "COMPLETED": 1, "PARKED": 1, "RELEASED": 1, "lapsed": 1}
 
 
 def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):

@@ -11,7 +11,7 @@ from commands.command_line import Cli
 from onceward import Once
 from onceward.aws.templates import FORMS
 from servers.needs import numbers
-from servers.proxy import Fault, Refuse
+from servers.proxy import Fault
 from stores.templates import QUEUE, TOPIC
 from tables import each
 from waiting import until
@@ -66,16 +66,6 @@ def one_line(result, *told):
     assert [one for one in told if one not in result.stderr] == []
 
 
-def test_init_makes_the_table_and_the_second_time_says_it_was_there(cli, fresh):
-    first, second = (cli.run("init", "--store", fresh) for _ in range(2))
-    assert first.returncode == second.returncode == 0
-    name = re.match(r"dynamodb://([\w-]+)", fresh)[1]
-    told = f"table {name} (on demand, key key (S))", "index onceward_due", "TTL on expires_at"
-    assert first.stdout.decode().splitlines() == [f"made: {part}" for part in told]
-    assert second.stdout.decode().splitlines() == [f"was there: {part}" for part in told]
-    Once(fresh).acquire("k").complete()
-
-
 def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dynoxide, proxy):
     table = dynoxide.table(f"cli-{next(_NUMBERS)}")
     dynoxide.ask("PutItem", TableName=table, Item={"key": {"S": "theirs"}, "expires_at": {"N": "1"}})
@@ -128,25 +118,6 @@ def test_init_makes_an_sqlite_file_with_its_schema(cli):
     assert first == f"made: file {path}\nmade: its schema\n"
     assert second == f"was there: file {path}\nwas there: its schema\n"
     assert cli.run("init", "--store", "memory:").stdout == b"memory: needs nothing made\n"
-
-
-def read_in_parts(cli, *options):
-    """Go on with the token until there is none; the keys of each part."""
-    parts, token = [], None
-    while token is not None or not parts:
-        after = [] if token is None else [f"--after={token}"]
-        keys, token = rows(cli.run("ls", "--json", *options, *after))
-        parts.append(keys)
-    return parts
-
-
-@each(("size", "prefix", "count"), [(7, "", 60), (60, "", 60), (15, "m:", 40)])
-def test_a_list_that_is_gone_on_with_has_every_record_once(many, size, prefix, count):
-    parts = read_in_parts(many, "--limit", size, "--prefix", prefix)
-    keys = [key for part in parts for key in part]
-    assert len(keys) == len(set(keys)) == count
-    assert all(len(part) <= size for part in parts)
-    assert all(key.startswith(prefix) for key in keys)
 
 
 def test_a_list_cut_short_says_how_to_go_on_in_words_that_can_be_pasted(many):
@@ -209,19 +180,3 @@ def test_a_purge_deletes_no_more_than_it_is_told(cli, url, proxy):
 @each("command", [["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"]])
 def test_a_table_that_there_is_not_is_told_with_the_command_that_makes_it(cli, fresh, command):
     one_line(cli.run(*command, "--store", fresh), "onceward init")
-
-
-@each(
-    ("command", "action"),
-    [
-        (["ls"], "Scan"),
-        (["show", "n:a"], "GetItem"),
-        (["clear", "n:a", "--yes"], "DeleteItem"),
-        (["park", "n:r"], "UpdateItem"),
-        (["init"], "DescribeTable"),
-    ],
-)
-def test_a_right_that_is_missing_is_named(held, proxy, command, action):
-    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == action else None
-    one_line(held.run(*command), f"allow dynamodb:{action} on the table in the IAM policy")
-    proxy.clear()

@@ -1,25 +1,73 @@
 """The dashboard in a real browser: Debian's Chromium."""
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import expect, sync_playwright
 
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
-from web.dashboards import PATIENCE, TOKEN, browsing, dashboard_of, elsewhere, fill
+from places import SOURCES
+from servers.needs import needs
+from servers.orphans import watched
 
+TOKEN = "correct horse battery staple"
+PATIENCE = 60_000.0  # milliseconds that a page may take on a slow machine
 MANY = 1_000  # records
 HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
 
 
+@contextlib.contextmanager
+def dashboard_of(url):
+    """Give the address of a dashboard of that ledger, which wants a token for actions."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "ONCEWARD_DASHBOARD_TOKEN": TOKEN}
+    command = [sys.executable, "-m", "onceward", "dashboard", "--store", url, "--port", "0", "--allow-actions"]
+    process = watched(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + process.stderr.read()
+        yield found[0].rstrip("/")
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def elsewhere(call):
+    """Run something in another thread: that of the test has the browser's event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def fill(url):
+    """Write many completed records, and a parked one."""
+    once = Once(url)
+    claims = [
+        first_claim(f"shop.mail:order-{number:06}", f"{number:032x}", None, once.policy) for number in range(MANY)
+    ]
+    writes = [ended(claim, COMPLETED, '{"receipt":1}', None) for claim in claims]
+    declined = first_claim("shop.ship:order-000500", "f" * 32, None, once.policy)
+    writes.append(ended(declined, PARKED, None, "CardDeclined: insufficient funds")._replace(keep=None))
+    drive(once.store.insert_many(writes), once.store)
+    once.close()
+
+
 @pytest.fixture(scope="module")
 def browser():
-    with browsing() as made:
+    path = needs("chromium", "apt-get install chromium")
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield made
+        made.close()
 
 
 @pytest.fixture
@@ -48,8 +96,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def base(small):
-    """The address of a dashboard of that ledger, which wants a token for actions."""
-    with dashboard_of(small, "--allow-actions", token=TOKEN) as address:
+    with dashboard_of(small) as address:
         yield address
 
 
@@ -64,8 +111,8 @@ def sign_in(page, base):
 @pytest.mark.nightly
 def test_a_parked_message_is_found_explained_unparked_and_runs(tmp_path, page):
     url = f"sqlite:///{tmp_path}/ledger.db"
-    elsewhere(lambda: fill(url, MANY))
-    with dashboard_of(url, "--allow-actions", token=TOKEN) as base:
+    elsewhere(lambda: fill(url))
+    with dashboard_of(url) as base:
         sign_in(page, base)
         overview = page.context.new_page()
         overview.goto(base)

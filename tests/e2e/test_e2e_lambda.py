@@ -1,12 +1,10 @@
-"""Messages end to end: a queue or stream, an event source mapping, Lambda functions as processes, and a ledger in DynamoDB.
+"""Messages end to end: a queue, an event source mapping, Lambda functions as processes, and a ledger in DynamoDB.
 
 What counts is the effects' own log, a file that the functions append to. Each order's effect stands there once, whatever the
 messages, the handlers and the functions go through, and none is missing.
 """
 
-import time
 from collections import Counter
-from itertools import groupby
 from typing import NamedTuple
 
 import pytest
@@ -15,8 +13,8 @@ from onceward import Once, Record
 from onceward.core.record import COMPLETED
 from places import WORKERS
 from servers.needs import numbers
+from waiting import until
 
-PATIENCE = 120.0  # seconds that anything may take on a slow machine
 _NUMBERS = numbers()
 
 
@@ -48,17 +46,13 @@ class Shop:
         if self.function is not None:
             self.aws.forget(self.function, *self._mappings)
 
-    def listen(self, source, **settings):
-        """Let the queue (its URL) or stream (its ARN) call the function."""
-        arn = source if source.startswith("arn:") else self.aws.queue_arn(source)
-        self._mappings.append(self.aws.mapping(self.function, arn, **settings))
+    def listen(self, queue):
+        """Let the queue call the function."""
+        self._mappings.append(self.aws.mapping(self.function, self.aws.queue_arn(queue), BatchSize=10))
 
-    def until(self, condition):
-        """Wait until ``condition()`` is true."""
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < end, f"tries: {self.tries}\neffects: {self.effects}\n{self.aws.log}"
-            time.sleep(0.05)
+    def empty(self, queue):
+        """Wait until the queue is empty."""
+        until(lambda: self.aws.left(queue) == 0, told=lambda: f"tries: {self.tries}\n{self.aws.log}")
 
     @property
     def ledger(self):
@@ -111,14 +105,10 @@ def attempt_of(shop, order):
     return next(effect.attempt for effect in shop.effects if effect.order == order)
 
 
-def sent(shop, queue, orders, group=None):
+def sent(shop, queue, orders):
     """Send orders, of which each is an id or a dict; return the messages' ids."""
     bodies = [{"id": order} if isinstance(order, str) else order for order in orders]
-    return [shop.aws.send(queue, body, group) for body in bodies]
-
-
-def empty(shop, queue):
-    shop.until(lambda: shop.aws.left(queue) == 0)
+    return [shop.aws.send(queue, body) for body in bodies]
 
 
 def test_each_order_takes_effect_once_despite_copies_and_failures(shop):
@@ -127,11 +117,11 @@ def test_each_order_takes_effect_once_despite_copies_and_failures(shop):
     plain, failing = [f"plain{n}" for n in range(16)], [f"failing{n}" for n in range(6)]
     first = [*plain, *({"id": order, "fails": 2} for order in failing)]
     sent(shop, queue, first)
-    shop.listen(queue, BatchSize=10)
+    shop.listen(queue)
     sent(shop, queue, first[::2])  # the same orders again, while the first ones are at work
-    empty(shop, queue)
+    shop.empty(queue)
     again = sent(shop, queue, plain[:3] + failing[:3])  # and when they are done
-    empty(shop, queue)
+    shop.empty(queue)
     each_once(shop, plain + failing)
     assert {attempt_of(shop, order) for order in failing} == {3}
     assert set(again) <= set(shop.deliveries)
@@ -143,35 +133,9 @@ def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop):
     queue = shop.aws.queue(shop.name, VisibilityTimeout=4)
     orders = [f"o{n}" for n in range(8)]
     messages = sent(shop, queue, [{"id": order, "hangs": int(order == "o3")} for order in orders])
-    shop.listen(queue, BatchSize=10)
-    empty(shop, queue)
+    shop.listen(queue)
+    shop.empty(queue)
     each_once(shop, orders)
     assert min(shop.deliveries[message] for message in messages) >= 2  # all came again after the kill
     assert attempt_of(shop, "o3") == 2
     assert [attempt_of(shop, order) for order in orders[:3]] == [1, 1, 1]  # done and recorded before the kill
-
-
-def in_order(shop, groups):
-    """Assert that each order of the groups took effect once, and that none of a group was begun before its turn."""
-    each_once(shop, [order for group in groups.values() for order in group])
-    for group in groups.values():
-        assert [effect.order for effect in shop.effects if effect.order in group] == group
-        tried = [line.order for line in shop.tries if line.order in group]
-        assert [order for order, _ in groupby(tried)] == group
-
-
-def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop):
-    shop.open("fifo_group", 3)
-    queue = shop.aws.queue(f"{shop.name}.fifo", VisibilityTimeout=3)
-    groups = {name: [f"{name}{n}" for n in range(5)] for name in "abc"}
-    for n in range(5):
-        for name, group in groups.items():
-            order = {"id": group[n], "fails": 2 if (name, n) == ("a", 1) else 0}
-            sent(shop, queue, [order] * (2 if n == 2 else 1), name)  # twice, and not so that the queue could notice
-    shop.listen(queue, BatchSize=10)
-    empty(shop, queue)
-    in_order(shop, groups)
-    assert attempt_of(shop, "a1") == 3
-    tried = [line.order for line in shop.tries]
-    meanwhile = set(tried[: len(tried) - tried[::-1].index("a1")])  # until it passed
-    assert meanwhile >= {"b1", "c1"}

@@ -8,7 +8,7 @@ import os
 import time
 
 from onceward import Claim, Once
-from onceward.aws import Delivery, on_sqs, on_sqs_fifo
+from onceward.aws import Delivery, on_sqs
 
 once = Once(os.environ["LEDGER"], name="orders")
 
@@ -51,4 +51,3 @@ def told(handler):
 
 sqs_threads = told(on_sqs(once, key="order.id", concurrency=4)(work))
 sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
-fifo_group = told(on_sqs_fifo(once, key="order.id", stop="group")(work))
