@@ -1,11 +1,13 @@
-"""``onceward run`` over a file, killed in the middle: the next run does only what is left, and the output has each line once."""
+"""``onceward run``, killed in the middle: the next run does only what is left, and each effect and each line is there once."""
 
 import signal
 import subprocess
 
+import httpx
 import pytest
 
 from commands.command_line import Cli
+from servers.needs import free_port, listens
 from waiting import until
 
 FILE = """\
@@ -80,3 +82,39 @@ def test_a_run_that_was_paused_past_its_lease_writes_nothing_twice(cli):
     assert sorted(lines(cli, "out.ndjson")) == done
     assert lines(cli, "mailed") == mailed == sorted(set(mailed), key=mailed.index)
     assert (len(lines(cli, "paid")), len(set(lines(cli, "paid")))) == (9, 6)  # again with the same derived keys
+
+
+HOOKS = """\
+name: hooks
+ledger: sqlite:///onceward.db
+source: {webhook: {token: t0ken, port: PORT}}
+guard: {key: message.id, lease: 3s}
+concurrency: 4
+backoff: {first: 0.2, longest: 2}
+steps:
+  - run: {command: [./charge, {value: message.id}]}
+"""
+
+
+def test_accepted_webhooks_survive_a_kill_and_are_not_delivered_again(cli):
+    port = free_port()
+    cli.write("hooks.yaml", HOOKS.replace("PORT", str(port)))
+    cli.script("charge", 'echo "$1" >> charged; while [ ! -e go ]; do sleep 0.05; done')
+    process = cli.start("run", "hooks.yaml", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert listens(port, process)
+    for number in range(6):
+        headers = {"Authorization": "Bearer t0ken", "Idempotency-Key": f"e-{number}"}
+        sent = httpx.post(f"http://127.0.0.1:{port}/", json={"id": f"o-{number}"}, headers=headers, timeout=60)
+        assert sent.status_code == 202
+    until(lambda: len(lines(cli, "charged")) == 4)  # the others wait
+    process.kill()
+    process.wait(60)
+    cli.write("go", "")
+    process = cli.start("run", "hooks.yaml", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: set(lines(cli, "charged")) == {f"o-{number}" for number in range(6)})
+    once = cli.once()
+    until(lambda: once.ledger.stats()["COMPLETED"] == 12)  # the inbox's records and the pipeline's
+    once.close()
+    process.terminate()
+    assert process.wait(60) == 0
+    assert len(lines(cli, "charged")) == 6 + 4

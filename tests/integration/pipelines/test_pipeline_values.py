@@ -23,6 +23,7 @@ from onceward.pipelines.keyvalue.redis import RedisValues
 from onceward.pipelines.keyvalue.sql import SqlValues
 from places import SOURCES
 from servers.needs import numbers
+from servers.postgres import PgBouncer
 from tables import each
 
 pytestmark = pytest.mark.sampled(place=1)
@@ -360,3 +361,17 @@ def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, say
         load(file)
     assert says in str(found.value)
     assert found.value.mistakes[0].place.line == 7 + step.count("\n")
+
+
+def test_statements_through_a_pooler_need_no_more_sessions_than_it_has(postgres15, tmp_path, request):
+    """PgBouncer gives each transaction another session."""
+    bouncer = PgBouncer(postgres15)
+    request.addfinalizer(bouncer.stop)
+    table = f"debits_{bouncer.port}"
+    parts = f"concurrency: 6\nsteps:\n  - sql: {{statement: 'INSERT INTO {table} VALUES (:id)', parameters: {{id: message.id}}}}\n"
+    file = pipeline_runs.written(tmp_path, f"{bouncer.url}?schema=sessions_{bouncer.port}", parts, MESSAGES[:12])
+    with psycopg.connect(bouncer.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (id int)")
+        assert [one.status for one in pipeline_runs.run(file)] == ["done"] * 12
+        made = connection.execute(f"SELECT count(*), count(DISTINCT id) FROM {table}").fetchone()
+    assert made == (12, 12)

@@ -1,28 +1,14 @@
-"""Runs a pipeline until SIGTERM: ``python pipeline_worker.py FILE``. It says where a webhook listens. With ``lines``, until all is done."""
+"""Runs a pipeline over lines until all of it is done: ``python pipeline_worker.py FILE``."""
 
 import asyncio
-import signal
 import sys
 
+from commands.pipeline_runs import opened
 from onceward.pipelines import load
-from onceward.pipelines.pipeline import PipelineRun
-
-
-async def main() -> None:
-    runs = PipelineRun(load(sys.argv[1]))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runs.stop)
-    run = asyncio.create_task(runs.run_async())
-    source = runs._runs
-    while hasattr(source, "port") and not (source.port or run.done()):
-        await asyncio.sleep(0.01)
-    print(getattr(source, "port", "runs"), flush=True)
-    await run
 
 
 async def lines():
     """Run to the end of the lines; return what failed."""
-    from commands.pipeline_runs import opened
-
     outcomes, pipeline = [], load(sys.argv[1])
     try:
         await opened(pipeline, outcomes.append).run_async(until_empty=True)
@@ -31,12 +17,10 @@ async def lines():
     return [one for one in outcomes if not one.ok]
 
 
-if sys.argv[2:] == ["lines"]:
-    print("ready", flush=True)
-    for _ in range(300):
-        failed = asyncio.run(lines())
-        if not failed:
-            sys.exit()
-        print(failed[0].status, failed[0].error, file=sys.stderr)
-    sys.exit(1)
-asyncio.run(main())
+print("ready", flush=True)
+for _ in range(300):
+    failed = asyncio.run(lines())
+    if not failed:
+        sys.exit()
+    print(failed[0].status, failed[0].error, file=sys.stderr)
+sys.exit(1)

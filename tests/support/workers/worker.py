@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 import sys
 import time
 
@@ -262,18 +261,6 @@ def per(url, log, offset):
 
     say(time.time())
     say(report())
-
-
-def send(url, queue, what):
-    from onceward import aws
-    from onceward.aws.sqs.queue import Queue
-
-    once, queue = Once(url, lease=1.0, on_busy=30.0), Queue(queue)
-    if what == "kill":
-        send = queue.send
-        queue.send = lambda *given, **more: (send(*given, **more), os.kill(os.getpid(), signal.SIGKILL))
-    say(aws.send(once, queue, {"id": 1}, key="report"))
-    queue.close()
 
 
 if __name__ == "__main__":
