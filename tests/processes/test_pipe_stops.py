@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 
 import pytest
 
@@ -23,6 +24,23 @@ def slow(cli, seconds):
 
 
 EVERY = [str(n) for n in range(40)]
+
+
+def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{line.id}")
+    for _ in range(3):
+        process = cli.start(*run, stdout=subprocess.DEVNULL)
+        before = len(cli.log())
+        until(lambda before=before: len(cli.log()) >= before + 4)
+        process.kill()
+        process.communicate()
+    result = cli.run(*run)
+    assert result.returncode == 0
+    assert sorted(set(result.stdout.split(b"\n"))) == sorted({b"", *(f"did {n}".encode() for n in EVERY)})
+    times = Counter(cli.log())
+    assert sorted(times) == sorted(EVERY)
+    # Only what was between its last act and its record at the moment of a kill may have run twice.
+    assert sum(times.values()) <= len(EVERY) + 3 * 3
 
 
 def test_kill_9_takes_the_running_commands_along(cli):

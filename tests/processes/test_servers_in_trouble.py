@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,9 +19,11 @@ import pytest
 
 from faults.processes import freeze
 from onceward import Once, OncewardError, ResultUnavailable
+from places import SOURCES, SUPPORT, WORKERS
 from queues.shops import NatsShop, RabbitShop, RedisShop
 from servers.mysql import Mariadb
 from servers.nats import Nats
+from servers.orphans import watched
 from servers.postgres import Postgres
 from servers.rabbitmq import Rabbitmq
 from servers.redis import Redis
@@ -79,6 +82,27 @@ def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(br
         until(lambda: len(effects.ran) == len(orders) and shop.pending() == 0)
     assert set(effects.ran.values()) == {1}
     once.close()
+
+
+@pytest.mark.sampled("nats")
+def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(broker, faketime, postgres, tmp_path):
+    _, shop = broker
+    effects = tmp_path / "effects"
+    ledger = f"{postgres.url}?table=clocks_{shop.broker}"
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "LEDGER": ledger, "EFFECTS": str(effects)}
+    command = [sys.executable, WORKERS / "broker_worker.py", shop.broker, shop.url, shop.orders]
+    processes = [
+        watched(subprocess.Popen([*map(str, (*faketime(offset), *command))], env=environment))
+        for offset in ("+1h", "-1h", "+0")
+    ]
+    try:
+        shop.publish(*[{"id": number} for number in range(20)] * 2)
+        until(lambda: effects.exists() and len(set(effects.read_text().split())) == 20 and shop.pending() == 0)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert Counter(effects.read_text().split()).most_common(1)[0][1] == 1
 
 
 @pytest.mark.parametrize("kind", [Postgres, Mariadb])
