@@ -52,7 +52,7 @@ def test_every_block_has_a_language_and_a_mark_is_one_of_a_few():
 
 def _is_run(page):
     if page.startswith("docs/explanation/") or parts(PAGES[page]):
-        return True  # test_explanation.py, test_printed.py
+        return True  # test_site.py, test_printed.py
     folder, _, name = page.removeprefix("docs/").rpartition("/")
     ways = (f'"{page}"', f'"{folder}" / "{name}"')
     return any(way in text for text in TESTS.values() for way in ways)

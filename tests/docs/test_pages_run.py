@@ -12,9 +12,12 @@ import psycopg
 import pytest
 import redis as clients
 from celery import current_app
+from mcp import Client
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
+from commands.mcp_tools import mark
+from commands.mcp_tools import text as text_of
 from onceward import Claim, Completed, Once
 from onceward.nats import send as send_to_nats
 from onceward.redis_streams import send as send_to_redis
@@ -281,3 +284,35 @@ def test_guards(tmp_path, monkeypatch, capsys):
     assert names["once"].ledger.show("pay:order-46")[0].status == "COMPLETED"
     connection.close()
     names["once"].close()
+
+
+class Bank:
+    """A bank that knows keys."""
+
+    def __init__(self):
+        self.charged, self.refunded = {}, []
+
+    def charge(self, order, amount, idempotency_key):
+        return self.charged.setdefault(idempotency_key, f"receipt {len(self.charged) + 1}")
+
+    def refund(self, order, amount):
+        self.refunded.append(order)
+        return "refunded"
+
+
+async def test_guarding_the_tools_of_an_mcp_server():
+    bank = Bank()
+    names, memory = {"__name__": "shop", "bank": bank}, {"sqlite:///tools.db": "memory:"}
+    page = run("docs/how-to/agents.md", names, memory, "The tools of an MCP server")
+    run("docs/how-to/agents.md", page, title="Call a tool again after a lost reply")
+    async with Client(page["server"]) as client:
+        order = {"order": "o", "amount": 5, "idempotency_key": "a"}
+        charges = [await client.call_tool("charge", order) for _ in range(2)]
+        refunds = [await client.call_tool("refund", {"order": "o", "amount": 5}) for _ in range(2)]
+        hints = {tool.name: tool.annotations.idempotent_hint for tool in (await client.list_tools()).tools}
+        page["Client"] = lambda _: Client(page["server"])
+        assert [await page["pay"]("p") for _ in range(2)] == ["receipt 2"] * 2
+    assert [result.structured_content for result in charges] == [{"receipt": "receipt 1"}] * 2
+    assert [mark(result, "replayed") for result in charges + refunds] == [None, True] * 2
+    assert (text_of(refunds[1]), bank.refunded) == ("refunded", ["o"])
+    assert hints == {"charge": True, "refund": True}

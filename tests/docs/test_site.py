@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from printed.pages import PAGES, blocks
 
 sys.path.insert(0, str(DOCS))
 from generated import PAGES as GENERATED
-from generated import PARTS, errors
+from generated import PARTS, errors, states
 from generated.commands import commands
 from generated.python_api import PUBLIC
 from tables import each
@@ -133,3 +134,23 @@ def test_every_option_answer_and_field_is_in_the_reference():
     kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', Path(problem.__file__).read_text(encoding="utf-8")))
     assert [kind for kind in kinds if f"| `{kind}` |" not in answers] == []
     assert [name for name in Record._fields if f"| `{name}` |" not in tables] == []
+
+
+@each("path", [path for path in sorted((DOCS / "explanation").glob("*.md")) if path.stem != "architecture"])
+def test_the_code_of_a_page_of_the_explanation_runs(
+    path,
+):  # test_pages_run.py runs that of the architecture, with a toy store
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, str(path), "exec"), {"__name__": "shop"})
+
+
+def test_the_pictures_are_what_the_code_draws():
+    command = [sys.executable, str(DOCS / "pictures" / "draw.py"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_every_picture_is_on_a_page_with_a_text_for_those_who_do_not_see_it():
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")) + states.part()
+    for picture in (DOCS / "explanation" / "pictures").glob("*.svg"):
+        assert re.search(rf"!\[[^\]]{{20,}}\]\(\S*pictures/{picture.name}\)", pages), picture.name

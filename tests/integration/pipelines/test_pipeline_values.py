@@ -249,8 +249,8 @@ def effects_of(ledger):
     """The step that makes an effect of this ledger's own, which commits with its record."""
     if ledger.scheme == "dynamodb":
         table = f"effects-of-{ledger.url.removeprefix('dynamodb://').partition('?')[0]}"
-        put = f"table: {table}, item: '{{name: message.name, n: `1`}}', condition: 'attribute_not_exists(#n)'"
-        return f"steps:\n  - put: {{{put}, names: {{'#n': name}}}}\n"
+        put = f"table: {table}, item: '{{id: message.name, n: `1`}}', condition: 'attribute_not_exists(#n)'"
+        return f"steps:\n  - put: {{{put}, names: {{'#n': id}}}}\n"
     _, _, schema = ledger.url.partition("?schema=")
     table = f"{schema}.effects" if schema else "effects"
     return f"""steps:

@@ -10,10 +10,9 @@ from onceward import Once, StepMade, StoreError, current
 from onceward.outbox import drain
 from stores.postgres_hands import HANDS
 from stores.transaction_cases import *  # noqa: F403 - its tests run here
-from stores.transaction_cases import Failure, run, unsent
+from stores.transaction_cases import Failure, unsent
 
 
-@run
 async def test_another_database_than_the_ledgers_is_refused(once, hand, postgres, effects, schema):
     second = hand.table.replace("effects", "second")
     postgres.sql(f"CREATE DATABASE {second}")
@@ -28,7 +27,6 @@ async def test_another_database_than_the_ledgers_is_refused(once, hand, postgres
     twin.close()
 
 
-@run
 async def test_a_constraint_that_fails_at_the_commit_undoes_both(once, hand, postgres, effects):
     unique = f"ALTER TABLE {hand.table} ADD CONSTRAINT {hand.table}_one UNIQUE (value) DEFERRABLE INITIALLY DEFERRED"
     postgres.sql(unique, database="test")
@@ -44,7 +42,6 @@ async def test_a_constraint_that_fails_at_the_commit_undoes_both(once, hand, pos
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
-@run
 async def test_a_connection_that_has_prepared_our_statements_can_forget_them(once, hand, effects):
     """psycopg does so after each rollback, also to a savepoint."""
     async with hand.connection() as connection:
@@ -61,7 +58,6 @@ async def test_a_connection_that_has_prepared_our_statements_can_forget_them(onc
     assert (effects(), hand.status(once).count(("COMPLETED", 1))) == (["kept"] * 18, 18)
 
 
-@run
 async def test_another_encoding_is_refused_before_the_body_runs(once, hand):
     async with hand.connection() as connection:
         async with hand.own_transaction(connection):

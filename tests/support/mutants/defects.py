@@ -207,13 +207,13 @@ SQLite purges what has not expired
 [stores/sqlite/clock.py: processes/test_sqlite_clock.py]
 5 SQLite's time is the worker's
     return [-self._start + boottime() if self.boot else -]time.time()
-[stores/postgres/statements.py: conformance/test_conformance_postgres.py integration/postgres/test_postgres_locks.py]
+[stores/postgres/statements.py: conformance/test_conformance_sql.py integration/postgres/test_postgres_locks.py]
 1 PostgreSQL's insert writes over a record
     f"ON CONFLICT (key) DO [-NOTHING-]{+UPDATE SET owner = excluded.owner+} RETURNING {time}, {COLUMNS})"
                 + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
             )
             self.insert_many
-[stores/postgres/statements.py: conformance/test_conformance_postgres.py]
+[stores/postgres/statements.py: conformance/test_conformance_sql.py]
 2 PostgreSQL compares no beat
     same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION{+[:2]+})
 PostgreSQL shortens a lease

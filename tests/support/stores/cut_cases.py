@@ -16,11 +16,6 @@ import pytest
 
 from onceward import Once, current
 from onceward.claim.lease import CURRENT
-from stores.transaction_cases import run
-
-
-def records(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
 async def cancelled(task):
@@ -43,7 +38,6 @@ def interrupted(after):
         signal.signal(signal.SIGALRM, before)
 
 
-@run
 async def test_a_body_that_is_cancelled_leaves_no_effect_and_no_claim(once, waiting, effects):
     entered = asyncio.Event()
     async with waiting.connection() as connection:
@@ -60,11 +54,10 @@ async def test_a_body_that_is_cancelled_leaves_no_effect_and_no_claim(once, wait
         assert waiting.is_idle(connection)
         async with once.transaction("k", connection):  # it is as good as new
             await waiting.act(connection)
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
+    assert (effects(), waiting.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 @pytest.mark.parametrize("point", range(6))
-@run
 async def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, waiting, effects, point):
     async with waiting.connection() as connection:
         async with once.transaction("warm", connection):
@@ -80,21 +73,19 @@ async def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, waiting
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert waiting.is_idle(connection)
-    done = [state for state, _ in records(once)].count("COMPLETED") - 1
+    done = [state for state, _ in waiting.status(once)].count("COMPLETED") - 1
     assert effects() == ["effect"] * done
 
 
-@run
 async def test_a_scope_that_cancels_every_await_commits_both(once, waiting, effects):
     async with waiting.connection() as connection:
         with anyio.CancelScope() as scope:
             async with once.transaction("k", connection):
                 await waiting.act(connection)
                 scope.cancel()
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
+    assert (effects(), waiting.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
-@run
 async def test_a_coroutine_that_is_closed_in_the_body_rolls_back(once, waiting, effects):
     async with waiting.connection() as connection:
 
@@ -110,10 +101,9 @@ async def test_a_coroutine_that_is_closed_in_the_body_rolls_back(once, waiting, 
         running.close()  # as a loop does that is closing: it is never resumed
         with contextlib.suppress(Exception):
             await waiting.sql(connection, "ROLLBACK")
-    assert (effects(), records(once)) == ([], [])
+    assert (effects(), waiting.status(once)) == ([], [])
 
 
-@run
 async def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, effects, proxy, through):
     async with waiting.connection(through) as connection:
 
@@ -131,7 +121,7 @@ async def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, eff
 
 
 @pytest.mark.parametrize("place", ["thread", "task"])
-def test_a_body_elsewhere_outlives_its_cancelled_handler_whole(once, blocking, effects, place):
+async def test_a_body_elsewhere_outlives_its_cancelled_handler_whole(once, blocking, effects, place):
     """Rolled back by the handler's guard, its next statement would commit alone."""
     begun, over = threading.Event(), threading.Event()
 
@@ -146,23 +136,20 @@ def test_a_body_elsewhere_outlives_its_cancelled_handler_whole(once, blocking, e
                 await blocking.act(connection)
                 tx.result = "made"
 
-    async def main():
-        inside = []
+    inside = []
 
-        async def handle():
-            own = asyncio.to_thread(asyncio.run, body(current())) if place == "thread" else body(current())
-            inside.append(asyncio.create_task(own))
-            await asyncio.shield(inside[0])
+    async def handle():
+        own = asyncio.to_thread(asyncio.run, body(current())) if place == "thread" else body(current())
+        inside.append(asyncio.create_task(own))
+        await asyncio.shield(inside[0])
 
-        call = asyncio.create_task(once.run_async("k", handle))
-        while not begun.is_set():
-            await asyncio.sleep(0.01)
-        await cancelled(call)
-        over.set()
-        await asyncio.gather(*inside, return_exceptions=True)
-
-    asyncio.run(main())
-    assert (effects(), records(once)) in ((["effect"], [("COMPLETED", 1)]), ([], [("IN_PROGRESS", 1)]))
+    call = asyncio.create_task(once.run_async("k", handle))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+    await cancelled(call)
+    over.set()
+    await asyncio.gather(*inside, return_exceptions=True)
+    assert (effects(), blocking.status(once)) in ((["effect"], [("COMPLETED", 1)]), ([], [("IN_PROGRESS", 1)]))
 
 
 @pytest.mark.parametrize("part", ["transaction", "step"])
@@ -188,22 +175,17 @@ def test_an_interrupt_while_a_commit_is_asked_about_leaves_nothing_uncommitted(
     assert (effects(), record.result, record.steps) == ([], None, None)
 
 
-def test_an_interrupt_of_a_blocking_body_rolls_back(once, blocking, effects):
-    async def body(arm):
-        async with blocking.connection() as connection:
-            with pytest.raises(KeyboardInterrupt):
-                async with blocking.within(once.transaction("k", connection)):
-                    await blocking.act(connection)
-                    arm()
-                    await blocking.sql(connection, blocking.nap)
-            assert blocking.is_idle(connection)
-
-    with interrupted(0.1) as arm:
-        asyncio.run(body(arm))
-    assert (effects(), records(once)) == ([], [])
+async def test_an_interrupt_of_a_blocking_body_rolls_back(once, blocking, effects):
+    async with blocking.connection() as connection:
+        with interrupted(0.1) as arm, pytest.raises(KeyboardInterrupt):
+            async with blocking.within(once.transaction("k", connection)):
+                await blocking.act(connection)
+                arm()
+                await blocking.sql(connection, blocking.nap)
+        assert blocking.is_idle(connection)
+    assert (effects(), blocking.status(once)) == ([], [])
 
 
-@run
 async def test_a_transaction_that_was_left_behind_is_rolled_back(once, blocking, effects):
     async with blocking.connection() as connection:
         left = once.transaction("k", connection)
@@ -213,10 +195,9 @@ async def test_a_transaction_that_was_left_behind_is_rolled_back(once, blocking,
         gc.collect()
         CURRENT.set(None)  # its block was never left
         assert blocking.is_idle(connection)
-    assert (effects(), records(once)) == ([], [])
+    assert (effects(), blocking.status(once)) == ([], [])
 
 
-@run
 async def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, blocking, effects):
     once = Once(schema, lease=4, heartbeat=0.2)
     async with blocking.connection() as connection:
@@ -226,26 +207,23 @@ async def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, blo
             assert claim.record.beat == own  # the transaction's
             assert not other.lost
             assert other.record.beat >= 3  # one that waits for the transaction takes a second
-    assert records(once) == [("COMPLETED", 1)] * 2
+    assert blocking.status(once) == [("COMPLETED", 1)] * 2
     once.close()
 
 
-def test_a_forked_child_that_leaves_the_block_ends_no_transaction(once, blocking, effects):
-    async def main():
-        async with blocking.connection() as connection:
-            child = None
-            try:
-                async with blocking.within(once.transaction("k", connection)) as transaction:
-                    await blocking.act(connection)
-                    child = os.fork()
-                    if child == 0:
-                        raise RuntimeError
-                    os.waitpid(child, 0)
-                    transaction.result = "the parent's"
-            finally:
+async def test_a_forked_child_that_leaves_the_block_ends_no_transaction(once, blocking, effects):
+    async with blocking.connection() as connection:
+        child = None
+        try:
+            async with blocking.within(once.transaction("k", connection)) as transaction:
+                await blocking.act(connection)
+                child = os.fork()
                 if child == 0:
-                    gc.collect()
-                    os._exit(0)
-
-    asyncio.run(main())
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
+                    raise RuntimeError
+                os.waitpid(child, 0)
+                transaction.result = "the parent's"
+        finally:
+            if child == 0:
+                gc.collect()
+                os._exit(0)
+    assert (effects(), blocking.status(once)) == (["effect"], [("COMPLETED", 1)])

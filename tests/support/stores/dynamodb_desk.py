@@ -14,6 +14,7 @@ from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from servers.needs import numbers
+from stores.ledgers import counting
 
 NUMBERS = numbers()
 LEASE = 10.0
@@ -78,14 +79,7 @@ class Desk:
         return int(got["Item"]["n"]["N"]) if "Item" in got else 0
 
     def effect(self):
-        return {
-            "Update": {
-                "TableName": self.money,
-                "Key": {"id": {"S": self.key}},
-                "UpdateExpression": "ADD n :one",
-                "ExpressionAttributeValues": {":one": {"N": "1"}},
-            }
-        }
+        return {"Update": counting(self.money, self.key)}
 
     def records(self):
         """Return all records of this desk's key, or of a batch's, by their keys."""

@@ -19,6 +19,12 @@ from typing import Self
 from urllib.parse import urlsplit
 
 
+def counting(table: str, name: str) -> dict[str, object]:
+    """Return the update of DynamoDB that counts one more effect of this name."""
+    one = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}
+    return {"TableName": table, "Key": {"id": {"S": name}}, **one}
+
+
 class Served:
     """A ledger on a server that a test can kill."""
 
@@ -134,7 +140,7 @@ class PostgresLedger(SqlLedger):
         import psycopg
 
         place, _, schema = self.url.partition("?schema=")
-        return psycopg.connect(place, autocommit=True, options=f"-csearch_path={schema}")
+        return psycopg.connect(place, autocommit=True, options=schema and f"-csearch_path={schema}")
 
 
 class MysqlLedger(SqlLedger):
@@ -193,7 +199,7 @@ class DynamoLedger(Served):
     @classmethod
     def _on(cls, server, table):
         server.table(table)
-        server.table(f"effects-of-{table}", {"name": "S"})
+        server.table(f"effects-of-{table}", {"id": "S"})
         return cls(f"dynamodb://{table}?endpoint={server.url}")
 
     def claim_and_spend(self, once, key, name, result):
@@ -206,17 +212,10 @@ class DynamoLedger(Served):
         await claim.transact_async([self._adding(name)], result)
 
     def _adding(self, name):
-        return {
-            "Update": {
-                "TableName": f"effects-of-{self._table}",
-                "Key": {"name": {"S": name}},
-                "UpdateExpression": "ADD n :one",
-                "ExpressionAttributeValues": {":one": {"N": "1"}},
-            }
-        }
+        return {"Update": counting(f"effects-of-{self._table}", name)}
 
     def spent(self):
-        return {item["name"]["S"]: int(item["n"]["N"]) for item in self._items(f"effects-of-{self._table}")}
+        return {item["id"]["S"]: int(item["n"]["N"]) for item in self._items(f"effects-of-{self._table}")}
 
     def stored(self, key):
         (item,) = [item for item in self._items(self._table) if item["key"]["S"] == key]

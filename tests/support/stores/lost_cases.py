@@ -11,12 +11,11 @@ import pytest
 from onceward import Busy, Completed, Once, OncewardError, StoreError, current
 from onceward.outbox import drain
 from queues.boxes import Box
-from stores.transaction_cases import run
 
 
 @pytest.mark.parametrize("plan", ["drop", "delay", "swallow"])
 @pytest.mark.parametrize("held", [False, True])
-def test_what_a_commit_did_is_learned_when_its_reply_is_lost(once, hand, effects, proxy, through, plan, held):
+async def test_what_a_commit_did_is_learned_when_its_reply_is_lost(once, hand, effects, proxy, through, plan, held):
     async def handle():
         async with hand.connection(through) as connection:
             made = current().transaction(connection) if held else once.transaction("k", connection)
@@ -25,13 +24,13 @@ def test_what_a_commit_did_is_learned_when_its_reply_is_lost(once, hand, effects
                 tx.result = "told"
                 proxy.plan = plan
 
-    call = lambda: asyncio.run(once.run_async("k", handle) if held else handle())
+    call = lambda: once.run_async("k", handle) if held else handle()
     if plan == "swallow":
         with pytest.raises(StoreError):
-            call()
+            await call()
         assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
         return
-    call()
+    await call()
     assert (effects(), hand.status(once), proxy.commits) == (["effect"], [("COMPLETED", 1)], 1)
     if not held:
         with pytest.raises(Completed) as done, once.claim("k"):
@@ -39,7 +38,6 @@ def test_what_a_commit_did_is_learned_when_its_reply_is_lost(once, hand, effects
         assert done.value.result == "told"
 
 
-@run
 async def test_a_record_whose_commit_lost_its_reply_outlives_its_messages(once, hand, effects, proxy, through):
     box = Box()
     async with hand.connection(through) as connection, hand.within(once.transaction("k", connection)):
@@ -54,7 +52,6 @@ async def test_a_record_whose_commit_lost_its_reply_outlives_its_messages(once, 
     assert abs(record.lease_until - now) < 60
 
 
-@run
 async def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_busy(
     schema, hand, effects, proxy, through
 ):
@@ -75,7 +72,6 @@ async def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_bu
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "notices"])
-@run
 async def test_a_lost_connection_does_not_park_the_key(once, hand, effects, server, then):
     async with hand.connection() as connection:
         with pytest.raises(Exception) as told:
@@ -93,7 +89,7 @@ async def test_a_lost_connection_does_not_park_the_key(once, hand, effects, serv
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("held", [False, True])
-def test_a_body_that_commits_by_itself_before_its_connection_is_lost_is_not_tried_again(
+async def test_a_body_that_commits_by_itself_before_its_connection_is_lost_is_not_tried_again(
     once, hand, effects, server, held, raises
 ):
     async def handle():
@@ -107,7 +103,7 @@ def test_a_body_that_commits_by_itself_before_its_connection_is_lost_is_not_trie
 
     for refusal in ("committed or rolled back", "parked"):
         with pytest.raises(OncewardError, match=refusal):
-            asyncio.run(once.run_async("k", handle) if held else handle())
+            await (once.run_async("k", handle) if held else handle())
     assert (effects(), hand.status(once)) == (["effect"], [("PARKED", 1)])
 
 

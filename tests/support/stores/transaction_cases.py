@@ -5,8 +5,6 @@ A test file imports them all. Its fixtures are ``once``, ``hand`` (stores/postgr
 
 import asyncio
 import contextlib
-import functools
-import inspect
 
 import pytest
 
@@ -20,17 +18,6 @@ class Failure(Exception):
     pass
 
 
-def run(test):
-    @functools.wraps(test)
-    def wrapped(**given):
-        asyncio.run(asyncio.wait_for(test(**given), 60))
-
-    del wrapped.__wrapped__
-    wrapped.__signature__ = inspect.signature(test)
-    return wrapped
-
-
-@run
 async def test_effect_and_record_commit_together_and_a_duplicate_gets_result(once, hand, effects):
     async with hand.connection() as connection:
         async with hand.within(once.transaction("k", connection)) as tx:
@@ -47,7 +34,6 @@ async def test_effect_and_record_commit_together_and_a_duplicate_gets_result(onc
         assert effects() == ["effect"]
 
 
-@run
 async def test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt(once, hand, effects):
     async with hand.connection() as connection:
         for attempt in (1, 2):
@@ -64,7 +50,6 @@ async def test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt(once, 
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 3)])
 
 
-@run
 async def test_a_handler_commits_its_effect_together_with_its_completion(once, hand, effects):
     async def handle():
         async with hand.connection() as connection:
@@ -78,7 +63,6 @@ async def test_a_handler_commits_its_effect_together_with_its_completion(once, h
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
-@run
 async def test_a_handler_whose_transaction_raises_is_tried_again(once, hand, effects):
     outcomes = [Failure(), None]
 
@@ -96,7 +80,6 @@ async def test_a_handler_whose_transaction_raises_is_tried_again(once, hand, eff
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
-@run
 async def test_savepoints_of_the_body_are_its_own_business(once, hand, effects):
     async with hand.connection() as connection:
         async with hand.within(once.transaction("k", connection)):
@@ -109,28 +92,24 @@ async def test_savepoints_of_the_body_are_its_own_business(once, hand, effects):
     ("ends", "goes_on", "raises"),
     [("COMMIT", False, True), ("COMMIT", True, False), ("ROLLBACK", False, False), ("ROLLBACK", True, True)],
 )
-def test_a_body_that_ends_the_transaction_itself_is_parked_and_told(once, hand, effects, ends, goes_on, raises):
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises(OncewardError, match="committed or rolled back") as told:
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    await hand.sql(connection, ends)
-                    if goes_on:
-                        await hand.sql(connection, "BEGIN")
-                        await hand.act(connection, "more")
-                    if raises:
-                        raise Failure
-            assert isinstance(told.value.__cause__, Failure if raises else type(None))
-            assert hand.is_idle(connection)
-
-    asyncio.run(body())
+async def test_a_body_that_ends_the_transaction_itself_is_parked_and_told(once, hand, effects, ends, goes_on, raises):
+    async with hand.connection() as connection:
+        with pytest.raises(OncewardError, match="committed or rolled back") as told:
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.sql(connection, ends)
+                if goes_on:
+                    await hand.sql(connection, "BEGIN")
+                    await hand.act(connection, "more")
+                if raises:
+                    raise Failure
+        assert isinstance(told.value.__cause__, Failure if raises else type(None))
+        assert hand.is_idle(connection)
     assert [state for state, _ in hand.status(once)] == ["PARKED"]
     assert "more" not in effects()
 
 
 @pytest.mark.parametrize("form", ["completion", "step"])
-@run
 async def test_a_handler_whose_body_commits_by_itself_and_then_fails_is_not_tried_again(once, hand, effects, form):
     async def handle():
         async with hand.connection() as connection:
@@ -147,7 +126,6 @@ async def test_a_handler_whose_body_commits_by_itself_and_then_fails_is_not_trie
     assert (effects(), hand.status(once)) == (["effect"], [("PARKED", 1)])
 
 
-@run
 async def test_a_key_in_somebody_elses_open_transaction_is_busy(once, hand, effects, schema):
     rival = Once(schema)
     async with hand.connection() as first, hand.connection() as second:
@@ -163,7 +141,6 @@ async def test_a_key_in_somebody_elses_open_transaction_is_busy(once, hand, effe
 
 
 @pytest.mark.filterwarnings("ignore:.*around this call is open")  # Django's is seen, though nothing is written in it
-@run
 async def test_a_claim_of_another_key_inside_the_body_is_its_own(once, hand, effects):
     async with hand.connection() as connection:
         with pytest.raises(Failure):
@@ -173,7 +150,6 @@ async def test_a_claim_of_another_key_inside_the_body_is_its_own(once, hand, eff
     assert sorted(hand.status(once)) == [("COMPLETED", 1), ("RELEASED", 1)]
 
 
-@run
 async def test_the_other_kind_of_with_is_refused_before_anything_runs(once, hand, effects):
     async with hand.connection() as connection:
         with pytest.raises(TypeError, match="async with"):
@@ -186,7 +162,6 @@ async def test_the_other_kind_of_with_is_refused_before_anything_runs(once, hand
         assert hand.is_idle(connection)
 
 
-@run
 async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, effects):
     async with hand.connection() as connection:
         with pytest.raises(OncewardError, match="committed or rolled back"):
@@ -202,7 +177,7 @@ def only(once):
     return record
 
 
-def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(once, hand, effects):
+async def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(once, hand, effects):
     async def handle():
         claim = current()
         async with hand.connection() as connection:
@@ -219,13 +194,13 @@ def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(onc
             return stock.result
 
     with pytest.raises(Failure):
-        asyncio.run(once.run_async("k", handle))
+        await once.run_async("k", handle)
     assert hand.status(once) == [("RELEASED", 1)]
-    assert asyncio.run(once.run_async("k", handle)) == {"left": (3, 4)}
+    assert await once.run_async("k", handle) == {"left": (3, 4)}
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
-def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, effects):
+async def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, effects):
     async def handle():
         async with hand.connection() as connection:
             stock = current().step_transaction("stock", connection)
@@ -235,13 +210,12 @@ def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, effects
         raise Failure
 
     with pytest.raises(Failure):
-        asyncio.run(once.run_async("k", handle))
+        await once.run_async("k", handle)
     with pytest.raises(StepMade) as made:
-        asyncio.run(once.run_async("k", handle))
+        await once.run_async("k", handle)
     assert (made.value.result, effects()) == ("x" * 20_000, ["effect"])
 
 
-@run
 async def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, hand, effects):
     async def handle():
         async with hand.connection() as connection:
@@ -256,7 +230,6 @@ async def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
-@run
 async def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, effects):
     zombie = once.acquire("k")
     once.ledger.clear("claim:k", live=True)
@@ -269,7 +242,7 @@ async def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, 
 
 
 @pytest.mark.parametrize("plan", ["drop", "delay", "swallow"])
-def test_a_handler_learns_what_the_commit_of_its_step_did(once, hand, effects, proxy, through, plan):
+async def test_a_handler_learns_what_the_commit_of_its_step_did(once, hand, effects, proxy, through, plan):
     async def handle():
         claim = current()
         async with hand.connection(through) as connection:
@@ -281,10 +254,10 @@ def test_a_handler_learns_what_the_commit_of_its_step_did(once, hand, effects, p
 
     if plan == "swallow":
         with pytest.raises(StoreError):
-            asyncio.run(once.run_async("k", handle))
+            await once.run_async("k", handle)
         assert (effects(), hand.status(once), only(once).steps) == ([], [("RELEASED", 1)], None)
     else:
-        assert asyncio.run(once.run_async("k", handle)) == "mailed"
+        assert await once.run_async("k", handle) == "mailed"
         assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
         assert all(name in only(once).steps for name in ("told", "mailed"))
 
@@ -299,7 +272,6 @@ def unsent(once):
 
 
 @pytest.mark.parametrize("held", [False, True])
-@run
 async def test_messages_leave_with_a_transaction(once, hand, effects, box, held):
     async def place():
         async with hand.connection() as connection:
@@ -315,7 +287,6 @@ async def test_messages_leave_with_a_transaction(once, hand, effects, box, held)
     assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
 
 
-@run
 async def test_a_transaction_that_is_rolled_back_sends_nothing(once, hand, effects, box):
     with pytest.raises(Failure):
         async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
@@ -333,7 +304,6 @@ async def put(once, hand, connection, target, message, **more):
 
 
 @pytest.mark.parametrize("first", ["message", "effect"])
-@run
 async def test_a_message_leaves_with_a_transaction_without_a_claim(once, hand, effects, box, first):
     list(once.ledger.records())
     async with hand.connection() as connection:
@@ -350,7 +320,6 @@ async def test_a_message_leaves_with_a_transaction_without_a_claim(once, hand, e
     assert "effect" in effects()
 
 
-@run
 async def test_a_message_of_a_rolled_back_transaction_is_never_there(once, hand, effects, box):
     async with hand.connection() as connection:
         with contextlib.suppress(Failure):
@@ -362,7 +331,6 @@ async def test_a_message_of_a_rolled_back_transaction_is_never_there(once, hand,
     assert (box.bodies, unsent(once), effects()) == ([], [], [])
 
 
-@run
 async def test_no_message_is_committed_alone(once, hand, box):
     async with hand.connection() as connection:
         if hand.begins:  # any statement begins a transaction there
@@ -374,7 +342,6 @@ async def test_no_message_is_committed_alone(once, hand, box):
     assert unsent(once) == []
 
 
-@run
 async def test_a_message_is_put_by_the_right_method(once, hand, box):
     async with hand.connection() as connection:
         outbox = once.outbox(connection)

@@ -16,6 +16,7 @@ import psycopg
 from onceward import NOT_MADE, Claim, Made, Once, StepMade
 from onceward.aws.sqs.broker import SqsWorker
 from servers.dynoxide import Dynoxide
+from stores.ledgers import counting
 
 SERVICE, GIVEN = sys.argv[1], json.loads(sys.argv[2])
 LEASE, VISIBILITY = 4.0, 5  # seconds
@@ -34,15 +35,6 @@ def pause():
 def count(table, name):
     downstream.ask("UpdateItem", **counting(table, name))
     return name
-
-
-def counting(table, name):
-    return {
-        "TableName": table,
-        "Key": {"id": {"S": name}},
-        "UpdateExpression": "ADD n :one",
-        "ExpressionAttributeValues": {":one": {"N": "1"}},
-    }
 
 
 def charge(key, number):

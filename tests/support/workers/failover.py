@@ -9,19 +9,15 @@ import os
 import random
 import sys
 import time
-from urllib.parse import urlsplit
-
-import psycopg
-import pymysql
 
 from onceward import Busy, Completed, LeaseLost, Once, ResultNotRecorded, StoreError, current
 from servers.wrong_clocks import mend_sleep
-from torture.hands import Executing
+from stores import ledgers
 
 mend_sleep()
 url, path, count, lease, *pace = sys.argv[1:]
 IN_SQL = not url.startswith("redis:")
-AWAY = (psycopg.OperationalError, pymysql.OperationalError, pymysql.InterfaceError)
+ledger = ledgers.at(url)
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 runs = itertools.count()
 once = Once(url, name="k", lease=float(lease))
@@ -29,14 +25,6 @@ once = Once(url, name="k", lease=float(lease))
 
 def note(*words):
     os.write(log, (" ".join(map(str, words[: 3 if IN_SQL else 4])) + "\n").encode())
-
-
-def connected():
-    """Return a connection to the ledger's database."""
-    if url.startswith("mysql:"):
-        at = urlsplit(url)
-        return Executing(host=at.hostname, port=at.port, user=at.username, database=at.path[1:], autocommit=True)
-    return psycopg.connect(url.partition("?schema=")[0], autocommit=True)
 
 
 def handle(key):
@@ -67,14 +55,14 @@ class Hand:
         """Return whether this delivery is done."""
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = connected()
+                self._connection = ledger.connect()
             with once.transaction(key, self._connection):
                 self._connection.execute("INSERT INTO effects VALUES (%s)", (key,))
         except Busy:
             return True
         except Completed:
             pass
-        except (StoreError, *AWAY):
+        except (StoreError, *ledger.away):
             time.sleep(0.05)
             return False
         note("committed", key, "-")
@@ -86,9 +74,9 @@ def has_table():
     found = f"SELECT count(*) FROM information_schema.tables WHERE table_name = 'effects' AND table_schema = {here}"
     while IN_SQL:
         try:
-            with connected() as connection:
+            with ledger.connect() as connection:
                 return connection.execute(found).fetchall()[0][0] > 0
-        except AWAY:  # the server can be away already
+        except ledger.away:  # the server can be away already
             time.sleep(0.05)
     return False
 
