@@ -30,23 +30,6 @@ def kind_of(response):
     return json.loads(response["body"])["type"].partition("#")[2]
 
 
-@source
-def test_a_request_that_is_sent_again_takes_effect_once(once, shop, source):
-    handler = served(once, shop)
-    first = handler(keyed(source), Context(10))
-    again = handler(keyed(source), Context(10))
-    assert len(shop.effects) == 1
-    assert first == {
-        "statusCode": 201,
-        "headers": {"Content-Type": "application/json", "Location": "/orders/1"},
-        "body": '{"id": 1}',
-        "isBase64Encoded": False,
-    }
-    assert (again["statusCode"], again["body"], again["isBase64Encoded"]) == (201, '{"id": 1}', False)
-    assert header(again, "location") == ["/orders/1"]
-    assert header(again, "idempotent-replayed") == ["true"]
-
-
 ONE, SEVERAL = {"c": "1"}, {"c": ["1"]}
 QUERIES = {"queryStringParameters": ONE, "multiValueQueryStringParameters": SEVERAL, "rawQueryString": "c=1"}
 
@@ -68,18 +51,6 @@ def test_another_payload_under_the_key_is_422_and_a_missing_or_double_key_400(on
     encoded = base64.b64encode(json.dumps(BODY).encode()).decode()
     assert handler(keyed(source, body=encoded, isBase64Encoded=True))["statusCode"] == 201  # the same body
     assert len(shop.effects) == 1
-
-
-@source
-def test_what_the_rules_do_not_cover_passes_straight_through(once, source):
-    own = {"any": "thing"}
-    shop = Shop(own, own)
-    handler = served(once, shop)
-    event = source(method="GET")
-    assert handler(event) is own
-    assert handler(event) is own
-    assert shop.effects == [event, event]
-    assert records(once) == []
 
 
 @source

@@ -13,7 +13,7 @@ import pytest
 
 import onceward.aws
 from observing import note_outcomes
-from onceward import Busy, Mismatch, Parked, current
+from onceward import Busy, Mismatch, Parked
 from onceward.aws import (
     DROPPED,
     BatchFailed,
@@ -111,15 +111,6 @@ def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
     for number, context in enumerate((None, object())):  # which tell of no limit
         assert failed(handle(events.sqs({"id": number}), context)) == []
     assert effects == [0, 1]
-
-
-def test_no_lease_outlives_the_invocation(once):
-    left = []
-    handle = on_sqs(once, lease=600)(lambda payload: left.append(current().remaining))
-    handle(events.sqs("x"), events.Context(millis=20_000))
-    on_sqs(once, name="unbound", lease=600)(handle.__wrapped__)(events.sqs("x"))
-    assert 10 < left[0] <= 21
-    assert left[1] > 500
 
 
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])

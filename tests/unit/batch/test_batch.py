@@ -196,20 +196,6 @@ def grouped(*names):
     return [{"id": name, "group": name[0]} for name in names]
 
 
-def test_a_group_keeps_its_order(form, once):
-    began = []
-
-    def handle(order):
-        began.append(order["id"])
-        time.sleep(0.002)
-
-    records = grouped(*(f"{group}{n}" for n in range(6) for group in "xyz"))
-    outcomes = form.run(form.batch(once, handle, group=lambda order: order["group"]), records)
-    assert statuses(outcomes) == ["done"] * 18
-    for group in "xyz":
-        assert [name for name in began if name[0] == group] == [f"{group}{n}" for n in range(6)]
-
-
 def test_after_a_failure_the_rest_of_its_group_is_deferred_and_given_back(form, once):
     ran = []
 

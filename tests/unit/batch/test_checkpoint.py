@@ -50,14 +50,6 @@ def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
     assert sink.flushes == [items(3, 1, 2)]
 
 
-def test_a_key_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
-    with form.open(once, sink) as checkpoint:
-        assert checkpoint.add({"id": 1, "delivery": "a"}) == "added"
-        assert checkpoint.add({"id": 1, "delivery": "b"}) == "buffered"
-    assert sink.flushes == [[{"id": 1, "delivery": "a"}]]
-    assert [item["delivery"] for item in sink.done] == ["a", "b"]
-
-
 def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_alone(once, sink, form):
     with form.open(once, sink, fingerprint=True) as checkpoint:
         checkpoint.add({"id": 1, "sum": 5})

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from cryptography.fernet import Fernet
 
-from onceward import Claim, InputNotKept
+from onceward import InputNotKept
 from onceward.claim.inputs import LONGEST, InputCodec, read_input
 from onceward.core import protocol
 from onceward.core.record import Record
@@ -75,18 +75,6 @@ def test_arguments_without_annotations_keep_their_own_types():
     assert both_ways(place, *call[0], **call[1]) == call
     assert both_ways(typed, 1, 2, a=Decimal("0.1")) == ((1, 2), {"a": Decimal("0.1")})
     assert json.loads(codec(place).encode((1,), {}))["arguments"] == {"order": 1}  # no default is kept
-
-
-def test_completing_drops_what_is_kept_and_the_claim_is_not_kept(once):
-    during = []
-
-    @once(key="n", keep_input=True)
-    def place(n: int, claim: Claim, extra: str = ""):
-        during.append(kept(once))
-
-    place(7, "now")
-    assert json.loads(during[0])["arguments"] == {"n": 7, "extra": "now"}
-    assert kept(once) is None
 
 
 @pytest.mark.parametrize("how", ["run", "run_async", "run_outcome"])

@@ -28,14 +28,6 @@ def append(path, *numbers):
     Appender(path).append([keyed(number) for number in numbers])
 
 
-def test_a_line_is_appended_once_per_key(tmp_path):
-    path = tmp_path / "out"
-    append(path, 1, 2)
-    append(path, 2, 3)
-    append(path, 1)
-    assert path.read_bytes() == line(1) + line(2) + line(3)
-
-
 def test_a_claim_that_was_taken_over_appends_no_line_after_its_successor(tmp_path):
     appender = Appender(tmp_path / "out")
     zombie = threading.Thread(target=appender.add, args=(keyed(1, 7, follows=False),))

@@ -59,14 +59,6 @@ steps:
 LATER = "def later(order):\n    made.append('later')\n    assert made.count('later') != 1\n"
 
 
-def test_a_duplicate_goes_on_with_the_recorded_message(pipelines):
-    pipelines.functions(PAY + "def later(order): made.append(order['paid'])\n")
-    pipelines.write(INNER.replace("DUPLICATE", "replay") + PRINT)
-    first, other = pipelines.handle({"id": 1, "shop": "a"}), pipelines.handle({"id": 2, "shop": "a"}, 1)
-    assert first.value == other.value == [{"id": 1, "shop": "a", "paid": 1}]
-    assert pipelines.made == [1, 1, 1]
-
-
 def test_a_message_goes_on_with_the_result_that_a_person_has_settled(pipelines):
     pipelines.functions("def pay(order): raise ValueError\n")
     steps = "steps: [{guard: {name: payment, key: message.id, attempts: 1, steps: [{call: {function: 'SHOP:pay'}}]}}]\n"

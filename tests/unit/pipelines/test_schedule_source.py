@@ -70,13 +70,6 @@ def test_two_machines_run_a_window_once(scheduled):
     assert first[0].key == f'nightly:"{message["window"]}"'
 
 
-def test_a_window_that_fails_is_tried_again(scheduled):
-    jobs = scheduled({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 2")
-    outcomes = run(jobs)
-    assert [one.status for one in outcomes] == ["failed", "failed", "done"]
-    assert len(jobs.made) == 3
-
-
 @pytest.mark.parametrize("windows_later", [1, 20])
 def test_a_half_done_window_is_finished_after_others_have_begun(scheduled, monkeypatch, windows_later):
     jobs = scheduled({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 1")
