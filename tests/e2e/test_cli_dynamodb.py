@@ -1,15 +1,22 @@
-"""The operators' commands on a DynamoDB table: real processes against a real server."""
+"""The operators' commands on a DynamoDB table: real processes, a real server, damaged records, and chains over two ledgers."""
 
+import base64
 import json
 import re
 import signal
 import time
+import zlib
 
 import pytest
 
 from commands.command_line import Cli
-from onceward import Once
+from onceward import Once, StoreError
 from onceward.aws.templates import FORMS
+from onceward.core.drivers import drive
+from onceward.core.origin import provenance_in
+from onceward.core.record import COMPLETED
+from onceward.stores.contract import Damaged, DamagedRecord
+from onceward.testing.bench import claim_of
 from servers.needs import numbers
 from servers.proxy import Fault
 from stores.templates import QUEUE, TOPIC
@@ -180,3 +187,122 @@ def test_a_purge_deletes_no_more_than_it_is_told(cli, url, proxy):
 @each("command", [["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"]])
 def test_a_table_that_there_is_not_is_told_with_the_command_that_makes_it(cli, fresh, command):
     one_line(cli.run(*command, "--store", fresh), "onceward init")
+
+
+DAMAGES = {"a fence of text": {"fence": {"S": "x"}}, "a result that does not unfold": {"result": {"B": "AAAA"}}}
+
+
+@pytest.fixture(params=DAMAGES)
+def once(request, url, table, dynoxide):
+    """A ledger with five keys of which one is damaged."""
+    made = Once(url, retention=60, lease=3)
+    for number in range(5):
+        made.using(name="n").run(f"k{number}", lambda number=number: number)
+    (item,) = [item for item in dynoxide.items(table) if item["key"]["S"] == "n:k2"]
+    dynoxide.ask("PutItem", TableName=table, Item={**item, **DAMAGES[request.param]})
+    yield made
+    made.close()
+
+
+def never():
+    raise AssertionError("the handler ran")
+
+
+def test_its_handler_does_not_run_and_it_harms_no_other_until_it_is_cleared(once):
+    mine = once.using(name="n")
+    with pytest.raises(StoreError, match=r"n:k2.*clear the key") as caught:
+        mine.run("k2", never)
+    assert not caught.value.transient
+    assert mine.run("k3", never) == 3
+    outcomes = once.batch(lambda order: order, key="order", name="n").run([f"k{number}" for number in range(6)])
+    assert [one.status for one in outcomes] == ["replayed"] * 2 + ["failed"] + ["replayed"] * 2 + ["done"]
+    assert isinstance(outcomes[2].error, DamagedRecord)
+    assert isinstance(once.ledger.clear("n:k2"), Damaged)
+    assert mine.run("k2", lambda: "again") == "again"
+    assert sorted(record.key for record, _ in once.ledger.records()) == [f"n:k{number}" for number in range(6)]
+
+
+def test_the_commands_go_on_and_name_it(cli, once, url):
+    cli.env["ONCEWARD_STORE"] = url
+    listed = cli.run("ls")
+    assert [listed.returncode, b"n:k4" in listed.stdout, b"n:k2" in listed.stdout] == [0, True, False]
+    assert "skipped n:k2, which cannot be read" in listed.stderr
+    told = [json.loads(line) for line in cli.run("ls", "--json").stdout.splitlines()]
+    assert [one["key"] for one in told if "damaged" in one] == ["n:k2"]
+    assert sorted(one["key"] for one in told if "damaged" not in one) == ["n:k0", "n:k1", "n:k3", "n:k4"]
+    counted = cli.run("stats", "--json")
+    stats = json.loads(counted.stdout)
+    assert (stats["total"], stats["COMPLETED"], stats["damaged"]) == (4, 4, 1)
+    assert "n:k2" in counted.stderr
+    assert cli.run("show", "n:k2").returncode == 1
+    assert b"could not be read" in cli.run("clear", "n:k2").stdout
+    assert cli.run("ls").stderr == ""
+
+
+def test_an_expired_one_does_not_end_a_purge(url, table, dynoxide):
+    once = Once(url, retention=5, lease=3)
+    for number in range(3):
+        once.using(name="n").run(f"k{number}", int)
+    for item in dynoxide.items(table):
+        damage = {"fence": {"S": "x"}} if item["key"]["S"] == "n:k1" else {}
+        dynoxide.ask("PutItem", TableName=table, Item={**item, "expires_at": {"N": "1"}, **damage})
+    (purged,) = list(once.ledger.purging())
+    assert (purged.deleted, [one.key for one in purged.damaged]) == (2, ["n:k1"])
+    assert [item["key"]["S"] for item in dynoxide.items(table)] == ["n:k1"]
+
+
+def test_what_is_told_of_it_has_nothing_of_its_result(url, table, dynoxide):
+    secret = base64.b64encode(zlib.compress(b"4111 1111 1111 1111 \xff" * 50)).decode()
+    once = Once(url)
+    once.using(name="n").run("k", int)
+    (item,) = dynoxide.items(table)
+    dynoxide.ask("PutItem", TableName=table, Item={**item, "result": {"B": secret}})
+    with pytest.raises(StoreError) as caught:
+        once.using(name="n").run("k", never)
+    assert "4111" not in str(caught.value)
+
+
+@pytest.fixture
+def shop(tmp_path, url):
+    """An order, whose message has paid, and that one's message has shipped. Returns the URLs of both ledgers, and the keys."""
+    ours, keys = f"sqlite:///{tmp_path}/orders.db", ['place:"a\\u001bb"', "pay:1", "ship:2"]
+    orders, payments = Once(ours), Once(url)
+    for once, key, parent in zip((orders, payments, orders), keys, (None, *keys), strict=False):
+        headers = {"onceward-parent": parent, "onceward-root": keys[0]} if parent else {}
+        write = claim_of(key, status=COMPLETED, lease=0.0, keep=None, origin=provenance_in(headers.get).origin)
+        drive(once.store.insert(write), once.store)
+    orders.close()
+    payments.close()
+    return ours, url, keys
+
+
+def test_a_chain_over_two_ledgers_is_one_tree(cli, shop):
+    ours, theirs, keys = shop
+    done = cli.run("show", "--chain", keys[1], "--store", ours, "--store", theirs, "--scan")
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows = done.stdout.decode().splitlines()
+    assert head.split() == ["KEY", "STATUS", "CLAIMED", "CHANGED", "WORKER", "LEDGER"]
+    assert [row.count("COMPLETED") for row in rows] == [1, 1, 1]
+    for row, key, lead, ledger in zip(rows, keys, ("'", "└─ ", "   └─ "), (ours, theirs, ours), strict=True):
+        assert row.startswith(f"{lead}{key}")
+        assert ledger.partition("?")[0].rpartition("/")[2] in row
+    assert [" < " in row for row in rows] == [False, True, False]
+    assert "\x1b" not in done.stdout.decode()
+    told = cli.run("show", "--chain", keys[2], "--store", ours, "--store", theirs, "--scan", "--json")
+    nodes = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [(one["key"], one["depth"], one["parent"]) for one in nodes] == [
+        (keys[0], 0, None),
+        (keys[1], 1, keys[0]),
+        (keys[2], 2, keys[1]),
+    ]
+
+
+def test_a_table_is_not_read_unless_that_is_asked_for_and_what_is_missing_leaves_a_gap(cli, shop):
+    ours, theirs, keys = shop
+    done = cli.run("show", "--chain", keys[0], "--store", ours, "--store", theirs)
+    assert done.returncode == 0
+    assert "has no index by origin: what messages led to there is not shown. --scan reads it" in done.stderr
+    gap = cli.run("show", "--chain", keys[2], "--store", ours).stdout.decode().splitlines()[1:]
+    assert "no record: expired, cleared, or in a ledger that is not named" in gap[1]
+    for rows in (done.stdout.decode().splitlines()[1:], gap):  # the parcel's row names the payment
+        assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]

@@ -1,141 +1,105 @@
-"""Messages end to end: a queue, an event source mapping, Lambda functions as processes, and a ledger in DynamoDB.
+"""Messages end to end: a queue, an event source mapping, a Lambda function as a process, a ledger in DynamoDB; and its zip."""
 
-What counts is the effects' own log, a file that the functions append to. Each order's effect stands there once, whatever the
-messages, the handlers and the functions go through, and none is missing.
-"""
-
+import json
+import platform
+import re
+import subprocess
+import sys
+import zipfile
 from collections import Counter
-from typing import NamedTuple
 
 import pytest
 
-from onceward import Once, Record
+from onceward import Once
 from onceward.core.record import COMPLETED
-from places import WORKERS
+from places import ROOT, WORKERS
+from printed.pages import section
 from servers.needs import numbers
 from waiting import until
 
 _NUMBERS = numbers()
 
 
-class Line(NamedTuple):
-    """A line of a function's log: which order, in which message, and at which attempt."""
-
-    order: str
-    message: str
-    attempt: int
-
-
-class Shop:
-    """A function that takes orders, its ledger, and the files that tell what it did."""
-
-    def __init__(self, ministack, dynoxide, table, folder):
-        self.aws = ministack
-        self.name = f"shop-{next(_NUMBERS)}"
-        self._dynoxide, self._table, self._folder = dynoxide, table, folder
-        self._mappings = []
-        self.function = None
-
-    def open(self, handler, timeout):
-        """Make the function, which is killed after ``timeout`` seconds."""
-        files = {name: str(self._folder / name.lower()) for name in ("EFFECTS", "TRIES", "DELIVERIES")}
-        code = WORKERS / "lambda_orders.py"
-        self.function = self.aws.function(self.name, code, handler, timeout, LEDGER=self.ledger, **files)
-
-    def close(self):
-        if self.function is not None:
-            self.aws.forget(self.function, *self._mappings)
-
-    def listen(self, queue):
-        """Let the queue call the function."""
-        self._mappings.append(self.aws.mapping(self.function, self.aws.queue_arn(queue), BatchSize=10))
-
-    def empty(self, queue):
-        """Wait until the queue is empty."""
-        until(lambda: self.aws.left(queue) == 0, told=lambda: f"tries: {self.tries}\n{self.aws.log}")
-
-    @property
-    def ledger(self):
-        return f"dynamodb://{self._table}?endpoint={self._dynoxide.url}"
-
-    @property
-    def effects(self) -> list[Line]:
-        return [Line(order, message, int(attempt)) for order, message, attempt in self._lines("effects")]
-
-    @property
-    def tries(self) -> list[Line]:
-        return [Line(order, message, int(attempt)) for order, message, attempt in self._lines("tries")]
-
-    @property
-    def deliveries(self) -> Counter:
-        """How often each message was given to the function."""
-        return Counter(message for (message,) in self._lines("deliveries"))
-
-    @property
-    def records(self) -> dict[str, Record]:
-        """What the ledger holds, by order."""
-        once = Once(self.ledger)
-        held = {record.key.removeprefix("orders:"): record for record, _ in once.ledger.records("orders:")}
-        once.close()
-        return held
-
-    @property
-    def completed(self) -> set[str]:
-        return {order for order, record in self.records.items() if record.status == COMPLETED}
-
-    def _lines(self, name):
-        path = self._folder / name
-        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+def test_each_order_takes_effect_once_despite_a_kill_mid_batch_failures_and_copies(
+    ministack, dynoxide, table, aws, tmp_path
+):
+    name, ledger = f"shop-{next(_NUMBERS)}", f"dynamodb://{table}?endpoint={dynoxide.url}"
+    logs = {what: str(tmp_path / what) for what in ("EFFECTS", "DELIVERIES")}
+    lines = lambda what: [line.split() for line in (tmp_path / what).read_text().splitlines()]
+    function = ministack.function(name, WORKERS / "lambda_orders.py", "handler", timeout=3, LEDGER=ledger, **logs)
+    queue = ministack.queue(name, VisibilityTimeout=4)
+    orders = [{"id": f"o{n}", "hangs": int(n == 3), "fails": 2 * (n == 5)} for n in range(8)]
+    messages = [ministack.send(queue, order) for order in orders]
+    mapping = ministack.mapping(function, ministack.queue_arn(queue), BatchSize=10)
+    try:
+        until(lambda: ministack.left(queue) == 0, told=lambda: ministack.log)
+        copies = [ministack.send(queue, order) for order in orders]
+        until(lambda: ministack.left(queue) == 0, told=lambda: ministack.log)
+    finally:
+        ministack.forget(function, mapping)
+    attempts = {order: int(attempt) for order, attempt in lines("EFFECTS")}
+    assert sorted(order for order, _ in lines("EFFECTS")) == [order["id"] for order in orders]
+    assert [attempts[order] for order in ("o0", "o1", "o2", "o3")] == [1, 1, 1, 2]  # recorded before the kill, and not
+    assert attempts["o5"] >= 3
+    given = Counter(message for (message,) in lines("DELIVERIES"))
+    assert min(given[message] for message in messages) >= 2  # all came again after the kill
+    assert set(copies) <= given.keys()
+    once = Once(ledger)
+    done = sorted(record.key for record, _ in once.ledger.records("orders:", status=COMPLETED))
+    once.close()
+    assert done == [f"orders:{order['id']}" for order in orders]
 
 
-@pytest.fixture
-def shop(ministack, dynoxide, table, aws, tmp_path):
-    made = Shop(ministack, dynoxide, table, tmp_path)
-    yield made
-    made.close()
+PAGE = section("docs/how-to/deploy.md", "The zip of a Lambda function")
+FUNCTION, BYTECODE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+HANDLER = """
+from onceward import Once
+from onceward.aws import on_sqs
+
+once = Once("memory:")
+
+@once(key="order.id")
+def charge(order: dict) -> dict:
+    return {"charged": order["id"]}
+
+def handler(event, context):
+    return charge(event)
+"""
+# -S: no site-packages. All but the standard library must come from the zip.
+CALL = """
+import sys
+sys.path[:0] = sys.argv[1:]
+sys.dont_write_bytecode = True
+import app, json, onceward
+print(json.dumps([app.handler({"id": 7}, None), onceward.__file__]))
+"""
 
 
-def each_once(shop, orders):
-    """Assert that each of the orders took effect exactly once, and nothing else did; and that the ledger knows."""
-    assert Counter(effect.order for effect in shop.effects) == Counter(dict.fromkeys(orders, 1))
-    assert shop.completed == set(orders)
+def run(block, folder, wheel):
+    """Run a block of the page with this Python, on this tree."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+        command = line.replace("--python-version 3.13", f"--python-version {here}")
+        command = re.sub(r"(?<=manylinux2014_)\w+", platform.machine(), command)
+        if line.startswith("pip "):
+            command = re.sub(r"'?\bonceward\b(\[\w+\])?'?$", rf"--quiet '{wheel}\1'", f"{sys.executable} -m {command}")
+        command = re.sub(r"^python ", f"{sys.executable} ", command)
+        subprocess.run(command, shell=True, cwd=folder, check=True, timeout=300)
 
 
-def attempt_of(shop, order):
-    return next(effect.attempt for effect in shop.effects if effect.order == order)
-
-
-def sent(shop, queue, orders):
-    """Send orders, of which each is an id or a dict; return the messages' ids."""
-    bodies = [{"id": order} if isinstance(order, str) else order for order in orders]
-    return [shop.aws.send(queue, body) for body in bodies]
-
-
-def test_each_order_takes_effect_once_despite_copies_and_failures(shop):
-    shop.open("sqs_threads", 3)
-    queue = shop.aws.queue(shop.name, VisibilityTimeout=3)
-    plain, failing = [f"plain{n}" for n in range(16)], [f"failing{n}" for n in range(6)]
-    first = [*plain, *({"id": order, "fails": 2} for order in failing)]
-    sent(shop, queue, first)
-    shop.listen(queue)
-    sent(shop, queue, first[::2])  # the same orders again, while the first ones are at work
-    shop.empty(queue)
-    again = sent(shop, queue, plain[:3] + failing[:3])  # and when they are done
-    shop.empty(queue)
-    each_once(shop, plain + failing)
-    assert {attempt_of(shop, order) for order in failing} == {3}
-    assert set(again) <= set(shop.deliveries)
-    assert not {line.message for line in shop.tries} & set(again)
-
-
-def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop):
-    shop.open("sqs_async", 3)
-    queue = shop.aws.queue(shop.name, VisibilityTimeout=4)
-    orders = [f"o{n}" for n in range(8)]
-    messages = sent(shop, queue, [{"id": order, "hangs": int(order == "o3")} for order in orders])
-    shop.listen(queue)
-    shop.empty(queue)
-    each_once(shop, orders)
-    assert min(shop.deliveries[message] for message in messages) >= 2  # all came again after the kill
-    assert attempt_of(shop, "o3") == 2
-    assert [attempt_of(shop, order) for order in orders[:3]] == [1, 1, 1]  # done and recorded before the kill
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_function_runs_from_its_zip(tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheels", ROOT]
+    subprocess.run(build, check=True, timeout=300)
+    (wheel,) = (tmp_path / "wheels").glob("*.whl")
+    (tmp_path / "app.py").write_text(HANDLER)
+    run(FUNCTION.replace("$ python -m zipfile", f"{BYTECODE}$ python -m zipfile"), tmp_path, wheel)
+    task = tmp_path / "task"
+    with zipfile.ZipFile(tmp_path / "function.zip") as archive:
+        archive.extractall(task)
+        assert not [one for one in archive.namelist() if "onceward/cli/" in one]
+    command = [sys.executable, "-I", "-S", "-c", CALL, str(task)]
+    answer, file = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert (answer, file) == ({"charged": 7}, str(task / "onceward" / "__init__.py"))
+    assert list((task / "onceward" / "__pycache__").glob("once.*.pyc"))

@@ -1,6 +1,6 @@
-"""The functions of test_e2e_lambda.py. Their effect is a line in the file EFFECTS; an order says what happens before it.
+"""The function of test_e2e_lambda.py. Its effect is a line in the file EFFECTS; each delivery is one in DELIVERIES.
 
-``fails`` and ``hangs`` are how many attempts fail, or never end. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
+``fails`` and ``hangs`` of an order are how many of its attempts fail, or never end.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import os
 import time
 
 from onceward import Claim, Once
-from onceward.aws import Delivery, on_sqs
+from onceward.aws import on_sqs
 
 once = Once(os.environ["LEDGER"], name="orders")
 
@@ -25,29 +25,21 @@ def append(name, *words):
         os.close(log)
 
 
-def work(order: dict, delivery: Delivery, claim: Claim) -> str:
-    line = (order["id"], delivery.id, claim.attempt)
-    append("TRIES", *line)
-    if claim.attempt <= order.get("fails", 0):
+def work(order: dict, claim: Claim) -> str:
+    if claim.attempt <= order["fails"]:
         raise Refused(f"attempt {claim.attempt} at {order['id']} shall fail")
-    if claim.attempt <= order.get("hangs", 0):
+    if claim.attempt <= order["hangs"]:
         time.sleep(600)
-    append("EFFECTS", *line)
+    append("EFFECTS", order["id"], claim.attempt)
     return order["id"]
 
 
-async def work_async(order: dict, delivery: Delivery, claim: Claim) -> str:
-    return await asyncio.to_thread(work, order, delivery, claim)
+@on_sqs(once, key="order.id", concurrency=4)
+async def guarded(order: dict, claim: Claim) -> str:
+    return await asyncio.to_thread(work, order, claim)
 
 
-def told(handler):
-    def handle(event, context):
-        for record in event["Records"]:
-            append("DELIVERIES", record["messageId"])
-        return handler(event, context)
-
-    return handle
-
-
-sqs_threads = told(on_sqs(once, key="order.id", concurrency=4)(work))
-sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
+def handler(event, context):
+    for record in event["Records"]:
+        append("DELIVERIES", record["messageId"])
+    return guarded(event, context)
