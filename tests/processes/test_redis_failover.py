@@ -5,8 +5,8 @@ import contextlib
 import time
 
 import pytest
-from failovers import COUNT, LEASE, PACE, end, noted, records, wait_for
 from redis.crc import key_slot
+from test_sql_failover import COUNT, LEASE, end, noted, records, wait_for
 
 from faults.processes import PATIENCE, workers
 from onceward import Once
@@ -14,6 +14,8 @@ from onceward.core.record import COMPLETED
 from onceward.stores.redis.names import RedisNames
 from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, until
 from servers.wires import Gate
+
+PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 
 
 @pytest.fixture

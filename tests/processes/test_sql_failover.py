@@ -8,17 +8,40 @@ import contextlib
 import time
 
 import pytest
-from failovers import COUNT, LEASE, end, noted, records, wait_for
 
-from faults.processes import workers
+from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from servers.pairs import PAIRS
 from servers.wrong_clocks import wrong_clock
 
+LEASE = 60.0  # seconds: longer than any failover here
+COUNT = 120
 OFF = 5.0  # seconds that the standby's clock is off
 ABANDONED = 8.0
 pytestmark = pytest.mark.usefixtures("faketime")
+
+
+def noted(log, what):
+    """Return the words after ``what`` of the log's whole lines: key, value, and on Redis the fence."""
+    text = log.read_text().rpartition("\n")[0]
+    return [tuple(rest) for kind, *rest in map(str.split, text.splitlines()) if kind == what]
+
+
+def wait_for(log, what, number):
+    end = time.monotonic() + PATIENCE
+    while len(noted(log, what)) < number:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def records(url):
+    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
+
+
+def end(processes):
+    for process in processes:
+        assert lines(process) == ["done"]
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from faults.processes import lines, workers
 from onceward import Busy, Completed, Once, Parked
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite import file as sqlite_file
@@ -107,28 +106,6 @@ def bound(unshare, tmp_path, target, text):
     fake.write_text(text)
     script = f'mount --bind {fake} {target} && exec "$@"'
     return [*unshare("--mount"), "sh", "-c", script, "sh"]
-
-
-@pytest.mark.parametrize("off", ["-1h", "+1h"])
-def test_a_worker_with_a_wrong_clock_that_comes_first_does_no_harm(path, faketime, off):
-    """It sets the ledger's clock, for good; what counts is that all share it."""
-    url = f"sqlite:///{path}"
-    with workers("worker.py") as start:
-        assert lines(start("race", url, path.with_suffix(".log"), 1, prefix=faketime(off)), "go\n") == ["ready", "done"]
-        once = Once(url, lease=60.0, retention=60.0)
-        once.acquire("live")
-        once.acquire("done").complete("result")
-        later = start("skewed", url, "later")
-        later.stdin.write("\n")
-        later.stdin.flush()
-        while later.stdout.readline() != "long\n":
-            assert later.poll() is None
-        time.sleep(3.5)  # its lease of three seconds is over, were it not renewed
-        with pytest.raises(Busy):
-            once.acquire(("long", "later"))
-        said = lines(later, "\n")
-    for verdict in ("live busy", "done replayed result", "own held", "lost False"):
-        assert verdict in said
 
 
 # --- machines that reboot, and whose clocks are wrong -----------------------------------------------------------------
