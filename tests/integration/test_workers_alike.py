@@ -7,8 +7,7 @@ import time
 import pytest
 
 from observing import note_outcomes
-from onceward.cloudevents import cloud_event_key
-from onceward.core.record import COMPLETED, PARKED
+from onceward.core.record import PARKED
 from waiting import PATIENCE, until
 
 # Options of a worker that gets much, and keeps it for long.
@@ -18,24 +17,6 @@ GREEDY = {"nats": {}, "redis": {"idle": 3600.0}, "rabbitmq": {"prefetch": 9}}
 @pytest.fixture(params=["nats_shop", "redis_shop", "rabbit_shop"])
 def shop(request):
     return request.getfixturevalue(request.param)
-
-
-# How the headers of binary CloudEvents begin in each broker.
-BINARY = {"nats": "ce-", "redis": "ce-", "rabbitmq": "cloudEvents:"}
-
-
-def test_a_cloud_event_takes_effect_once_whichever_form_it_comes_in(shop, work, once):
-    effects, told = [], []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    event = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "paid"}
-    shop.publish({**event, "data": {"id": 1}})
-    shop.publish({"id": 1}, **{f"{BINARY[shop.broker]}{name}": text for name, text in event.items()})
-    shop.publish({"id": 2})
-    work(effects.append, key=cloud_event_key)
-    until(lambda: len(told) >= 3)
-    assert sorted(set(told)) == ["done", "malformed", "replayed"]
-    assert len(effects) == 1
-    assert ["/shop e-1" in record.key for record, _ in once.ledger.records(status=COMPLETED)] == [True]
 
 
 def test_one_that_fails_comes_again_after_a_pause(shop, work):

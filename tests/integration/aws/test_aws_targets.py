@@ -232,9 +232,6 @@ def test_one_member_of_a_batch_can_fail_at_sqs(placed):
     assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
 
 
-NAMES = numbers()
-
-
 @pytest.fixture
 def billing():
     server = Answering()

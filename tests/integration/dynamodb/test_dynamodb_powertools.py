@@ -131,12 +131,6 @@ def test_a_result_of_powertools_is_replayed(shop, result):
     assert shop.ran == ["theirs"]
 
 
-def test_a_function_that_fails_in_powertools_runs_in_ours(shop):
-    with pytest.raises(RuntimeError):
-        shop.theirs(boom)()
-    assert shop.run() == {"by": "ours"}
-
-
 @pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
 @pytest.mark.parametrize(("remaining", "ends"), [(60_000, 60), (None, 3600)])
 def test_a_claim_of_powertools_is_honoured_until_it_lapses_and_then_taken_over(shop, remaining, ends):

@@ -223,28 +223,24 @@ def test_a_body_that_never_ends_is_cut_off(guarded):
         assert b" 413 " in connection.recv(65536)
 
 
-def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
+async def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
     monkeypatch.setattr(TimedHeads, "within", 0.2)
-
-    async def main():
-        config = Config(once_app, log_level="critical", ws="none", lifespan="off")
-        config.load()
-        protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
-        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
-        async with server:
-            address = server.sockets[0].getsockname()
-            for sent in (
-                b"",
-                b"GET /healthz HTTP/1.1\r\nHost: loc",
-                b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
-            ):
-                reader, writer = await asyncio.open_connection(*address)
-                writer.write(sent)
-                said = await asyncio.wait_for(reader.read(), PATIENCE)
-                assert said.startswith(b"HTTP/1.1 200") or b"\r\n\r\n" not in sent
-                writer.close()
-
-    asyncio.run(main())
+    config = Config(once_app, log_level="critical", ws="none", lifespan="off")
+    config.load()
+    protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    async with server:
+        address = server.sockets[0].getsockname()
+        for sent in (
+            b"",
+            b"GET /healthz HTTP/1.1\r\nHost: loc",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
+        ):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(sent)
+            said = await asyncio.wait_for(reader.read(), PATIENCE)
+            assert said.startswith(b"HTTP/1.1 200") or b"\r\n\r\n" not in sent
+            writer.close()
 
 
 @pytest.fixture
@@ -253,26 +249,21 @@ def once_app():
         yield service(once)
 
 
-def test_a_request_that_a_stopping_service_gives_up_is_to_be_sent_again():
-    async def main(app):
-        begun, sent = asyncio.Event(), []
+async def test_a_request_that_a_stopping_service_gives_up_is_to_be_sent_again(once_app):
+    begun, sent = asyncio.Event(), []
 
-        async def receive():  # the body does not come
-            begun.set()
-            await asyncio.Event().wait()
+    async def receive():  # the body does not come
+        begun.set()
+        await asyncio.Event().wait()
 
-        async def send(message):
-            sent.append(message)
+    async def send(message):
+        sent.append(message)
 
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/shop/claim", "query_string": b"", "headers": headers}
-        request = asyncio.ensure_future(app(scope, receive, send))
-        await asyncio.wait_for(begun.wait(), PATIENCE)
-        app.state.stopping.set()
-        request.cancel()
-        await request
-        assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"1")
-
-    once = Once("memory:")
-    asyncio.run(main(service(once)))
-    once.close()
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/shop/claim", "query_string": b"", "headers": headers}
+    request = asyncio.ensure_future(once_app(scope, receive, send))
+    await asyncio.wait_for(begun.wait(), PATIENCE)
+    once_app.state.stopping.set()
+    request.cancel()
+    await request
+    assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"1")
