@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 from test_lambda_payloads import WRAPPERS
 
 from observing import note_outcomes
-from onceward import KeyMissing, Once
-from onceward.aws import (
-    BatchFailed,
-    MalformedEvent,
-    MalformedRecord,
-    on_dynamodb_stream,
-    on_firehose,
-    on_kinesis,
-    on_sqs,
-)
+from onceward import KeyMissing, Once, aws
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import places
@@ -31,8 +22,8 @@ VALUES = st.recursive(
 
 CASES = [
     *((wrapper, {}, event) for wrapper, event in WRAPPERS.items()),
-    (on_sqs, {"unwrap": "sns"}, events.sqs(events.sns_envelope("x", "1"), events.sns_envelope("y", "2"))),
-    (on_sqs, {"key": "payload.id"}, events.sqs({"id": 1}, {"id": 2})),
+    (aws.on_sqs, {"unwrap": "sns"}, events.sqs(events.sns_envelope("x", "1"), events.sns_envelope("y", "2"))),
+    (aws.on_sqs, {"key": "payload.id"}, events.sqs({"id": 1}, {"id": 2})),
 ]
 
 
@@ -86,15 +77,15 @@ def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
 
     try:
         answer = handle(event)
-    except MalformedEvent:
+    except aws.MalformedEvent:
         assert ran == []
         assert outcomes == []
         return
-    except (BatchFailed, MalformedRecord, KeyMissing):  # the last two of a bus, which sends one event at a time
+    except (aws.BatchFailed, aws.MalformedRecord, KeyMissing):  # the last two of a bus, which sends one event at a time
         assert any(not outcome.ok or getattr(outcome.record, "id", None) is None for outcome in outcomes)
         return
     told = [outcome.record.id for outcome in outcomes if not outcome.ok]
-    if wrapper is on_firehose:
+    if wrapper is aws.on_firehose:
         assert [r["recordId"] for r in answer["records"]] == [r["recordId"] for r in records(event)]
         ok = {id(outcome.record.raw): outcome.ok for outcome in outcomes}
         assert [r["result"] == "Ok" for r in answer["records"]] == [ok[id(record)] for record in records(event)]
@@ -103,11 +94,11 @@ def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
     else:
         named = [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
         named = [(n["partition"], n["offset"]) if isinstance(n, dict) else n for n in named]
-        if wrapper in {on_kinesis, on_dynamodb_stream}:
+        if wrapper in {aws.on_kinesis, aws.on_dynamodb_stream}:
             assert len(named) == bool(told)
             assert set(named) <= set(told)
         else:
             assert sorted(named) == sorted(told)
     handled = {id(outcome.record.raw) for outcome in outcomes}
-    if wrapper is not on_kinesis:  # whose aggregates are records of their own
+    if wrapper is not aws.on_kinesis:  # whose aggregates are records of their own
         assert handled == {id(record) for record in records(event)}

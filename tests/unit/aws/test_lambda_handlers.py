@@ -13,20 +13,7 @@ import pytest
 
 import onceward.aws
 from observing import note_outcomes
-from onceward import Busy, Mismatch, Parked
-from onceward.aws import (
-    DROPPED,
-    BatchFailed,
-    on_eventbridge,
-    on_firehose,
-    on_invoke,
-    on_kafka,
-    on_kinesis,
-    on_rabbitmq,
-    on_sns,
-    on_sqs,
-    on_sqs_fifo,
-)
+from onceward import Busy, Mismatch, Parked, aws
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
@@ -74,7 +61,7 @@ def orders(*ids):
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
     outcomes = []
     note_outcomes(outcomes.append)
-    handle = on_sqs(once, key="order.id", fingerprint="order.total")(effects.make)
+    handle = aws.on_sqs(once, key="order.id", fingerprint="order.total")(effects.make)
     once.acquire(1, name="n")
     once.acquire(2, name="n").park("broken")
     handle(events.sqs({"id": 3, "total": 1}))
@@ -92,19 +79,19 @@ def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, ef
 def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
     effects.failing = {1, 2}
     event = events.sqs(*orders(1, 2))
-    assert failed(on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1"]
-    raising = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
-    with pytest.raises(BatchFailed, match=r"2 of 2 record\(s\)") as caught:
+    assert failed(aws.on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1"]
+    raising = aws.on_sqs(once, key="order.id", all_failed="raise")(effects.make)
+    with pytest.raises(aws.BatchFailed, match=r"2 of 2 record\(s\)") as caught:
         raising(event)
     assert isinstance(caught.value.__cause__, Failure)
 
 
 def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
     late = events.Context(millis=0)
-    handle = on_sqs(once, key="order.id")(effects.make)
+    handle = aws.on_sqs(once, key="order.id")(effects.make)
     assert failed(handle(events.sqs(*orders(1, 2)), late)) == ["m-0", "m-1"]
-    with pytest.raises(BatchFailed, match=r"no time left.*A lease needs as much time as the handler takes"):
-        on_invoke(once, name="jobs")(effects.make)({}, late)
+    with pytest.raises(aws.BatchFailed, match=r"no time left.*A lease needs as much time as the handler takes"):
+        aws.on_invoke(once, name="jobs")(effects.make)({}, late)
     assert effects == []
     assert statuses(once) == {}
 
@@ -115,7 +102,7 @@ def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
 
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
 def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_batch(once, effects, stop, left):
-    handle = on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
+    handle = aws.on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
     event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
     effects.failing = {2}
     assert failed(handle(event)) == left
@@ -128,7 +115,7 @@ def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_batch(once, 
 
 
 def test_a_stream_answers_with_its_first_failure_and_claims_no_more(once, effects):
-    handle = on_kinesis(once, key="order.id")(effects.make)
+    handle = aws.on_kinesis(once, key="order.id")(effects.make)
     event = events.kinesis(*orders(0, 1, 2, 3))
     effects.failing = {1, 3}
     assert handle(event) == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
@@ -142,7 +129,7 @@ def test_a_stream_answers_with_its_first_failure_and_claims_no_more(once, effect
 
 def test_kafka_answers_with_partition_and_offset_and_keeps_order(once, effects):
     effects.failing = {2}
-    handle = on_kafka(once, key="order.id")(effects.make)
+    handle = aws.on_kafka(once, key="order.id")(effects.make)
     event = events.kafka({0: orders(1, 2, 3), 1: orders(4, 5)})
     assert handle(event) == {
         "batchItemFailures": [
@@ -162,11 +149,11 @@ ONE = {"id": 1}
 @pytest.mark.parametrize(
     ("wrapper", "event", "error"),
     [
-        (on_sns, events.sns(ONE), BatchFailed),
-        (on_eventbridge, events.eventbridge(ONE), Failure),
-        (on_rabbitmq, events.rabbitmq(ONE), BatchFailed),
-        (partial(on_sqs, partial=False), events.sqs(ONE), BatchFailed),
-        (partial(on_kafka, partial=False), events.self_managed_kafka({0: [ONE]}), BatchFailed),
+        (aws.on_sns, events.sns(ONE), aws.BatchFailed),
+        (aws.on_eventbridge, events.eventbridge(ONE), Failure),
+        (aws.on_rabbitmq, events.rabbitmq(ONE), aws.BatchFailed),
+        (partial(aws.on_sqs, partial=False), events.sqs(ONE), aws.BatchFailed),
+        (partial(aws.on_kafka, partial=False), events.self_managed_kafka({0: [ONE]}), aws.BatchFailed),
     ],
 )
 def test_where_nothing_can_be_answered_a_failure_fails_the_invocation(once, effects, wrapper, event, error):
@@ -183,13 +170,15 @@ def test_where_nothing_can_be_answered_a_failure_fails_the_invocation(once, effe
 
 @each(
     ("wrapper", "answer"),
-    [(on_sqs, {"batchItemFailures": []}), (on_eventbridge, None), (on_firehose, "ProcessingFailed")],
+    [(aws.on_sqs, {"batchItemFailures": []}), (aws.on_eventbridge, None), (aws.on_firehose, "ProcessingFailed")],
 )
 def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, answer):
     runs = []
-    event = {on_sqs: events.sqs(ONE), on_eventbridge: events.eventbridge(ONE), on_firehose: events.firehose("x")}[
-        wrapper
-    ]
+    event = {
+        aws.on_sqs: events.sqs(ONE),
+        aws.on_eventbridge: events.eventbridge(ONE),
+        aws.on_firehose: events.firehose("x"),
+    }[wrapper]
 
     @wrapper(once, final=(Failure,))
     def handle(payload):
@@ -198,7 +187,7 @@ def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, answer
 
     for _ in range(2):
         told = handle(event)
-        assert (told["records"][0]["result"] if wrapper is on_firehose else told) == answer
+        assert (told["records"][0]["result"] if wrapper is aws.on_firehose else told) == answer
     assert len(runs) == 1
 
 
@@ -209,10 +198,10 @@ def data_of(record):
 def test_firehose_gets_new_data_drops_and_failures(once):
     runs = []
 
-    @on_firehose(once)
+    @aws.on_firehose(once)
     def transform(payload):
         runs.append(payload)
-        made = {"json": {"made": 1}, "text": "é", "bytes": b"\xff", "drop": DROPPED, "none": None, "odd": object}
+        made = {"json": {"made": 1}, "text": "é", "bytes": b"\xff", "drop": aws.DROPPED, "none": None, "odd": object}
         return made[payload]
 
     event = events.firehose("json", "text", "bytes", "drop", "none", "missing")
@@ -240,7 +229,7 @@ class Receipt:
 def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
     runs = []
 
-    @on_invoke(once, key="order.id", final=(Failure,))
+    @aws.on_invoke(once, key="order.id", final=(Failure,))
     def handle(order: dict) -> Receipt:
         runs.append(order)
         if order["id"] == 2:
@@ -257,7 +246,7 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
 def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
     loops = set()
 
-    @on_sqs(once, key="order.id")
+    @aws.on_sqs(once, key="order.id")
     async def handle(order):
         loops.add(asyncio.get_running_loop())
         return effects.make(order)
@@ -271,7 +260,7 @@ def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, 
 
 
 async def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
-    @on_sqs(once)
+    @aws.on_sqs(once)
     async def handle(payload):
         raise AssertionError
 
@@ -280,11 +269,11 @@ async def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
 
 
 def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
-    @on_invoke(once, key="event.inner")
+    @aws.on_invoke(once, key="event.inner")
     async def inner(event):
         return threading.current_thread() is threading.main_thread()
 
-    @on_invoke(once, key="event.outer")
+    @aws.on_invoke(once, key="event.outer")
     async def outer(event):
         return await asyncio.to_thread(inner, event, events.Context())
 
@@ -296,7 +285,7 @@ def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
 def test_a_duplicate_of_a_message_that_failed_or_was_not_begun_stops_its_own_group_too(once, effects, before):
     effects.failing = {1, "bad"}
     sent = [*before, ("a", {"id": 1}), ("b", {"id": 1}), ("b", {"id": 2})]
-    answer = on_sqs_fifo(once, key="order.id", name=f"n{len(before)}")(effects.make)(events.fifo(*sent))
+    answer = aws.on_sqs_fifo(once, key="order.id", name=f"n{len(before)}")(effects.make)(events.fifo(*sent))
     assert failed(answer) == [f"m-{number}" for number in range(len(sent))]
     assert effects == []
 

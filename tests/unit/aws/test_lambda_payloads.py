@@ -13,25 +13,7 @@ import pytest
 from test_lambda_reading import THREE
 
 from observing import note_outcomes
-from onceward import Claim, KeyMissing, Once
-from onceward.aws import (
-    BatchFailed,
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    on_activemq,
-    on_dynamodb_stream,
-    on_eventbridge,
-    on_firehose,
-    on_invoke,
-    on_kafka,
-    on_kinesis,
-    on_rabbitmq,
-    on_s3,
-    on_sns,
-    on_sqs,
-    on_sqs_fifo,
-)
+from onceward import Claim, KeyMissing, Once, aws
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import given, keys, refusing
@@ -43,17 +25,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sampled(other=2)
 
 WRAPPERS = {
-    on_sqs: events.sqs({"id": 1}, "x", {"id": 3}),
-    on_sqs_fifo: events.fifo(("a", "x"), ("b", "y"), ("a", "z")),
-    on_kinesis: events.kinesis({"id": 1}, THREE, "x"),
-    on_dynamodb_stream: events.dynamodb(3),
-    on_kafka: events.kafka({0: ["x", "y"], 1: ["z"]}),
-    on_activemq: events.activemq("x", {"id": 2}),
-    on_rabbitmq: events.rabbitmq("x", {"id": 2}),
-    on_sns: events.sns("x"),
-    on_eventbridge: events.eventbridge({"id": 1}),
-    on_s3: events.s3("a", "b"),
-    on_firehose: events.firehose("x", "y"),
+    aws.on_sqs: events.sqs({"id": 1}, "x", {"id": 3}),
+    aws.on_sqs_fifo: events.fifo(("a", "x"), ("b", "y"), ("a", "z")),
+    aws.on_kinesis: events.kinesis({"id": 1}, THREE, "x"),
+    aws.on_dynamodb_stream: events.dynamodb(3),
+    aws.on_kafka: events.kafka({0: ["x", "y"], 1: ["z"]}),
+    aws.on_activemq: events.activemq("x", {"id": 2}),
+    aws.on_rabbitmq: events.rabbitmq("x", {"id": 2}),
+    aws.on_sns: events.sns("x"),
+    aws.on_eventbridge: events.eventbridge({"id": 1}),
+    aws.on_s3: events.s3("a", "b"),
+    aws.on_firehose: events.firehose("x", "y"),
 }
 
 
@@ -61,27 +43,27 @@ WRAPPERS = {
 def test_an_event_of_another_source_is_refused_before_anything_runs(once, wrapper):
     for other in [*WRAPPERS.values(), {}, {"Records": None}, {"records": 1}, None, "x", [], 1]:
         if other is not WRAPPERS[wrapper]:
-            with pytest.raises(MalformedEvent, match="nothing has run"):
+            with pytest.raises(aws.MalformedEvent, match="nothing has run"):
                 wrapper(once, name="n")(refusing)(other)
     assert keys(once) == []
 
 
 def test_the_error_about_another_source_names_the_right_wrapper(once):
-    with pytest.raises(MalformedEvent, match=r"Use onceward\.aws\.on_kinesis"):
-        given(once, on_sqs, events.kinesis("x"))
-    with pytest.raises(MalformedEvent, match=r"is a FIFO queue.* Use on_sqs_fifo"):
-        given(once, on_sqs, events.fifo(("a", "x")))
-    with pytest.raises(MalformedEvent, match=r"is a standard queue.* Use on_sqs"):
-        given(once, on_sqs_fifo, events.sqs("x"))
-    with pytest.raises(MalformedEvent, match="use on_invoke"):
-        given(once, on_eventbridge, {"order": 1})
+    with pytest.raises(aws.MalformedEvent, match=r"Use onceward\.aws\.on_kinesis"):
+        given(once, aws.on_sqs, events.kinesis("x"))
+    with pytest.raises(aws.MalformedEvent, match=r"is a FIFO queue.* Use on_sqs_fifo"):
+        given(once, aws.on_sqs, events.fifo(("a", "x")))
+    with pytest.raises(aws.MalformedEvent, match=r"is a standard queue.* Use on_sqs"):
+        given(once, aws.on_sqs_fifo, events.sqs("x"))
+    with pytest.raises(aws.MalformedEvent, match="use on_invoke"):
+        given(once, aws.on_eventbridge, {"order": 1})
 
 
 def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, outcomes):
-    right, strange = WRAPPERS[on_sqs]["Records"][0], WRAPPERS[on_kinesis]["Records"][0]
+    right, strange = WRAPPERS[aws.on_sqs]["Records"][0], WRAPPERS[aws.on_kinesis]["Records"][0]
     payloads = []
-    with pytest.raises(BatchFailed):  # it has no identifier by which the queue could be told of it
-        on_sqs(once)(payloads.append)({"Records": [right, strange]})
+    with pytest.raises(aws.BatchFailed):  # it has no identifier by which the queue could be told of it
+        aws.on_sqs(once)(payloads.append)({"Records": [right, strange]})
     assert payloads == [{"id": 1}]
     by_status = {outcome.status: outcome for outcome in outcomes}
     assert set(by_status) == {"done", "malformed"}
@@ -91,10 +73,10 @@ def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, ou
 
 
 def test_a_time_window_is_refused_and_an_event_without_records_is_a_success(once):
-    for wrapper in (on_kinesis, on_dynamodb_stream):
-        with pytest.raises(MalformedEvent, match="TumblingWindowInSeconds"):
+    for wrapper in (aws.on_kinesis, aws.on_dynamodb_stream):
+        with pytest.raises(aws.MalformedEvent, match="TumblingWindowInSeconds"):
             given(once, wrapper, WRAPPERS[wrapper] | {"window": {"start": "a", "end": "b"}, "state": {}})
-    for wrapper in (on_sqs, on_kinesis, on_dynamodb_stream):
+    for wrapper in (aws.on_sqs, aws.on_kinesis, aws.on_dynamodb_stream):
         assert wrapper(once)(lambda payload: None)({"Records": []}) == {"batchItemFailures": []}
 
 
@@ -115,7 +97,7 @@ class StrictOrder(pydantic.BaseModel, strict=True):
 LIMITED = Annotated[int, msgspec.Meta(ge=1)]
 
 
-def converted(annotation, event, wrapper=on_sqs):
+def converted(annotation, event, wrapper=aws.on_sqs):
     """Return what a function is given whose payload has the annotation, or the error."""
     seen, outcomes = [], []
     note_outcomes(outcomes.append)
@@ -154,7 +136,7 @@ def test_the_payload_is_made_what_the_parameter_is_annotated_with(annotation, bo
 )
 def test_a_payload_that_does_not_fit_is_malformed(annotation, body):
     error = converted(annotation, events.sqs(body))
-    assert isinstance(error, MalformedRecord)
+    assert isinstance(error, aws.MalformedRecord)
     assert "did not run" in str(error)
 
 
@@ -164,11 +146,11 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
     def take(*args):
         seen.append([type(arg).__name__ for arg in args])
 
-    def only(delivery: Delivery):
+    def only(delivery: aws.Delivery):
         assert delivery.data == {"id": 1}
         take(delivery)
 
-    def claimed(claim: Claim, payload: dict, delivery: Delivery, more: int = 0):
+    def claimed(claim: Claim, payload: dict, delivery: aws.Delivery, more: int = 0):
         take(claim, payload, delivery)
 
     def keyword(payload, *, claim: Claim):
@@ -178,14 +160,14 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
         take()
 
     for function in (only, claimed, keyword, nothing):
-        on_sqs(once, name=function.__name__)(function)(events.sqs({"id": 1}))
+        aws.on_sqs(once, name=function.__name__)(function)(events.sqs({"id": 1}))
     claim = seen[1][0]
     assert seen == [["Delivery"], [claim, "dict", "Delivery"], ["dict", claim], []]
 
 
 def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
     def two(payload, context): ...
-    def late(payload, flag=True, *, delivery: Delivery = None): ...
+    def late(payload, flag=True, *, delivery: aws.Delivery = None): ...
     def strange(payload): ...
 
     strange.__annotations__["payload"] = type("Thing", (), {})
@@ -195,13 +177,13 @@ def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once)
         (strange, r"a payload cannot be converted to .*Thing"),
     ):
         with pytest.raises(TypeError, match=says):
-            on_sqs(once)(function)
+            aws.on_sqs(once)(function)
 
 
 def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatch):
     seen = []
 
-    @on_sqs(once)
+    @aws.on_sqs(once)
     def handle(order: Late) -> None:  # noqa: F821 - that is the case
         seen.append(order)
 
@@ -210,7 +192,7 @@ def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatc
     assert seen == [Order(1)]
 
 
-def by_delivery(delivery: Delivery):
+def by_delivery(delivery: aws.Delivery):
     return (delivery.id, delivery.data["id"])
 
 
@@ -223,7 +205,7 @@ def by_delivery(delivery: Delivery):
     ],
 )
 def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected):
-    @on_sqs(once, key=key)
+    @aws.on_sqs(once, key=key)
     def handle(order: Order) -> None: ...
 
     handle(events.sqs({"id": 7, "note": "x"}))
@@ -232,22 +214,22 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
 
 def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, outcomes):
     for key in ("payload.missing", lambda payload: None):
-        on_sqs(once, key=key, name="n")(refusing)(events.sqs({"id": 7}, "words"))
+        aws.on_sqs(once, key=key, name="n")(refusing)(events.sqs({"id": 7}, "words"))
     assert [o.status for o in outcomes] == ["malformed"] * 4
     assert isinstance(outcomes[0].error, KeyMissing)
     with pytest.raises(KeyMissing, match="give key="):
-        on_invoke(once)(refusing)({"id": 1}, None)
+        aws.on_invoke(once)(refusing)({"id": 1}, None)
     assert keys(once) == []
 
 
 def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
     for options, error in (({"key": 7}, TypeError), ({"leese": 7}, TypeError), ({"concurrency": 0}, ValueError)):
         with pytest.raises(error):
-            on_sqs(once, **options)(lambda payload: None)
+            aws.on_sqs(once, **options)(lambda payload: None)
     for wrapper, options in (
-        (on_sqs, {"unwrap": "s3"}),
-        (on_sqs_fifo, {"stop": "queue"}),
-        (on_kinesis, {"all_failed": "never"}),
+        (aws.on_sqs, {"unwrap": "s3"}),
+        (aws.on_sqs_fifo, {"stop": "queue"}),
+        (aws.on_kinesis, {"all_failed": "never"}),
     ):
         with pytest.raises(ValueError, match=next(iter(options)) + "='"):
             wrapper(once, **options)
@@ -256,7 +238,7 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog):
     for body, why in (('{"id": 7, "at": NaN}', "NaN at byte 16"), ("id,cents", "at byte 0"), ("", "it is empty")):
         caplog.clear()
-        assert on_sqs(once, key="payload.id", name="n")(refusing)(events.sqs(body))["batchItemFailures"]
+        assert aws.on_sqs(once, key="payload.id", name="n")(refusing)(events.sqs(body))["batchItemFailures"]
         assert "not JSON" in caplog.text
         assert why in caplog.text
 
@@ -264,16 +246,16 @@ def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog):
 @each(
     ("source", "event", "name"),
     [
-        (on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
-        (on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
-        (on_kinesis, events.kinesis("x"), "the record shardId-"),
-        (on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
+        (aws.on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
+        (aws.on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
+        (aws.on_kinesis, events.kinesis("x"), "the record shardId-"),
+        (aws.on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
     ],
 )
 def test_each_malformed_record_names_itself_in_its_error_and_in_the_log(once, caplog, source, event, name):
     """Of Kafka it is a tombstone, which has no value that a key path could find."""
-    more = {} if source is on_rabbitmq else {"partial": False}
-    with pytest.raises(BatchFailed) as failed:
+    more = {} if source is aws.on_rabbitmq else {"partial": False}
+    with pytest.raises(aws.BatchFailed) as failed:
         source(once, key="order.id", **more)(lambda order: None)(event)
     assert name in str(failed.value.__cause__)
     assert name.removesuffix(": ") in caplog.text
@@ -281,5 +263,5 @@ def test_each_malformed_record_names_itself_in_its_error_and_in_the_log(once, ca
 
 def test_decoded_json_that_is_too_deep_or_strange_is_text(once):
     deep = "[" * 100_000
-    payloads, _ = given(once, on_sqs, events.sqs(deep, "\ud800", "NaN", "{'a': 1}"))
+    payloads, _ = given(once, aws.on_sqs, events.sqs(deep, "\ud800", "NaN", "{'a': 1}"))
     assert payloads == [deep, "\ud800", "NaN", "{'a': 1}"]

@@ -8,22 +8,7 @@ from hashlib import md5
 
 import pytest
 
-from onceward.aws import (
-    BatchFailed,
-    MalformedRecord,
-    on_activemq,
-    on_dynamodb_stream,
-    on_eventbridge,
-    on_firehose,
-    on_invoke,
-    on_kafka,
-    on_kinesis,
-    on_rabbitmq,
-    on_s3,
-    on_sns,
-    on_sqs,
-    on_sqs_fifo,
-)
+from onceward import aws
 from onceward.aws.events.streams import user_records
 from queues import lambda_events as events
 from queues.lambda_events import changed, given, keys, refusing
@@ -45,7 +30,7 @@ EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
 
 
 def test_sqs_gives_json_or_text_and_keys_by_message_id(once):
-    payloads, deliveries = given(once, on_sqs, events.sqs({"id": 1}, "Test message.", "[1, 2]", ""))
+    payloads, deliveries = given(once, aws.on_sqs, events.sqs({"id": 1}, "Test message.", "[1, 2]", ""))
     assert payloads == [{"id": 1}, "Test message.", [1, 2], ""]
     first = deliveries[0]
     assert (first.id, first.source, first.body) == ("m-0", "aws:sqs", '{"id": 1}')
@@ -55,19 +40,19 @@ def test_sqs_gives_json_or_text_and_keys_by_message_id(once):
 def test_a_message_may_say_what_its_key_is(once):
     said = {"onceward-key": {"stringValue": "order-1", "dataType": "String"}}
     event = changed(events.sqs("x", "y"), "Records", 0, "messageAttributes", to=said)
-    given(once, on_sqs, changed(event, "Records", 1, "messageAttributes", to={"onceward-key": {"stringValue": ""}}))
+    given(once, aws.on_sqs, changed(event, "Records", 1, "messageAttributes", to={"onceward-key": {"stringValue": ""}}))
     assert keys(once) == ["n:m-1", "n:order-1"]
-    given(once, on_sqs, changed(event, "Records", 0, "body", to='{"id": 7}'), key="payload.id", name="own")
+    given(once, aws.on_sqs, changed(event, "Records", 0, "body", to='{"id": 7}'), key="payload.id", name="own")
     assert "own:7" in keys(once)
 
 
 def test_an_envelope_of_sns_in_sqs_is_taken_off_when_asked_for(once, outcomes):
     event = events.sqs(events.sns_envelope({"id": 7}), events.sns_envelope({"id": 7}))  # SNS delivered it twice
-    payloads, deliveries = given(once, on_sqs, event, unwrap="sns")
+    payloads, deliveries = given(once, aws.on_sqs, event, unwrap="sns")
     assert payloads == [{"id": 7}]
     assert deliveries[0].id == "m-0"
     assert "n:d88d4479-6ec0-54fe-b63f-1cf9df4bb16e" in keys(once)
-    on_sqs(once, unwrap="sns", name="n")(refusing)(events.sqs({"id": 7}))
+    aws.on_sqs(once, unwrap="sns", name="n")(refusing)(events.sqs({"id": 7}))
     assert outcomes[-1].status == "malformed"
     assert "no envelope of SNS around it; with raw message delivery leave" in str(outcomes[-1].error)
 
@@ -83,12 +68,22 @@ FIREHOSE_KEY = (
 @pytest.mark.parametrize(
     ("wrapper", "event", "payloads", "key"),
     [
-        (on_kinesis, events.kinesis({"id": 1}, "Hello", b"\xff\x00"), [{"id": 1}, "Hello", b"\xff\x00"], STREAM_KEY),
-        (on_sns, events.sns({"id": 1}), [{"id": 1}], "n:95df01b4-ee98-5cb9-9903-4c221d41eb5e"),
-        (on_eventbridge, events.eventbridge({"order": 1}), [{"order": 1}], "n:6a7e8feb-b491-4cf7-a9f1-bf3703467718"),
-        (on_firehose, events.firehose({"id": 1}, "text", b"\xff"), [{"id": 1}, "text", b"\xff"], FIREHOSE_KEY),
-        (on_invoke, [1, {"x": 2}], [[1, {"x": 2}]], f"n:{events.Context.aws_request_id}"),
-        (on_activemq, events.activemq({"id": 1}, "text"), [{"id": 1}, "text"], 'n:"ID:b-0"'),
+        (
+            aws.on_kinesis,
+            events.kinesis({"id": 1}, "Hello", b"\xff\x00"),
+            [{"id": 1}, "Hello", b"\xff\x00"],
+            STREAM_KEY,
+        ),
+        (aws.on_sns, events.sns({"id": 1}), [{"id": 1}], "n:95df01b4-ee98-5cb9-9903-4c221d41eb5e"),
+        (
+            aws.on_eventbridge,
+            events.eventbridge({"order": 1}),
+            [{"order": 1}],
+            "n:6a7e8feb-b491-4cf7-a9f1-bf3703467718",
+        ),
+        (aws.on_firehose, events.firehose({"id": 1}, "text", b"\xff"), [{"id": 1}, "text", b"\xff"], FIREHOSE_KEY),
+        (aws.on_invoke, [1, {"x": 2}], [[1, {"x": 2}]], f"n:{events.Context.aws_request_id}"),
+        (aws.on_activemq, events.activemq({"id": 1}, "text"), [{"id": 1}, "text"], 'n:"ID:b-0"'),
     ],
 )
 def test_each_source_gives_its_payloads_and_has_a_key(once, wrapper, event, payloads, key):
@@ -98,13 +93,13 @@ def test_each_source_gives_its_payloads_and_has_a_key(once, wrapper, event, payl
 
 def test_a_stream_has_the_same_keys_for_a_consumer_with_enhanced_fan_out(once):
     event = events.kinesis("x")
-    given(once, on_kinesis, event)
+    given(once, aws.on_kinesis, event)
     consumer = f"{events.STREAM}/consumer/mine:1530559711"
-    assert given(once, on_kinesis, changed(event, "Records", 0, "eventSourceARN", to=consumer)) == ([], [])
+    assert given(once, aws.on_kinesis, changed(event, "Records", 0, "eventSourceARN", to=consumer)) == ([], [])
 
 
 def test_aggregates_of_the_kpl_are_taken_apart(once):
-    payloads, deliveries = given(once, on_kinesis, events.kinesis(THREE, "plain", HASHED))
+    payloads, deliveries = given(once, aws.on_kinesis, events.kinesis(THREE, "plain", HASHED))
     assert payloads == [{"id": 1}, {"id": 2}, "plain text", "plain", {"id": 1}, b"\xff\x00"]
     assert [d.raw["kinesis"]["partitionKey"] for d in deliveries] == ["a", "b", "a", "1", "a", "b"]
     assert [d.id for d in deliveries] == [str(events.FIRST + n) for n in (0, 0, 0, 1, 2, 2)]
@@ -137,7 +132,7 @@ AGGREGATES = [
 
 
 def test_an_aggregate_that_cannot_be_read_is_one_malformed_record_and_says_why(once, outcomes):
-    handle = on_kinesis(once, name="n")(lambda payload: None)
+    handle = aws.on_kinesis(once, name="n")(lambda payload: None)
     for message, why in AGGREGATES:
         answer = handle(events.kinesis("before", aggregate(message), "after"))
         assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
@@ -159,7 +154,7 @@ def test_dynamodb_gives_plain_values(once):
         "binaries": {"BS": ["AAE="]},
     }
     event = {"Records": [events.change_record(1, NewImage=image, OldImage={"text": {"S": "b"}})]}
-    (payload,), _ = given(once, on_dynamodb_stream, event, key="payload.NewImage.whole")
+    (payload,), _ = given(once, aws.on_dynamodb_stream, event, key="payload.NewImage.whole")
     assert payload["NewImage"] == {
         "text": "a",
         "whole": -12345678901234567890123456789012345678,
@@ -179,12 +174,12 @@ def test_dynamodb_gives_plain_values(once):
 def test_a_change_that_is_none_is_malformed(once, outcomes):
     for value in [{}, {"S": 1}, {"N": "x"}, {"B": "?"}, {"X": "1"}, {"S": "a", "N": "1"}, {"L": [1]}, 1]:
         event = {"Records": [events.change_record(1, NewImage={"x": value}), events.change_record(2)]}
-        on_dynamodb_stream(once, name="n")(refusing)(event)
+        aws.on_dynamodb_stream(once, name="n")(refusing)(event)
         assert [o.status for o in outcomes[-2:]] == ["malformed", "deferred"]
 
 
 def test_kafka_gives_values_and_keys_by_topic_partition_and_offset(once):
-    payloads, deliveries = given(once, on_kafka, events.kafka({0: [{"id": 1}, None], 1: ["text"]}))
+    payloads, deliveries = given(once, aws.on_kafka, events.kafka({0: [{"id": 1}, None], 1: ["text"]}))
     found = {d.id: (d.group, payload) for payload, d in zip(payloads, deliveries, strict=True)}
     assert found == {
         ("mytopic-0", 15): ("mytopic-0", {"id": 1}),
@@ -200,7 +195,7 @@ def test_a_record_of_kafka_with_a_key_in_its_headers_has_that_key(once):
     records = event["records"]["mytopic-0"]
     for record, text in zip(records, (b"k-1", b"k-1", b"\xff", b""), strict=True):
         record["headers"] = [{"trace": [-61, -92]}, {"Idempotency-Key": list(text)}]
-    payloads, deliveries = given(once, on_kafka, event)
+    payloads, deliveries = given(once, aws.on_kafka, event)
     assert payloads == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert deliveries[0].header("trace") == "\u00e4"
     assert "n:k-1" in keys(once)
@@ -209,15 +204,15 @@ def test_a_record_of_kafka_with_a_key_in_its_headers_has_that_key(once):
 
 def test_a_kafka_cluster_of_ones_own_is_known_by_its_servers_in_any_order(once):
     event = events.self_managed_kafka({0: ["x"]})
-    _, (delivery,) = given(once, on_kafka, event)
+    _, (delivery,) = given(once, aws.on_kafka, event)
     assert delivery.source == "SelfManagedKafka"
     turned = event | {"bootstrapServers": ",".join(reversed(event["bootstrapServers"].split(",")))}
-    assert given(once, on_kafka, turned) == ([], [])  # a replay
+    assert given(once, aws.on_kafka, turned) == ([], [])  # a replay
     assert len(keys(once)) == 1
 
 
 def test_s3_gives_a_flat_dict_with_the_decoded_key(once):
-    payloads, _ = given(once, on_s3, events.s3("photos/a+b%281%29%C3%A9.jpg"))
+    payloads, _ = given(once, aws.on_s3, events.s3("photos/a+b%281%29%C3%A9.jpg"))
     assert payloads == [
         {
             "eventName": "ObjectCreated:Put",
@@ -240,29 +235,29 @@ def test_s3_keys_tell_versions_events_and_moments_apart(once):
         events.s3_record(sequencer="0C0F6F405D6ED209E2"),
         events.s3_record() | {"eventName": "ObjectTagging:Put"},
     ]
-    assert len(given(once, on_s3, {"Records": records})[0]) == 4  # the second is a duplicate of the first
+    assert len(given(once, aws.on_s3, {"Records": records})[0]) == 4  # the second is a duplicate of the first
     assert 'n:(pictures,"photos/a b(1).jpg",yd3d4HaWOT2z,"ObjectCreated:Put",0C0F6F405D6ED209E1)' in keys(once)
 
 
 def test_messages_of_amazon_mq_have_a_queue_headers_and_a_key(once):
-    payloads, deliveries = given(once, on_rabbitmq, events.rabbitmq({"id": 1}, "text", {"id": 3}))
+    payloads, deliveries = given(once, aws.on_rabbitmq, events.rabbitmq({"id": 1}, "text", {"id": 3}))
     assert payloads == [{"id": 1}, "text", {"id": 3}]
     assert [delivery.destination for delivery in deliveries] == ["pizzaQueue", "pizzaQueue", "saladQueue"]
     assert (deliveries[0].header("header1"), deliveries[0].header("numberInHeader")) == ("value1", "10")
     assert keys(once) == ["n:m-0", "n:m-1", "n:m-2"]
     headers = {"Idempotency-Key": {"bytes": list(b"order-7")}, "torn": {"bytes": ["x"]}}
-    _, (delivery,) = given(once, on_rabbitmq, events.rabbitmq({"id": 1}, headers=headers, messageId=None))
+    _, (delivery,) = given(once, aws.on_rabbitmq, events.rabbitmq({"id": 1}, headers=headers, messageId=None))
     assert (delivery.header("torn"), "n:order-7" in keys(once)) == (None, True)
-    _, (first, _) = given(once, on_activemq, events.activemq({"id": 1}, "text"))
+    _, (first, _) = given(once, aws.on_activemq, events.activemq({"id": 1}, "text"))
     assert (first.destination, first.header("index"), first.header("count")) == ("testQueue", "1", None)
 
 
 @pytest.mark.parametrize(
     ("wrapper", "event"),
     [
-        (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "body", to=1)),
-        (on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "value", to="?")),
-        (on_firehose, changed(events.firehose("x", "y"), "records", 0, "data")),
+        (aws.on_sqs, changed(events.sqs("x", "y"), "Records", 0, "body", to=1)),
+        (aws.on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "value", to="?")),
+        (aws.on_firehose, changed(events.firehose("x", "y"), "records", 0, "data")),
     ],
 )
 def test_a_record_that_cannot_be_read_harms_no_other(once, outcomes, wrapper, event):
@@ -270,21 +265,21 @@ def test_a_record_that_cannot_be_read_harms_no_other(once, outcomes, wrapper, ev
     wrapper(once, name="n")(lambda payload: ran.append(payload) or payload)(event)
     assert ran == ["y"]
     assert sorted(o.status for o in outcomes) == ["done", "malformed"]
-    assert isinstance(next(o.error for o in outcomes if not o.ok), MalformedRecord)
+    assert isinstance(next(o.error for o in outcomes if not o.ok), aws.MalformedRecord)
 
 
 @pytest.mark.parametrize(
     ("wrapper", "event"),
     [
-        (on_sqs, changed(events.sqs("x", "y"), "Records", 0, "messageId")),
-        (on_sqs_fifo, changed(events.fifo(("a", "x"), ("b", "y")), "Records", 0, "messageId")),
-        (on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "offset")),
-        (on_firehose, changed(events.firehose("x", "y"), "records", 0, "recordId")),
+        (aws.on_sqs, changed(events.sqs("x", "y"), "Records", 0, "messageId")),
+        (aws.on_sqs_fifo, changed(events.fifo(("a", "x"), ("b", "y")), "Records", 0, "messageId")),
+        (aws.on_kafka, changed(events.kafka({0: ["x"], 1: ["y"]}), "records", "mytopic-0", 0, "offset")),
+        (aws.on_firehose, changed(events.firehose("x", "y"), "records", 0, "recordId")),
     ],
 )
 def test_a_record_without_an_identifier_fails_the_invocation_at_its_end(once, wrapper, event):
     ran = []
-    with pytest.raises(BatchFailed, match=r"identifier|recordId") as caught:
+    with pytest.raises(aws.BatchFailed, match=r"identifier|recordId") as caught:
         wrapper(once, name="n")(lambda payload: ran.append(payload) or payload)(event)
     assert ran == ["y"]
     assert caught.value.outcomes[0].status == "malformed"
@@ -292,9 +287,9 @@ def test_a_record_without_an_identifier_fails_the_invocation_at_its_end(once, wr
 
 def test_a_stream_record_without_a_number_fails_the_invocation_at_once(once):
     ran = []
-    handle = on_kinesis(once, key="payload.id")(lambda payload: ran.append(payload["id"]))
+    handle = aws.on_kinesis(once, key="payload.id")(lambda payload: ran.append(payload["id"]))
     event = changed(events.kinesis({"id": 1}, {}, {"id": 3}), "Records", 1, "kinesis", "sequenceNumber")
-    with pytest.raises(BatchFailed, match="no identifier"):
+    with pytest.raises(aws.BatchFailed, match="no identifier"):
         handle(event)
     assert ran == [1]
     assert {key: record.status for key, record in once.store.records.items()} == {"n:1": "COMPLETED", "n:3": "RELEASED"}
@@ -302,12 +297,12 @@ def test_a_stream_record_without_a_number_fails_the_invocation_at_once(once):
 
 def test_a_fifo_message_needs_its_group(once):
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
-    assert on_sqs_fifo(once)(lambda payload: None)(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
+    assert aws.on_sqs_fifo(once)(lambda payload: None)(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
 
 
 def test_a_message_under_a_forged_key_is_not_the_real_one_if_inputs_count(once):
     made = []
-    handle = on_sqs(once, fingerprint=True)(made.append)
+    handle = aws.on_sqs(once, fingerprint=True)(made.append)
     forged = events.sqs_record("forged", {"id": 0})
     forged["messageAttributes"] = {"onceward-key": {"stringValue": "real", "dataType": "String"}}
     assert handle({"Records": [forged]}) == {"batchItemFailures": []}
