@@ -14,17 +14,7 @@ from onceward import LeaseLost, Once, current
 from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from queues.batches import (
-    PATIENCE,
-    Slow,
-    batch_of,
-    orders,
-    renewed,
-    settled_rightly,
-    standing,
-    statuses,
-    within_patience,
-)
+from queues import batches
 
 
 @pytest.mark.parametrize(("concurrency", "awaiting"), [(1, False), (3, False), (1, True)])
@@ -40,14 +30,18 @@ def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurre
             clock.advance(11)  # such as a process that was stopped
             other.acquire("b", name="b")
 
-    batch = batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
-    outcomes = within_patience(batch.run_async(orders("a", "b", "c"))) if awaiting else batch.run(orders("a", "b", "c"))
+    batch = batches.batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
+    outcomes = (
+        batches.within_patience(batch.run_async(batches.orders("a", "b", "c")))
+        if awaiting
+        else batch.run(batches.orders("a", "b", "c"))
+    )
     assert ran == ["a"]
-    assert statuses(outcomes)[1:] == ["deferred", "deferred"]
+    assert batches.statuses(outcomes)[1:] == ["deferred", "deferred"]
     assert type(outcomes[1].error) is LeaseLost
-    assert standing(once, "b").status == IN_PROGRESS  # the other's
-    assert standing(once, "c").status == RELEASED
-    assert standing(once, "c").attempts == 0
+    assert batches.standing(once, "b").status == IN_PROGRESS  # the other's
+    assert batches.standing(once, "c").status == RELEASED
+    assert batches.standing(once, "c").attempts == 0
 
 
 KEYS = ["a", "b", "c", "d", "e"]
@@ -59,7 +53,7 @@ def one_after_the_other(once, began, ended, concurrency=1):
         await asyncio.sleep(0)
         ended.append(order["id"])
 
-    return batch_of(once, handle, concurrency=concurrency).run_async(orders(*KEYS))
+    return batches.batch_of(once, handle, concurrency=concurrency).run_async(batches.orders(*KEYS))
 
 
 two_at_a_time = functools.partial(one_after_the_other, concurrency=2)
@@ -75,7 +69,7 @@ async def flushed_by_two(once, began, ended):
 
     try:
         async with once.checkpoint(write, key="item.id", name="b", count=2, on_done=done.extend) as sink:
-            for order in orders(*KEYS):
+            for order in batches.orders(*KEYS):
                 await sink.add(order)
     finally:
         assert {one["id"] for one in done} <= set(ended)
@@ -86,7 +80,7 @@ async def flushed_by_two(once, began, ended):
 @pytest.mark.parametrize(("work", "points"), [(one_after_the_other, 10), (two_at_a_time, 10), (flushed_by_two, 20)])
 async def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, points, cancels):
     async def trial(turns):
-        once = Once(Slow(), lease=10)
+        once = Once(batches.Slow(), lease=10)
         began, ended = [], []
         task = asyncio.ensure_future(work(once, began, ended))
         for _ in range(turns):
@@ -95,10 +89,10 @@ async def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work
             task.cancel()
             await asyncio.sleep(0)
         await asyncio.wait((task,))
-        settled_rightly(once, began, ended, KEYS)
+        batches.settled_rightly(once, began, ended, KEYS)
         over = not task.cancelled()
         del task
-        assert not renewed(once.store)
+        assert not batches.renewed(once.store)
         return over
 
     turns = 0
@@ -116,7 +110,7 @@ async def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(
 
     note_outcomes(told.append)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(batch_of(once, handle).run_async(orders("a")), 0.1)
+        await asyncio.wait_for(batches.batch_of(once, handle).run_async(batches.orders("a")), 0.1)
     assert [one.status for one in told] == ["done"]
 
 
@@ -124,24 +118,24 @@ async def test_duplicates_do_not_wait_for_the_turns_of_others(once):
     async def handle(order):
         await go_on.wait()
 
-    batch_of(once, lambda order: 1).run(orders("known"))
-    batch, go_on = batch_of(once, handle, concurrency=1), asyncio.Event()
-    slow = asyncio.create_task(batch.run_async(orders("slow")))
+    batches.batch_of(once, lambda order: 1).run(batches.orders("known"))
+    batch, go_on = batches.batch_of(once, handle, concurrency=1), asyncio.Event()
+    slow = asyncio.create_task(batch.run_async(batches.orders("slow")))
     await asyncio.sleep(0.05)
     try:
-        assert statuses(await asyncio.wait_for(batch.run_async(orders("known")), 1)) == ["replayed"]
+        assert batches.statuses(await asyncio.wait_for(batch.run_async(batches.orders("known")), 1)) == ["replayed"]
     finally:
         go_on.set()
         await slow
 
 
 def test_a_forked_process_has_threads_of_its_own(once):
-    batch = batch_of(once, lambda order: os.getpid())
-    asyncio.run(batch.run_async(orders("parents")))
+    batch = batches.batch_of(once, lambda order: os.getpid())
+    asyncio.run(batch.run_async(batches.orders("parents")))
     child = os.fork()
     if child == 0:
         try:
-            (outcome,) = within_patience(batch.run_async(orders("childs")))
+            (outcome,) = batches.within_patience(batch.run_async(batches.orders("childs")))
             os._exit(0 if outcome.value == os.getpid() else 1)
         except BaseException:
             os._exit(2)
@@ -155,10 +149,10 @@ def test_a_plain_handler_fails_with_an_error_that_no_future_takes(once, error):
             raise error
         return 1
 
-    outcomes = within_patience(batch_of(once, handle).run_async(orders("a", "x", "b")))
-    assert statuses(outcomes) == ["done", "failed", "done"]
-    assert error.__name__ in standing(once, "x").error
-    assert standing(once, "x").status == RELEASED
+    outcomes = batches.within_patience(batches.batch_of(once, handle).run_async(batches.orders("a", "x", "b")))
+    assert batches.statuses(outcomes) == ["done", "failed", "done"]
+    assert error.__name__ in batches.standing(once, "x").error
+    assert batches.standing(once, "x").status == RELEASED
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -170,11 +164,11 @@ def test_a_handler_in_which_something_was_cancelled_harms_no_other(once, awaited
     async def handle_async(order):
         handle(order)
 
-    records, batch = orders("a", "x", "b"), batch_of(once, handle_async if awaited else handle)
+    records, batch = batches.orders("a", "x", "b"), batches.batch_of(once, handle_async if awaited else handle)
     outcomes = asyncio.run(batch.run_async(records)) if awaited else batch.run(records)
-    assert statuses(outcomes) == ["done", "failed", "done"]
+    assert batches.statuses(outcomes) == ["done", "failed", "done"]
     assert "interrupted" in str(outcomes[1].error)
-    assert standing(once, "x").status == IN_PROGRESS
+    assert batches.standing(once, "x").status == IN_PROGRESS
 
 
 def test_a_failed_handler_waits_for_steps_that_still_run(once):
@@ -191,8 +185,12 @@ def test_a_failed_handler_waits_for_steps_that_still_run(once):
         begun.wait(30)
         raise ValueError
 
-    assert statuses(batch_of(once, fail_beside).run(orders("a"))) == ["failed"]
-    assert (ended, standing(once, "a").status, "slow" in standing(once, "a").steps) == ([1], RELEASED, True)
+    assert batches.statuses(batches.batch_of(once, fail_beside).run(batches.orders("a"))) == ["failed"]
+    assert (ended, batches.standing(once, "a").status, "slow" in batches.standing(once, "a").steps) == (
+        [1],
+        RELEASED,
+        True,
+    )
 
 
 def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_claimed(once):
@@ -204,8 +202,8 @@ def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_cl
         begun.wait(30)
         raise ValueError
 
-    assert statuses(batch_of(once, fail_beside).run(orders("a"), time_left=1.0)) == ["failed"]
-    assert standing(once, "a").status == IN_PROGRESS
+    assert batches.statuses(batches.batch_of(once, fail_beside).run(batches.orders("a"), time_left=1.0)) == ["failed"]
+    assert batches.standing(once, "a").status == IN_PROGRESS
     goes_on.set()
     steps[0].join()
 
@@ -213,11 +211,11 @@ def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_cl
 def test_a_handler_may_run_its_own_batch_in_the_same_event_loop(once):
     async def handle(order):
         if order["id"] == "outer":
-            return statuses(await batch.run_async(orders("inner", "other")))
+            return batches.statuses(await batch.run_async(batches.orders("inner", "other")))
         return 1
 
-    batch = batch_of(once, handle, concurrency=1)
-    assert within_patience(batch.run_async(orders("outer")))[0].value == ["done", "done"]
+    batch = batches.batch_of(once, handle, concurrency=1)
+    assert batches.within_patience(batch.run_async(batches.orders("outer")))[0].value == ["done", "done"]
 
 
 async def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
@@ -225,30 +223,30 @@ async def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once
 
     def handle(order):
         if order["id"] == "hangs":
-            go_on.wait(PATIENCE)
+            go_on.wait(batches.PATIENCE)
 
-    batch = batch_of(once, handle, concurrency=1)
+    batch = batches.batch_of(once, handle, concurrency=1)
     try:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(batch.run_async(orders("hangs")), 0.1)
-        assert statuses(await asyncio.wait_for(batch.run_async(orders("a")), 2)) == ["done"]
+            await asyncio.wait_for(batch.run_async(batches.orders("hangs")), 0.1)
+        assert batches.statuses(await asyncio.wait_for(batch.run_async(batches.orders("a")), 2)) == ["done"]
     finally:
         go_on.set()
 
 
 def test_a_group_that_cannot_be_compared_is_malformed_and_given_back(once):
     records = [{"id": "a"}, {"id": "x", "group": []}]
-    outcomes = batch_of(once, lambda order: 1, group=lambda order: order.get("group")).run(records)
-    assert statuses(outcomes) == ["done", "malformed"]
+    outcomes = batches.batch_of(once, lambda order: 1, group=lambda order: order.get("group")).run(records)
+    assert batches.statuses(outcomes) == ["done", "malformed"]
     assert not [record for record in once.store.records.values() if record.status == IN_PROGRESS]
 
 
 def test_a_record_does_not_get_mismatch_of_another_input_under_its_key(once):
-    batch = batch_of(once, lambda order: "made", fingerprint="order.sum")
+    batch = batches.batch_of(once, lambda order: "made", fingerprint="order.sum")
     batch.run([{"id": "a", "sum": 1}])
     records = [{"id": "a", "sum": 2}, {"id": "a", "sum": 1}]
-    assert statuses(batch.run(records)) == ["mismatch", "deferred"]
-    assert statuses(batch.run(records[1:])) == ["replayed"]
+    assert batches.statuses(batch.run(records)) == ["mismatch", "deferred"]
+    assert batches.statuses(batch.run(records[1:])) == ["replayed"]
 
 
 def test_a_group_waits_for_an_unfinished_key_that_another_group_has(once):
@@ -261,6 +259,6 @@ def test_a_group_waits_for_an_unfinished_key_that_another_group_has(once):
             raise ValueError
 
     records = [{"id": "shared", "group": "x"}, {"id": "shared", "group": "y"}, {"id": "after", "group": "y"}]
-    outcomes = batch_of(once, handle, group=lambda order: order["group"], concurrency=2).run(records)
-    assert statuses(outcomes) == ["failed", "failed", "deferred"]
+    outcomes = batches.batch_of(once, handle, group=lambda order: order["group"], concurrency=2).run(records)
+    assert batches.statuses(outcomes) == ["failed", "failed", "deferred"]
     assert ran == ["shared"]

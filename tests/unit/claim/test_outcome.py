@@ -6,17 +6,7 @@ import pickle
 
 import pytest
 
-from onceward import (
-    Busy,
-    Completed,
-    LeaseLost,
-    Once,
-    Parked,
-    ResultNotRecorded,
-    ResultUnavailable,
-    ResultWarning,
-    StoreError,
-)
+import onceward
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from tables import each
@@ -63,12 +53,12 @@ def test_an_answer_from_memory_is_a_replay_too(once):
 @each(
     "error",
     [
-        Busy("k", 1.5),
-        Parked("k", 3, "Failure: no"),
-        Completed("k", {"a": 1}),
-        LeaseLost("k", "complete"),
-        ResultNotRecorded("k", [1], "the disk is full"),
-        StoreError("x", transient=True),
+        onceward.Busy("k", 1.5),
+        onceward.Parked("k", 3, "Failure: no"),
+        onceward.Completed("k", {"a": 1}),
+        onceward.LeaseLost("k", "complete"),
+        onceward.ResultNotRecorded("k", [1], "the disk is full"),
+        onceward.StoreError("x", transient=True),
     ],
 )
 def test_errors_can_be_copied_and_pickled(error):
@@ -125,7 +115,7 @@ def fresh():
 
 def call(store, form, handle, **options):
     """Call ``handle`` under a guard, and return what it is answered, or raises."""
-    once = Once(store, name="n", **options)
+    once = onceward.Once(store, name="n", **options)
     if form == "run":
         return once.run("k", handle)
     if form == "run_async":
@@ -162,10 +152,10 @@ def test_a_body_that_has_not_begun_is_closed_and_its_key_given_back(form, handle
 @pytest.mark.parametrize("form", ["run", "batch"])
 def test_an_effect_that_was_made_is_completed_whatever_is_returned(form):
     store = MemoryStore()
-    with pytest.warns(ResultWarning):
+    with pytest.warns(onceward.ResultWarning):
         call(store, form, an_awaitable)
     assert [record.status for record in store.records.values()] == [COMPLETED]
-    with pytest.raises(ResultUnavailable):
+    with pytest.raises(onceward.ResultUnavailable):
         call(store, form, an_awaitable)
     assert effects == ["effect"]
     assert not Awaitable.closed, "nothing of the user's is closed"

@@ -4,17 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward import (
-    Busy,
-    KeyMissing,
-    Mismatch,
-    Once,
-    Parked,
-    ResultNotRecorded,
-    ResultUnavailable,
-    ResultWarning,
-    StoreError,
-)
+import onceward
 from onceward.core import protocol
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
@@ -40,41 +30,41 @@ def face(request):
 @pytest.mark.parametrize(("value", "options"), [("x" * 100, {"max_result": 10}), (object(), {})])
 def test_7_a_result_that_is_too_large_or_cannot_be_encoded_completes_the_record(stage, face, value, options):
     once = stage.once(**options)
-    with pytest.warns(ResultWarning, match="max_result=10" if options else None):
+    with pytest.warns(onceward.ResultWarning, match="max_result=10" if options else None):
         assert face.run(once, 1, stage.handler(value)) is value
     assert stage.record.status == COMPLETED
-    with pytest.raises(ResultUnavailable, match="max_result=10" if options else None):
+    with pytest.raises(onceward.ResultUnavailable, match="max_result=10" if options else None):
         face.run(once, 1, stage.handler("again"))
     assert stage.runs == [value]
 
 
 def test_7_a_result_that_the_store_refuses_completes_the_record_and_one_that_is_away_is_asked_again(stage, face):
-    away, refuse = fail_before(), fail_before(lambda message: StoreError("too big for me"))
+    away, refuse = fail_before(), fail_before(lambda message: onceward.StoreError("too big for me"))
     stage.plan(when(settling, away, times=3))
     assert face.run(stage.once(), "away", stage.handler()) == "result"
     stage.plan(when(lambda ask: any(w.result is not None for w in ask.writes), refuse))
-    with pytest.warns(ResultWarning, match="too big for me"):
+    with pytest.warns(onceward.ResultWarning, match="too big for me"):
         assert face.run(stage.once(), "refuses", stage.handler()) == "result"
     assert {record.status for record in stage.memory.records.values()} == {COMPLETED}
-    with pytest.raises(ResultUnavailable, match="too big for me"):
+    with pytest.raises(onceward.ResultUnavailable, match="too big for me"):
         face.run(stage.once(), "refuses", stage.handler("again"))
 
 
 def test_7_if_the_store_stays_away_the_error_has_the_result(stage, face):
     away = fail_before()._replace(seconds=20.0, sleep=stage.clock.advance)
     stage.plan(when(settling, away))
-    with pytest.raises(ResultNotRecorded) as caught:
+    with pytest.raises(onceward.ResultNotRecorded) as caught:
         face.run(stage.once(), 1, stage.handler())
     assert caught.value.result == "result"
-    assert isinstance(caught.value.__cause__, StoreError)
+    assert isinstance(caught.value.__cause__, onceward.StoreError)
     assert stage.record.status == IN_PROGRESS
     assert sum(settling(ask) for ask in stage.store.asked) >= 3
 
 
-@pytest.mark.parametrize("fault", [fail_before(), fail_after(), fail_before(StoreError)])
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), fail_before(onceward.StoreError)])
 def test_8_no_store_no_handler(stage, face, fault):
     stage.plan(when(lambda ask: True, fault._replace(seconds=1.0, sleep=stage.clock.advance)))
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(onceward.StoreError) as raised:
         face.run(stage.once(), 1, stage.handler())
     assert stage.runs == []
     assert raised.value.transient or len(stage.store.asked) == 1  # an error for good is not tried again
@@ -89,7 +79,7 @@ def test_9_a_failed_handler_gives_the_key_back_and_counts_until_it_is_parked(sta
         assert (held.status, held.attempts, held.error) == (status, attempt, "ValueError: boom")
         fences.append(held.fence)
     assert fences == sorted(set(fences))
-    with pytest.raises(Parked) as caught:
+    with pytest.raises(onceward.Parked) as caught:
         face.run(once, 1, stage.handler())
     assert (caught.value.attempts, caught.value.last_error) == (3, "ValueError: boom")
     once.ledger.unpark(stage.record.key)
@@ -106,7 +96,7 @@ def test_9_an_interrupted_or_cancelled_handler_leaves_the_key_claimed(stage, fac
     with pytest.raises(type(interrupt)):
         face.run(stage.once(), 1, stage.handler(error=interrupt))
     assert stage.record.status == IN_PROGRESS
-    with pytest.raises(Busy):
+    with pytest.raises(onceward.Busy):
         stage.once().run(1, stage.handler())
     stage.clock.advance(61.0)
     assert stage.once().run(1, stage.handler()) == "result"
@@ -200,7 +190,7 @@ def test_a_cancelled_claim_is_given_back_and_cancelled_settle_is_recorded(number
     async def handle():
         return "result"
 
-    once = Once(Stalls(number))
+    once = onceward.Once(Stalls(number))
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(once.run_async(1, handle))
     ((record, _),) = once.ledger.records()
@@ -214,11 +204,11 @@ def test_10_a_missing_key_or_another_fingerprint_is_an_error_and_nothing_runs(st
         return order["amount"]
 
     for order in ({}, {"id": None}, {"id": ""}, None, {"id": []}):
-        with pytest.raises(KeyMissing):
+        with pytest.raises(onceward.KeyMissing):
             charge("shop", order)
     assert (stage.runs, stage.store.asked) == ([], [])
     assert charge("shop", {"id": 1, "amount": 5}) == charge("shop", {"id": 1, "amount": 5}) == 5
-    with pytest.raises(Mismatch):
+    with pytest.raises(onceward.Mismatch):
         charge("shop", {"id": 1, "amount": 6})
     assert len(stage.runs) == 1
     assert stage.once()(key="[shop, order.id]", name="charge")(lambda shop, order: 0)("shop", {"id": 1}) == 5
