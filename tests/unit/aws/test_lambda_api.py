@@ -75,30 +75,23 @@ def test_cookies_are_not_replayed_and_bytes_come_back_as_they_were(once, source)
     assert base64.b64decode(again["body"]) == image
 
 
-class SlowShop(Shop):
-    """One whose effect takes until it is told to go on."""
-
-    def __init__(self):
-        super().__init__()
-        self.began, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, event, context=None):
-        self.began.set()
-        assert self.go_on.wait(30)
-        return super().__call__(event, context)
-
-
 def test_a_concurrent_duplicate_is_409_or_waits_but_not_beyond_the_time_of_the_invocation(once):
-    shop = SlowShop()
-    handler, patient = served(once, shop), served(once, shop, wait=600)
+    shop, began, go_on = Shop(), threading.Event(), threading.Event()
+
+    def slow(event, context=None):
+        began.set()
+        assert go_on.wait(30)
+        return shop(event)
+
+    handler, patient = served(once, slow), served(once, slow, wait=600)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(handler, keyed(http))
-        assert shop.began.wait(30)
+        assert began.wait(30)
         busy = handler(keyed(http))
         assert (busy["statusCode"], kind_of(busy)) == (409, "in-flight")
         assert within(1.3, lambda _: patient(keyed(http), Context(1.3)))["statusCode"] == 409
         second = pool.submit(patient, keyed(http))
-        shop.go_on.set()
+        go_on.set()
         assert first.result(30)["body"] == second.result(30)["body"] == '{"id": 1}'
     assert len(shop.effects) == 1
 

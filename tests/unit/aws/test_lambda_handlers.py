@@ -23,10 +23,6 @@ from tables import each
 pytestmark = pytest.mark.sampled(once=1)
 
 
-class Failure(Exception):
-    pass
-
-
 def statuses(once):
     return {record.key.removeprefix("n:"): record.status for record, _ in once.ledger.records()}
 
@@ -40,7 +36,7 @@ class Effects(list):
 
     def make(self, order):
         if order["id"] in self.failing:
-            raise Failure(order["id"])
+            raise LookupError(order["id"])
         self.append(order["id"])
         return {"made": order["id"]}
 
@@ -83,7 +79,7 @@ def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effec
     raising = aws.on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     with pytest.raises(aws.BatchFailed, match=r"2 of 2 record\(s\)") as caught:
         raising(event)
-    assert isinstance(caught.value.__cause__, Failure)
+    assert isinstance(caught.value.__cause__, LookupError)
 
 
 def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
@@ -150,7 +146,7 @@ ONE = {"id": 1}
     ("wrapper", "event", "error"),
     [
         (aws.on_sns, events.sns(ONE), aws.BatchFailed),
-        (aws.on_eventbridge, events.eventbridge(ONE), Failure),
+        (aws.on_eventbridge, events.eventbridge(ONE), LookupError),
         (aws.on_rabbitmq, events.rabbitmq(ONE), aws.BatchFailed),
         (partial(aws.on_sqs, partial=False), events.sqs(ONE), aws.BatchFailed),
         (partial(aws.on_kafka, partial=False), events.self_managed_kafka({0: [ONE]}), aws.BatchFailed),
@@ -161,7 +157,7 @@ def test_where_nothing_can_be_answered_a_failure_fails_the_invocation(once, effe
     handle = wrapper(once)(lambda payload: effects.make(ONE))
     with pytest.raises(error, match="1") as caught:
         handle(event)
-    assert isinstance(caught.value.__cause__ or caught.value, Failure)
+    assert isinstance(caught.value.__cause__ or caught.value, LookupError)
     effects.failing = set()
     for _ in range(2):
         assert handle(event) in (None, {"batchItemFailures": []})
@@ -180,10 +176,10 @@ def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, answer
         aws.on_firehose: events.firehose("x"),
     }[wrapper]
 
-    @wrapper(once, final=(Failure,))
+    @wrapper(once, final=(LookupError,))
     def handle(payload):
         runs.append(payload)
-        raise Failure
+        raise LookupError
 
     for _ in range(2):
         told = handle(event)
@@ -229,16 +225,16 @@ class Receipt:
 def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
     runs = []
 
-    @aws.on_invoke(once, key="order.id", final=(Failure,))
+    @aws.on_invoke(once, key="order.id", final=(LookupError,))
     def handle(order: dict) -> Receipt:
         runs.append(order)
         if order["id"] == 2:
-            raise Failure("declined")
+            raise LookupError("declined")
         return Receipt(order["id"], dt.datetime(2026, 11, 21, tzinfo=dt.UTC))
 
     for _ in range(2):
         assert handle({"id": 1}, events.Context()) == {"id": 1, "when": "2026-11-21T00:00:00Z"}
-        with pytest.raises(Failure, match="declined"):
+        with pytest.raises(LookupError, match="declined"):
             handle({"id": 2}, events.Context())
     assert len(runs) == 2
 

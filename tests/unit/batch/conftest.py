@@ -3,6 +3,7 @@
 import pytest
 
 from onceward import Once
+from queues.batches import FORMS, Form
 from queues.checkpoints import Sink
 
 
@@ -14,3 +15,8 @@ def once():
 @pytest.fixture
 def sink():
     return Sink()
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return Form(request.param)

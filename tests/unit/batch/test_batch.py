@@ -10,14 +10,9 @@ from onceward import Busy, KeyMissing, Mismatch, Once, OncewardError, Parked, cu
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.testing.faults import Faults
-from queues.batches import FORMS, Form, batch_of, never, orders, standing, statuses
+from queues.batches import batch_of, never, orders, standing, statuses
 
 pytestmark = pytest.mark.sampled(form=1)
-
-
-@pytest.fixture(params=FORMS)
-def form(request):
-    return Form(request.param)
 
 
 def counted(once):

@@ -12,15 +12,10 @@ from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
-from queues.batches import FORMS, Form, batch_of, never, orders, standing, statuses
+from queues.batches import batch_of, never, orders, standing, statuses
 from waiting import within
 
 pytestmark = pytest.mark.sampled(form=1)
-
-
-@pytest.fixture(params=FORMS)
-def form(request):
-    return Form(request.param)
 
 
 def test_what_cannot_begin_in_time_is_handed_back(form, once):

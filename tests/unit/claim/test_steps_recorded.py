@@ -13,7 +13,7 @@ from onceward.claim.stepping.writer import StepWriter
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, when
-from step_scripts import Charge, Script, Smtp, failing, only, record, step
+from step_scripts import Script, Smtp, failing, only, record, step
 
 pytestmark = pytest.mark.sampled(form=1)
 
@@ -25,20 +25,6 @@ def test_a_result_that_cannot_be_recorded_parks_a_later_attempt(once, form, effe
     with pytest.raises(Parked, match="'open'"), warnings.catch_warnings():
         Script(once, form, parts)()
     assert effects == [1]
-
-
-def test_a_result_that_no_longer_decodes_parks_the_key(once, form, effects):
-    def old() -> str:
-        return "text"
-
-    def new() -> Charge:
-        effects.append(1)
-
-    for function, error in ((old, Smtp), (new, Parked)):
-        with pytest.raises(error):
-            Script(once, form, failing(step("charge", function)))()
-    assert "'charge'" in record(once).error
-    assert effects == []
 
 
 def written(ask):

@@ -15,11 +15,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from tables import each
 
-
-class Failure(Exception):
-    pass
-
-
 TRACES = [f"00-{number:032x}-{number:016x}-01" for number in range(1, 5)]
 
 
@@ -58,13 +53,13 @@ class Scene:
         def handler():
             self.clock.advance(took)
             if text is not None:
-                raise Failure(text)
+                raise LookupError(text)
 
         guard = self.once.using(name="n", **options)
         if text is None:
             guard.run("k", handler)
         else:
-            with pytest.raises(Failure):
+            with pytest.raises(LookupError):
                 guard.run("k", handler)
         self.clock.advance(10.0)
 
@@ -103,8 +98,8 @@ def test_each_attempt_has_its_times_worker_error_and_fence(scene):
     scene.attempt(None, took=4.0)
     worker = scene.record.worker
     assert scene.once.ledger.attempts("n:k") == [
-        Attempt(1, began, began + 2.0, worker, "RELEASED", "Failure: first", fence),
-        Attempt(2, began + 12.0, began + 15.0, worker, "RELEASED", "Failure: second", fence + 1),
+        Attempt(1, began, began + 2.0, worker, "RELEASED", "LookupError: first", fence),
+        Attempt(2, began + 12.0, began + 15.0, worker, "RELEASED", "LookupError: second", fence + 1),
         Attempt(3, began + 25.0, began + 29.0, worker, "COMPLETED", None, fence + 2),
     ]
 
@@ -168,7 +163,7 @@ def test_no_history_is_written_when_it_is_turned_off_and_what_others_wrote_stays
     before = scene.once.ledger.attempts("n:k")
     scene.attempt("fourth", history=0)
     assert [one.fence for one in scene.once.ledger.attempts("n:k")] == [one.fence for one in before]
-    assert (scene.record.attempts, scene.record.error) == (4, "Failure: fourth")
+    assert (scene.record.attempts, scene.record.error) == (4, "LookupError: fourth")
 
 
 def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attempt(scene):
@@ -177,8 +172,8 @@ def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attem
     store.records["n:k"] = record._replace(fence=record.fence + 5, owner="old", lease_until=scene.clock())
     scene.attempt("third")
     first, last = scene.once.ledger.attempts("n:k")
-    assert (first.error, first.end) == ("Failure: first", None)
-    assert last.error == "Failure: third"
+    assert (first.error, first.end) == ("LookupError: first", None)
+    assert last.error == "LookupError: third"
 
 
 HERE = f"{os.uname().nodename}/{os.getpid()}"

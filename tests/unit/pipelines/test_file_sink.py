@@ -1,7 +1,4 @@
-"""A file as a sink has each line once, whatever crashes between two writes.
-
-Messages that share an object of S3 do not share their ends.
-"""
+"""A file as a sink has each line once, whatever crashes between two writes; messages of one object of S3 have ends of their own."""
 
 import asyncio
 import threading
