@@ -1,14 +1,20 @@
-"""A broker is one class: this toy, an at-least-once queue in memory, has all that a worker does without any other file."""
+"""A broker is one class: this toy, an at-least-once queue in memory, has all that a worker does without any other file.
+
+Workers and ASGI applications send what others have left, unless they are told not to.
+"""
 
 import asyncio
 import itertools
 import json
 import threading
+import time
+import warnings
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
 import pytest
+from starlette.applications import Starlette
 
 from observing import note_outcomes
 from onceward import Once, OncewardError, StoreError
@@ -18,8 +24,15 @@ from onceward.consumers.keeping import opened_kept
 from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, PARKED
+from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
+from onceward.web import AsgiIdempotency, Rules, Scope
+from queues.boxes import Box, left_by_a_crash
 from waiting import until
+
+with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
 
 PATIENCE = 20.0
 
@@ -321,3 +334,40 @@ def test_a_message_that_cannot_be_sealed_is_not_kept_in_plain_text(close, caplog
     assert record(once, "shop:1").result is None
     assert "cannot be sealed" in caplog.text
     once.close()
+
+
+@pytest.fixture
+def left(clock, monkeypatch):
+    """A ledger with a message that is due, and where it goes."""
+    monkeypatch.setattr("onceward.outbox.relay.EVERY", 0.02)
+    box, once = Box(), Once(MemoryStore(clock), name="n")
+    left_by_a_crash(once, monkeypatch, "k", (box.address, "left"))
+    clock.advance(31.0)
+    return once, box
+
+
+def relays():
+    return [thread for thread in threading.enumerate() if thread.name == "onceward-relay"]
+
+
+def test_a_worker_sends_what_a_crash_has_left_unless_it_is_told_not_to(left):
+    once, box = left
+    with working(once, ToyBroker(), len, relay=False):
+        time.sleep(0.3)
+        assert relays() == box.bodies == []
+    with working(once, ToyBroker(), len):
+        until(lambda: box.bodies == ["left"])
+    assert relays() == []
+
+
+def test_an_asgi_application_sends_what_a_crash_has_left_but_not_on_lambda(left, monkeypatch):
+    once, box = left
+    served = TestClient(AsgiIdempotency(Starlette(), once, Rules(scope=Scope.EVERYBODY)))
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
+    with served:
+        time.sleep(0.3)
+        assert relays() == box.bodies == []
+    monkeypatch.delenv("AWS_LAMBDA_FUNCTION_NAME")
+    with served:
+        until(lambda: box.bodies == ["left"])
+    assert relays() == []

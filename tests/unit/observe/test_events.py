@@ -2,7 +2,6 @@
 
 import logging
 import sqlite3
-import threading
 
 import pytest
 
@@ -28,6 +27,16 @@ class Heard(list):
     @property
     def kinds(self):
         return [event.kind for event in self]
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def once(heard):
+    return Once("memory:", name="n", observe=[heard])
 
 
 class House:
@@ -169,19 +178,13 @@ def test_a_result_that_is_not_recorded_is_told():
     assert heard.kinds == ["claimed", "not_recorded"]
 
 
-def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
-    store, heard = MemoryStore(), Heard()
-    once = Once(store, name="n", observe=[heard], lease=2, heartbeat=0.05)
-
+def test_a_heartbeat_that_finds_no_record_of_its_own_tells_that_lease_is_lost(once, heard):
     def handle():
         once.ledger.clear("n:k", live=True)
-        other = threading.Thread(target=Once(store, name="n").acquire, args=("k",))
-        other.start()
-        other.join()
         until(lambda: "lost" in heard.kinds)
 
     with pytest.raises(LeaseLost):
-        once.run("k", handle)
+        once.using(lease=2, heartbeat=0.05).run("k", handle)
     assert [kind for kind in heard.kinds if kind != "renewed"] == ["claimed", "lost"]
 
 
@@ -271,10 +274,7 @@ def test_what_a_person_must_look_at_is_a_warning_that_quotes_no_payload(house, c
     assert "ValueError" in caplog.text
 
 
-def test_a_step_is_told_once_made_and_once_answered():
-    heard = Heard()
-    once = Once(MemoryStore(), observe=[heard])
-
+def test_a_step_is_told_once_made_and_once_answered(once, heard):
     def handle():
         claim = current()
         claim.step(("mail", 1), lambda: None)
@@ -289,16 +289,6 @@ def test_a_step_is_told_once_made_and_once_answered():
         ("(mail,1)", 1, False, False),
         ("(mail,1)", 2, True, True),
     ]
-
-
-@pytest.fixture
-def heard():
-    return Heard()
-
-
-@pytest.fixture
-def once(heard):
-    return Once("memory:", name="n", observe=[heard])
 
 
 def run(once, handle, records):

@@ -94,10 +94,15 @@ async def here_async():
 
 
 @pytest.mark.parametrize("awaiting", [False, True])
-def test_the_span_of_a_call_is_current_in_its_handler_and_kept_with_its_record(once, traced, awaiting):
-    seen = asyncio.run(once.run_async("k", here_async)) if awaiting else once.run("k", here)
-    (span,) = traced.spans
+def test_a_calls_span_is_current_in_its_handler_and_kept_with_its_record_to_which_a_replay_has_a_link(
+    once, traced, awaiting
+):
+    seen, _ = [asyncio.run(once.run_async("k", here_async)) if awaiting else once.run("k", here) for _ in range(2)]
+    span, replay = traced.spans
     assert seen == of(span) == once.ledger.show("n:k")[0].trace
+    assert links(replay) == [of(span)]
+    assert replay.context.trace_id != span.context.trace_id
+    assert traced.outcomes == ["completed", "replayed"]
     assert here() is None
     assert span.name == "n"
     assert dict(span.attributes) == {
@@ -107,15 +112,6 @@ def test_the_span_of_a_call_is_current_in_its_handler_and_kept_with_its_record(o
         "onceward.fence": span.attributes["onceward.fence"],
         "onceward.outcome": "completed",
     }
-
-
-def test_a_replay_has_a_link_to_the_run_that_answers_it(once, traced):
-    once.run("k", here)
-    once.run("k", here)
-    first, replay = traced.spans
-    assert links(replay) == [of(first)]
-    assert replay.context.trace_id != first.context.trace_id
-    assert traced.outcomes == ["completed", "replayed"]
 
 
 def test_a_failure_is_an_error_without_the_text_of_the_handlers_exception(once, traced):
@@ -169,12 +165,6 @@ def handled(traced, number, parent):
     return record
 
 
-def test_a_message_with_a_wrong_trace_gets_a_new_one(traced):
-    for number, header in enumerate(["", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"]):
-        handled(traced, number, header)
-    assert [span.parent for span in traced.spans] == [None] * 3
-
-
 def test_a_message_continues_its_own_trace_and_links_to_the_current_span(traced):
     with traced.provider.get_tracer("test").start_as_current_span("invocation") as invocation:
         record = handled(traced, 1, PARENT)
@@ -192,6 +182,9 @@ def test_a_message_continues_its_own_trace_and_links_to_the_current_span(traced)
         "messaging.destination.name": queue,
         "messaging.message.id": "m1",
     }
+    for number, wrong in enumerate(["", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"]):
+        handled(traced, number, wrong)
+    assert [span.parent for span in traced.spans[2:]] == [None] * 3
 
 
 def test_a_refused_call_without_keys_leaves_no_key_in_its_span(traced):
@@ -228,54 +221,44 @@ def test_a_message_carries_the_current_trace_if_there_is_room(traced, outgoing, 
     assert carried or message == outgoing
 
 
-def test_a_step_has_a_span_within_that_of_its_call(once, traced):
-    seen = once.run("k", lambda: current().step("mail", here))
-    step, call = traced.spans
-    assert seen == of(step)
-    assert step.name == "step mail"
-    assert step.parent == call.context
-
-
-def test_a_step_that_is_answered_from_the_record_is_an_event_of_its_call(once, traced):
+def test_a_step_has_a_span_within_that_of_its_call_and_is_an_event_once_it_is_answered_from_the_record(once, traced):
     def handle():
         claim = current()
-        claim.step("mail", int)
-        if claim.attempt == 1:
-            boom()
+        seen = claim.step("mail", here)
+        return boom() if claim.attempt == 1 else seen
 
     with pytest.raises(ValueError, match="payload"):
         once.run("k", handle)
-    once.run("k", handle)
+    step, call = traced.spans
+    assert once.run("k", handle) == of(step)
+    assert step.parent == call.context
     (event,) = traced.spans[-1].events
     assert (event.name, dict(event.attributes)) == ("onceward.step", {"onceward.step": "mail"})
     assert [span.name for span in traced.spans] == ["step mail", "n", "n"]
 
 
-def test_a_message_that_leaves_with_a_completion_carries_the_trace(once, traced):
-    target = RecordedTarget()
+def test_a_message_that_leaves_with_a_completion_carries_the_trace_unless_its_target_refuses_more_headers(
+    once, monkeypatch
+):
+    def check(message):
+        if len(message.headers) > 2:  # two are of onceward
+            raise ValueError("too many headers")
+
+    target, narrow = RecordedTarget(), RecordedTarget()
+    monkeypatch.setattr(narrow, "check", check)
     register("traced", lambda _: target)
+    register("narrow", lambda _: narrow)
 
     def handle():
         current().send("traced:a", "one")
         current().send("traced:a", "two", headers={"traceparent": PARENT})
+        current().send("narrow:a", "one")
         return here()
 
     seen = once.run("k", handle)
     assert drain(10) == 0
     assert [message.headers["traceparent"] for message in target.sent] == [seen, PARENT]
-
-
-def test_a_target_that_refuses_more_headers_gets_the_message_without_a_trace(once, monkeypatch):
-    def check(message):
-        if len(message.headers) > 2:  # two are of onceward
-            raise ValueError("too many headers")
-
-    target = RecordedTarget()
-    monkeypatch.setattr(target, "check", check)
-    register("narrow", lambda _: target)
-    once.run("k", lambda: current().send("narrow:a", "one"))
-    assert drain(10) == 0
-    assert "traceparent" not in target.sent[0].headers
+    assert "traceparent" not in narrow.sent[0].headers
 
 
 @pytest.mark.parametrize(("host", "instrumented"), [("asgi", True), ("wsgi", False)])
