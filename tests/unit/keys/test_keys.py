@@ -2,8 +2,6 @@
 
 import enum
 import math
-import subprocess
-import sys
 import uuid
 from dataclasses import dataclass
 
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from onceward import KeyMissing, Once
 from onceward.keys.ledger_keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
 from onceward.stores.memory import MemoryStore
-from places import SOURCES
 from tables import each
 
 atoms = (
@@ -147,58 +144,6 @@ def test_equal_inputs_have_equal_fingerprints(one, other):
 @each(("one", "other"), [(1, "1"), (1, True), (1, 1.0), ([1], (1,)), (None, "null"), ({"$tuple": [1]}, (1,))])
 def test_different_inputs_have_different_fingerprints(one, other):
     assert fingerprint_of(one) != fingerprint_of(other)
-
-
-SCRIPT = """
-import sys
-sys.path.insert(0, {src!r})
-from onceward import Once
-once = Once("sqlite:///ledger.db")
-def handle():
-    return {value!r}
-print(once.run("k", handle))
-"""
-
-
-def run_script(path, cwd):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], cwd=cwd, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.slow
-def test_two_scripts_do_not_share_the_keys_of_main_and_one_shares_them_with_itself_imported(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=str(SOURCES), value=name))
-    (tmp_path / "other.py").write_text("import one\n")
-    assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "two")] == ["one", "two"]
-    (tmp_path / "one.py").write_text(SCRIPT.format(src=str(SOURCES), value="another"))
-    assert [run_script(tmp_path / f"{name}.py", tmp_path) for name in ("one", "other")] == ["one", "one"]
-
-
-FINGERPRINTED = """
-import dataclasses, sys
-sys.path.insert(0, {src!r})
-from onceward.keys.ledger_keys import fingerprint_of
-
-@dataclasses.dataclass
-class Order:
-    number: int
-
-if __name__ == "__main__":
-    first = fingerprint_of(Order(1))
-    import worker  # as a function does that says `from app import ...`
-    assert fingerprint_of(Order(1)) == first, "the same input is another one since"
-    print(first)
-"""
-
-
-def test_a_scripts_inputs_have_one_fingerprint_whoever_imports_the_script(tmp_path):
-    (tmp_path / "worker.py").write_text(FINGERPRINTED.format(src=str(SOURCES)))
-    digest = "6a43b585ed4d502d5c8083015900739f5a53c5bb445aab32b1864f694e46bd0a"
-    assert run_script(tmp_path / "worker.py", tmp_path) == digest, "records of earlier versions have this one"
 
 
 def test_a_function_is_known_by_its_module_and_name_and_one_without_needs_a_name():

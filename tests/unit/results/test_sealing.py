@@ -1,4 +1,4 @@
-"""Results and errors that are sealed before they leave the process; and classes of a script, which replay wherever it is imported."""
+"""Results and errors that are sealed before they leave the process; and keys and classes of a script, wherever it is imported."""
 
 import os
 import re
@@ -259,7 +259,7 @@ import enum, sys
 from dataclasses import dataclass
 from onceward import Once
 
-once = Once("sqlite:///ledger.db", name="n", final=(ValueError,))
+once = Once("sqlite:///ledger.db", final=(ValueError,))
 
 class Colour(enum.Enum):
     RED = 1
@@ -273,6 +273,8 @@ class Receipt:
     colour: Colour
 
 def charge(order):
+    with open("ran", "a") as ran:
+        print(order, file=ran)
     if order == 2:
         raise Declined("no")
     return [Receipt(order, Colour.RED)]
@@ -285,22 +287,43 @@ def outcome(order):
         return type(error) is Declined
 
 if __name__ == "__main__":
-    print(outcome(1), outcome(2), once.run("fingerprint", repr, 1))
+    print(outcome(1), outcome(2))
 """
 
 
-def run_program(folder, *arguments, program=None):
+def run_program(folder, *arguments):
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        input=program,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()[:2]
+    return done.stdout.split()
+
+
+FINGERPRINTED = """
+import dataclasses
+from onceward.keys.ledger_keys import fingerprint_of
+
+@dataclasses.dataclass
+class Order:
+    number: int
+
+if __name__ == "__main__":
+    first = fingerprint_of(Order(1))
+    import worker  # as a function does that says `from app import ...`
+    assert fingerprint_of(Order(1)) == first, "the same input is another one since"
+    print(first)
+"""
+
+
+def test_a_scripts_inputs_have_one_fingerprint_whoever_imports_the_script(tmp_path):
+    (tmp_path / "worker.py").write_text(FINGERPRINTED)
+    digest = "6a43b585ed4d502d5c8083015900739f5a53c5bb445aab32b1864f694e46bd0a"
+    assert run_program(tmp_path, "worker.py") == [digest], "records of earlier versions have this one"
 
 
 IMPORTED = "import {0} as program; print(program.outcome(1), program.outcome(2))"
@@ -308,14 +331,15 @@ IMPORTED = "import {0} as program; print(program.outcome(1), program.outcome(2))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script_first", [True, False])
-@pytest.mark.parametrize(("arguments", "module"), [(["worker.py"], "worker"), (["-m", "shop"], "shop.__main__")])
-def test_a_class_of_a_script_replays_in_script_and_where_it_is_imported(tmp_path, arguments, module, script_first):
+def test_keys_and_classes_of_a_script_are_its_own_in_script_and_where_it_is_imported(tmp_path, script_first):
     (tmp_path / "shop").mkdir()
     for path in ("worker.py", "shop/__main__.py"):
         (tmp_path / path).write_text(PROGRAM)
-    ways = [arguments, ["-c", IMPORTED.format(module)]]
-    for way in ways if script_first else ways[::-1]:
-        assert run_program(tmp_path, *way) == ["True", "True"]
+    for arguments, module in ((["worker.py"], "worker"), (["-m", "shop"], "shop.__main__")):
+        ways = [arguments, ["-c", IMPORTED.format(module)]]
+        for way in ways if script_first else ways[::-1]:
+            assert run_program(tmp_path, *way) == ["True", "True"]
+    assert (tmp_path / "ran").read_text() == "1\n2\n" * 3, "one each for worker, shop and shop.__main__"
 
 
 @pytest.mark.slow
@@ -326,7 +350,7 @@ def test_a_class_of_script_that_cannot_be_imported_replays_in_that_script(tmp_pa
     for _ in range(2):
         assert run_program(tmp_path, f"scripts/{name}") == ["True", "True"]
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
-        (text,) = connection.execute("SELECT result FROM onceward WHERE key = 'n:1'").fetchone()
+        (text,) = connection.execute("SELECT result FROM onceward WHERE key LIKE '%.charge:1'").fetchone()
     assert '"__main__:Receipt"' in text  # an earlier version can read it
 
 
