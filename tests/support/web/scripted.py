@@ -25,13 +25,9 @@ SECRET, TOKEN = "this-is-the-secret-key", "this-is-the-session-token"
 
 def answer(body=b"{}", status="200 OK", headers=(), length=True):
     own = "Content-Type: application/x-amz-json-1.0"
-    lines = [
-        f"HTTP/1.1 {status}",
-        f"Date: {DATE}",
-        own,
-        *headers,
-        *([f"Content-Length: {len(body)}"] if length else []),
-    ]
+    lines = [f"HTTP/1.1 {status}", f"Date: {DATE}", own, *headers]
+    if length:
+        lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -151,11 +147,6 @@ class Carrier:
 
     def send(self, made, call=CALL, at=1e9):
         return made.send(call, at) if self.runner is None else self.runner.run(made.send(call, at))
-
-    def pause(self):
-        """Let the event loop see what has happened to its connections."""
-        if self.runner is not None:
-            self.runner.run(asyncio.sleep(0.01))
 
     def close(self):
         for made, runner in self.open:

@@ -163,34 +163,28 @@ def test_a_child_process_uses_connections_of_its_own():
     assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
 
 
-def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
+def async_wire(server):
+    return AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+
+
+async def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
     monkeypatch.setattr(connections, "KEPT", 3)
-
-    async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource())
+    with Server(serve(answer())) as server, contextlib.closing(async_wire(server)) as made:
         await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(30)))
-        made.close()
-
-    with Server(serve(answer())) as server:
-        asyncio.run(main(server.url))
     assert (server.connections, len(server.requests)) == (3, 30)
 
 
 def test_each_event_loop_has_its_own_connections_until_it_is_closed():
-    with Server(serve(answer())) as server:
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+    with Server(serve(answer())) as server, contextlib.closing(async_wire(server)) as made:
         for number in range(3):
             asyncio.run(made.send(CALL, 1e9))
             assert server.connections == number + 1
             assert server.ended.acquire(timeout=60) if number else True  # the loop before
-        made.close()
 
 
-def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypatch):
+async def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypatch):
     monkeypatch.setattr(connections, "KEPT", 1)
-
-    async def main(server):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+    with Server(slow, serve(answer(b'{"second": 1}'))) as server, contextlib.closing(async_wire(server)) as made:
         task = asyncio.ensure_future(made.send(CALL, 1e9))
         while not server.requests:
             await asyncio.sleep(0.001)
@@ -199,7 +193,3 @@ def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypa
             await task
         assert await asyncio.to_thread(server.ended.acquire, timeout=60)
         assert (await made.send(CALL, 1e9)).body == {"second": 1}
-        made.close()
-
-    with Server(slow, serve(answer(b'{"second": 1}'))) as server:
-        asyncio.run(main(server))
