@@ -137,11 +137,7 @@ def test_2_a_zombie_is_refused_and_its_successors_record_stands(stage, outcome, 
 
 
 def test_2_a_zombie_sees_it_and_is_told_lease_lost(stage, face):
-    def heir():
-        stage.runs.append("heir")
-        return "heir"
-
-    heir.__qualname__ = "handle"
+    heir = stage.handler("heir")
 
     def zombie():
         claim = current()

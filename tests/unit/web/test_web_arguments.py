@@ -85,26 +85,17 @@ def test_a_hook_that_nobody_would_await_is_refused(option, given):
 @each(
     ("make", "says"),
     [
-        (lambda: of_flask.idempotent(Once("memory:"), Rules(Route("/orders")), name="n"), "give it no path"),
-        (lambda: of_django.idempotent(Once("memory:"), Rules(Route("/orders")), name="n"), "give it no path"),
-        (
-            lambda: of_fastapi.idempotent_route(Once("memory:"), Rules(Route("/orders")), name="n"),
-            "the endpoint has one",
-        ),
-        (
-            lambda: WsgiIdempotency(None, Once("memory:"), Rules(), name="n", on_busy="skip"),
-            "give wait=SECONDS instead",
-        ),
-        (lambda: aws.on_kinesis(Once("memory:"), partial=0), "^partial=0: give True or False"),
-        (
-            lambda: AsgiIdempotency(None, Once("memory:"), Rules(scope=Scope.HOST), name="n"),
-            "ASGI servers authenticate nobody",
-        ),
+        (lambda once: of_flask.idempotent(once, Rules(Route("/orders")), name="n"), "give it no path"),
+        (lambda once: of_django.idempotent(once, Rules(Route("/orders")), name="n"), "give it no path"),
+        (lambda once: of_fastapi.idempotent_route(once, Rules(Route("/orders")), name="n"), "the endpoint has one"),
+        (lambda once: WsgiIdempotency(None, once, Rules(), name="n", on_busy="skip"), "give wait=SECONDS instead"),
+        (lambda once: aws.on_kinesis(once, partial=0), "^partial=0: give True or False"),
+        (lambda once: AsgiIdempotency(None, once, Rules(scope=Scope.HOST), name="n"), "ASGI servers authenticate"),
     ],
 )
-def test_an_option_that_does_not_fit_the_shell_is_refused(make, says):
+def test_an_option_that_does_not_fit_the_shell_is_refused(once, make, says):
     with pytest.raises((TypeError, ValueError), match=says):
-        make()
+        make(once)
 
 
 def begun(scope):

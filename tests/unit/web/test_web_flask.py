@@ -1,7 +1,5 @@
 """The decorator for views of Flask."""
 
-import io
-
 import pytest
 from flask import Flask, Response, request, stream_with_context
 
@@ -40,12 +38,6 @@ def view(app, once):
         return post
 
     return guard
-
-
-def test_the_view_gets_its_body_also_a_form(view):
-    post = view(lambda number: [request.form["a"], request.files["f"].read().decode()])
-    form = {"a": "1", "f": (io.BytesIO(b"file"), "f.txt")}
-    assert post(data=form).json == ["1", "file"]
 
 
 def test_a_body_that_was_read_and_kept_before_counts(app, view):
