@@ -187,10 +187,6 @@ def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, answer
     assert len(runs) == 1
 
 
-def data_of(record):
-    return base64.b64decode(record["data"])
-
-
 def test_firehose_gets_new_data_drops_and_failures(once):
     runs = []
 
@@ -203,7 +199,7 @@ def test_firehose_gets_new_data_drops_and_failures(once):
     event = events.firehose("json", "text", "bytes", "drop", "none", "missing")
     answer = transform(event)
     assert [r["recordId"] for r in answer["records"]] == [r["recordId"] for r in event["records"]]
-    results = [(r["result"], data_of(r)) for r in answer["records"]]
+    results = [(r["result"], base64.b64decode(r["data"])) for r in answer["records"]]
     assert results == [
         ("Ok", b'{"made":1}'),
         ("Ok", "é".encode()),

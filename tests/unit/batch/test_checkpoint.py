@@ -26,11 +26,6 @@ def form(request):
         made.runner.close()
 
 
-def status(once, number):
-    found = once.ledger.show(f"{NAME}:{number}")
-    return found[0].status
-
-
 def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
     seen = []
 
@@ -68,7 +63,7 @@ def test_it_flushes_at_a_count_of_new_items_and_when_told(once, sink, form):
             checkpoint.add(item)
         assert (sink.flushes, sink.done) == ([items(1, 2)], items(1, 1, 1, 2))
         checkpoint.flush()
-        assert status(once, 3) == COMPLETED
+        assert statuses(once)["3"] == COMPLETED
         checkpoint.add({"id": 4})
     assert sink.flushes == [items(1, 2), items(3), items(4)]
 

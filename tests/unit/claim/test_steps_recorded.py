@@ -27,16 +27,12 @@ def test_a_result_that_cannot_be_recorded_parks_a_later_attempt(once, form, effe
     assert effects == [1]
 
 
-def written(ask):
-    return any(write.steps is not None for write in ask.writes)
-
-
 def faulty(clock, fault, times=10**6):
     """Return a ledger that fails to write steps so many times."""
     left, kept = [times], MemoryStore(clock)
 
     def plan(ask):
-        if not written(ask) or not left[0]:
+        if not left[0] or all(write.steps is None for write in ask.writes):
             return None
         left[0] -= 1
         return fault

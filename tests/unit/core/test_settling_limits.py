@@ -28,10 +28,6 @@ def throttled(message):
     return StoreError(f"throttled: {message}", transient=True)
 
 
-def has_result(ask):
-    return any(write.result is not None for write in ask.writes)
-
-
 def no_end():
     """A ledger on which every heartbeat passes, and no claim ends."""
     return Faults(MemoryStore(), when(settling, fail_before(throttled)))
@@ -66,8 +62,8 @@ def call(once, form, function=handle):
 @pytest.mark.parametrize("form", ["run", "complete", "batch"])
 def test_after_one_lease_a_key_completes_without_its_result(form):
     def act(_):
-        too_large = when(lambda ask: settling(ask) and has_result(ask), fail_before(throttled))
-        store = Faults(MemoryStore(), too_large)
+        too_large = lambda ask: settling(ask) and any(write.result is not None for write in ask.writes)
+        store = Faults(MemoryStore(), when(too_large, fail_before(throttled)))
         call(Once(store, name="n", lease=LEASE), form)
         return store
 

@@ -109,8 +109,10 @@ def test_a_text_is_one_line_whatever_is_in_it(pipelines):
 
 
 def test_a_message_that_is_cancelled_cancels_no_other_of_its_object():
+    async def no_write(_name, _content): ...
+
     async def joined():
-        grouping = ObjectGrouping(_no_write, count=3, size=1_000_000, age=3600)
+        grouping = ObjectGrouping(no_write, count=3, size=1_000_000, age=3600)
         members = [_Member(grouping, f"{number} 1", b"{}\n", str) for number in range(3)]
         tasks = [asyncio.create_task(member.joined()) for member in members[:2]]
         await asyncio.sleep(0)
@@ -123,7 +125,3 @@ def test_a_message_that_is_cancelled_cancels_no_other_of_its_object():
     assert isinstance(cancelled, asyncio.CancelledError)
     assert isinstance(one, str)
     assert one == other
-
-
-async def _no_write(_name, _content):
-    pass

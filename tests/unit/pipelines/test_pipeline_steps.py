@@ -150,10 +150,6 @@ def test_a_function_may_be_async_and_take_names(pipelines):
 CHARGE = "def charge(order):\n    made.append(order['id'])\n    return {'paid': order['id']}\n"
 
 
-def outcomes_of(pipelines):
-    return {one.key: one.value for one in pipelines.run()}
-
-
 def test_each_key_takes_effect_once_over_two_runs(pipelines):
     pipelines.functions(CHARGE)
     pipelines.lines({"id": 1}, {"id": 2}, {"id": 1})
@@ -203,7 +199,7 @@ def test_a_guard_can_put_what_it_recorded_into_a_field(pipelines):
     guard = f"steps: [{{guard: {{key: message.shop, to: score, steps: {steps}}}}}]\n"
     pipelines.write(f"concurrency: 1\n{guard}{PRINT}")
 
-    assert outcomes_of(pipelines) == {
+    assert {one.key: one.value for one in pipelines.run()} == {
         "orders:1": [{"id": 1, "shop": "a", "score": 1}],
         "orders:2": [{"id": 2, "shop": "a", "score": 1}],
     }

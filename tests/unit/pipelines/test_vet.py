@@ -213,19 +213,6 @@ def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
     assert sorted(one.name for one in cli.folder.iterdir()) == ["a.yaml", "orders.ndjson"]
 
 
-@pytest.fixture
-def vetted(tmp_path, aws):
-    """Give a function that loads a pipeline with a source, and returns it."""
-
-    def load_with(source):
-        file = tmp_path / "p.yaml"
-        text = f"name: p\nledger: 'memory:'\nguard: {{}}\nsource: {json.dumps(source)}\nsinks: [{{stdout: }}]\n"
-        file.write_text(text)
-        return load(file)
-
-    return load_with
-
-
 @each(
     ("source", "worker"),
     [
@@ -266,8 +253,10 @@ def test_a_queues_settings_are_its_workers_arguments(source, worker):
         ({"webhook": {"token": ""}}, "token is missing or empty"),
     ],
 )
-def test_a_source_that_is_wrong_is_told_with_its_place(vetted, source, what):
+def test_a_source_that_is_wrong_is_told_with_its_place(tmp_path, aws, source, what):
+    file = tmp_path / "p.yaml"
+    file.write_text(f"name: p\nledger: 'memory:'\nguard: {{}}\nsource: {json.dumps(source)}\nsinks: [{{stdout: }}]\n")
     with pytest.raises(PipelineInvalid, match=r"p\.yaml:4:\d+: ") as told:
-        vetted(source)
+        load(file)
     assert what in str(told.value)
     assert "s3cret" not in str(told.value)

@@ -222,17 +222,12 @@ def test_a_colon_cannot_make_one_adyen_event_look_like_another():
         webhooks.Adyen("no key")
 
 
-@pytest.fixture(scope="module")
-def paypals():
+def test_paypals_events_are_taken_by_certificate_and_webhook():
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "messageverificationcerts.paypal.com")])
     now = dt.datetime.now(dt.UTC)
     made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(1))
-    return key, made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def test_paypals_events_are_taken_by_certificate_and_webhook(paypals):
-    key, certificate = paypals
+    certificate = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     body = b'{"id": "WH-1", "event_type": "PAYMENT.SALE.COMPLETED"}'
     # _get_expected_sig() of paypalrestsdk 1.13
     text = f"tid|2026-01-01T00:00:00Z|9XL90610J3647323C|{binascii.crc32(body)}".encode()
