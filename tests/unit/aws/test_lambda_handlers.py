@@ -12,8 +12,7 @@ from functools import partial
 import pytest
 
 import onceward.aws
-from observing import note_outcomes
-from onceward import Busy, Mismatch, Parked, aws
+from onceward import aws
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
@@ -54,32 +53,17 @@ def orders(*ids):
     return [{"id": one} for one in ids]
 
 
-def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
-    outcomes = []
-    note_outcomes(outcomes.append)
-    handle = aws.on_sqs(once, key="order.id", fingerprint="order.total")(effects.make)
-    once.acquire(1, name="n")
-    once.acquire(2, name="n").park("broken")
-    handle(events.sqs({"id": 3, "total": 1}))
-    outcomes.clear()
-    answer = handle(events.sqs({"id": 1}, {"id": 2}, {"id": 3, "total": 2}, {"no": "id"}, {"id": 5}))
-    assert failed(answer) == ["m-0", "m-1", "m-2", "m-3"]
-    assert effects == [3, 5]
-    kinds = {outcome.record.id: (outcome.status, type(outcome.error)) for outcome in outcomes}
-    assert kinds["m-0"] == ("busy", Busy)
-    assert kinds["m-1"] == ("parked", Parked)
-    assert kinds["m-2"] == ("mismatch", Mismatch)
-    assert (kinds["m-3"][0], kinds["m-4"][0]) == ("malformed", "done")
-
-
 def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
     effects.failing = {1, 2}
-    event = events.sqs(*orders(1, 2))
-    assert failed(aws.on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1"]
+    once.acquire(3, name="n")
+    once.acquire(4, name="n").park("broken")
+    event = events.sqs(*orders(1, 2, 3, 4))
+    assert failed(aws.on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1", "m-2", "m-3"]
     raising = aws.on_sqs(once, key="order.id", all_failed="raise")(effects.make)
-    with pytest.raises(aws.BatchFailed, match=r"2 of 2 record\(s\)") as caught:
+    with pytest.raises(aws.BatchFailed, match=r"4 of 4 record\(s\)") as caught:
         raising(event)
     assert isinstance(caught.value.__cause__, LookupError)
+    assert [outcome.status for outcome in caught.value.outcomes] == ["failed", "failed", "busy", "parked"]
 
 
 def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
