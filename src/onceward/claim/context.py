@@ -54,7 +54,7 @@ class ClaimContext:
     def _entered(self, entry: HeldClaim | CallOutcome[object], loop: object = None) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
-            claim.loop = loop
+            claim.left, claim.loop = False, loop
             self._block = Call()
             self._block[RETURNED] = None
             CURRENT.set(claim)

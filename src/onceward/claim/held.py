@@ -179,7 +179,7 @@ def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
     """Return the claim that was won, or raise Completed with the recorded answer."""
     if isinstance(entry, CallOutcome):
         raise Completed(key, entry.value)
-    entry.thread = get_ident()
+    entry.thread, entry.left = get_ident(), True  # until a block or a transaction is entered
     return entry
 
 

@@ -30,6 +30,7 @@ class RecordTransaction(Transaction[C]):
 
     _joined: Joined | None = None
     _abandoned = False  # nobody waits for its beginning any more
+    _was_left = False  # whether nothing ran under its claim before: no guard or block has it
 
     def __init__(self, store: Store, key: str, connection: C) -> None:
         self._join = TRANSACTION.require(store)
@@ -61,7 +62,7 @@ class RecordTransaction(Transaction[C]):
         joined = self._prepared(awaited=False)
         try:
             drive_whole(joined.enter(), joined)
-            CURRENT.set(joined.held)
+            self._enter_context()
             self._enter_span()
         except BaseException as error:
             self.undo()
@@ -72,7 +73,7 @@ class RecordTransaction(Transaction[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        CURRENT.set(self._outer)
+        self._leave_context()
         self._leave_span(error)
         joined = self._inside
         if self._is_parents(error):
@@ -88,7 +89,7 @@ class RecordTransaction(Transaction[C]):
         joined = self._prepared(awaited=True)
         try:
             await shielded(partial(self._enter_async, joined), self._abandon)
-            CURRENT.set(joined.held)
+            self._enter_context()
             self._enter_span()
         except BaseException as error:
             is_open = joined.session.state is TransactionState.OPEN
@@ -101,7 +102,7 @@ class RecordTransaction(Transaction[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        CURRENT.set(self._outer)
+        self._leave_context()
         self._leave_span(error)
         joined = self._inside
         if self._is_parents(error):
@@ -142,11 +143,20 @@ class RecordTransaction(Transaction[C]):
 
     def _clean_up(self, joined: Joined, error: BaseException) -> None:
         """Clean up and tell observers: the body does not run."""
-        CURRENT.set(self._outer)
+        self._leave_context()
         if not joined.entered or joined.session.state is not TransactionState.OPEN:
             joined.forget()
         if isinstance(error, Parked) or joined.stands:
             joined.tell()
+
+    def _enter_context(self) -> None:
+        self._was_left, self._held.left = self._held.left, False
+        CURRENT.set(self._held)
+
+    def _leave_context(self) -> None:
+        CURRENT.set(self._outer)
+        if self._was_left:
+            self._held.left = True
 
     def _enter_span(self) -> None:
         enter_span(self._held)

@@ -1,6 +1,7 @@
 """An effect in the ledger's own file commits together with its record: both, or neither."""
 
 import contextlib
+import contextvars
 import sqlite3
 import sys
 import threading
@@ -263,6 +264,14 @@ def test_trouble_at_the_commit_leaves_the_claim_completed_or_as_it_was(once, pat
     assert claim.settled == "COMPLETED"
     assert (effects(), status(once)) == (["effect"] * made, [("COMPLETED", 1)])
     connection.close()
+
+
+def test_what_outlives_the_transaction_of_a_bare_claim_does_not_see_that_claim(once, connection):
+    with (claim := once.acquire("k")).transaction(connection):
+        outlives = contextvars.copy_context()
+        assert outlives.run(current) is claim
+    with pytest.raises(OncewardError, match="no claim here"):
+        outlives.run(current)
 
 
 @pytest.mark.parametrize("detects", [0, sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES])
