@@ -3,20 +3,13 @@
 import fcntl
 import os
 import pickle
-from pathlib import Path
 
 from onceward.core.clock import boottime
-from onceward.stores.capabilities import TransactionState, check_options
+from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.inspection import Finding
 from onceward.stores.memory import MemoryStore
 
-CAPABILITIES = {
-    "provision": "toy_store:provision",
-    "exists": "toy_store:exists",
-    "inspect": "toy_store:Look",
-    "transaction": "toy_store:Session",
-}
+CAPABILITIES = {"provision": "toy_store:provision", "exists": "toy_store:exists"}
 
 
 class ToyStore(MemoryStore):
@@ -32,17 +25,13 @@ class ToyStore(MemoryStore):
     def exchange(self, request):
         with open(self.path + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return self.run(request)
-
-    def run(self, request):
-        """Run a request; the lock is held."""
-        with open(self.path, "a+b") as file:
-            file.seek(0)
-            self.records, self._fence = pickle.loads(file.read() or pickle.dumps(({}, 0)))
-            reply = request()
-            file.truncate(0)
-            file.write(pickle.dumps((self.records, self._fence)))
-        return reply
+            with open(self.path, "a+b") as file:
+                file.seek(0)
+                self.records, self._fence = pickle.loads(file.read() or pickle.dumps(({}, 0)))
+                reply = request()
+                file.truncate(0)
+                file.write(pickle.dumps((self.records, self._fence)))
+            return reply
 
 
 def open_url(parts, options):
@@ -60,71 +49,3 @@ def provision(store, options):
     there = exists(store)
     yield from store.load("?")
     return [Part(f"toy {store.path}", not there)]
-
-
-class Look:
-    is_local = True
-
-    def __init__(self, store):
-        self.store = store
-
-    def findings(self):
-        yield Finding("warning", "toy", f"{self.store.url} is a toy", "toys break", "use another ledger")
-
-
-class Session:
-    """The "connection" is a dict: what the body writes there is kept if the transaction commits."""
-
-    awaited = False
-    exclusive = True
-
-    def __init__(self, store, connection):
-        self.store, self.connection = store, connection
-        self.lock = None
-
-    @property
-    def state(self):
-        return TransactionState.OPEN if self.lock is not None else TransactionState.ENDED
-
-    def begin(self):
-        yield self._lock
-
-    def began_here(self):
-        yield from ()
-        return True
-
-    def flush(self):
-        yield from ()
-
-    def commit(self):
-        yield self._unlock
-
-    def rollback(self):
-        if self.lock is not None:
-            yield self._undo
-
-    def cut(self):
-        self._undo()
-
-    def _lock(self):
-        self.lock = open(self.store.path + ".lock", "w")  # noqa: SIM115 - closed by _unlock()
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        path = Path(self.store.path)
-        self.before = path.read_bytes() if path.exists() else b"", dict(self.connection)
-
-    def _unlock(self):
-        self.lock.close()
-        self.lock = None
-
-    def _undo(self):
-        records, effects = self.before
-        Path(self.store.path).write_bytes(records)
-        self.connection.clear()
-        self.connection.update(effects)
-        self._unlock()
-
-    def exchange(self, request):
-        return request() if request in {self._lock, self._unlock, self._undo} else self.store.run(request)
-
-    async def exchange_async(self, request):
-        return self.exchange(request)
