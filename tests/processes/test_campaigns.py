@@ -87,7 +87,7 @@ def test_each_request_through_a_proxy_takes_effect_once_under_fire_of_proxy(tmp_
             command = [sys.executable, "-m", "onceward", "proxy", "--upstream", upstream, "--store", ledger.url]
             return [*command, *options.split()]
 
-        fire = under_fire(ledger, server, tmp_path, serve=serve, caller="campaign_caller.py")
+        fire = under_fire(ledger, server, tmp_path, serve=serve)
         counts = counted(ledger)
     for number, key, fence in bank.asked:
         told.add(number, key, fence)
@@ -108,7 +108,7 @@ def test_each_key_claimed_at_the_service_takes_effect_once_under_fire_of_service
         def serve(port):
             return [sys.executable, "-m", "onceward", "serve", "--store", ledger.url, "--port", port, "--no-log"]
 
-        fire = under_fire(ledger, server, tmp_path, serve=serve, caller="campaign_claimer.py", journal=str(journal))
+        fire = under_fire(ledger, server, tmp_path, serve=serve, journal=str(journal))
         counts = counted(ledger)
     for line in journal.read_text().splitlines():
         what, *found = line.split()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from histories.grounds import GROUNDS
-from histories.plants import PLANTS
+from histories.recording import PLANTS
 from histories.run import KINDS, Asked, checker, judge, run
 from places import SOURCES, SUPPORT
 from torture.journal import Journal

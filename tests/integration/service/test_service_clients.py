@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections import Counter
 
 import pytest
 
@@ -15,7 +16,8 @@ from onceward.keys.ledger_keys import derived_key
 from places import DOCS, ROOT
 from servers.needs import needs, typescript
 from servers.orphans import watched
-from web.services import PATIENCE, Api, LosesAnswers, new_id, serving
+from servers.proxy import Fault, Proxy
+from web.services import PATIENCE, Api, new_id, serving
 
 SOURCE = ROOT / "clients" / "typescript"
 LONG = 900  # seconds: Go compiles its HTTP library first
@@ -101,12 +103,18 @@ def test_what_one_client_sees(compiled, service, namespace, case, says):
 
 
 def test_lost_answers_double_no_effect(compiled, service, namespace):
-    proxy = LosesAnswers(service.place, lambda _, number: number % 2 == 1)
+    proxy, came = Proxy(int(service.place.rpartition(":")[2])), Counter()
+
+    def lose_every_other(seen):
+        came[seen.path] += 1
+        return Fault(lose_reply=came[seen.path] % 2 == 1)
+
+    proxy.rule = lose_every_other
     try:
-        with running(compiled, proxy.place, namespace, "effects") as case:
+        with running(compiled, proxy.url, namespace, "effects") as case:
             first, second, effects = told(case)
     finally:
-        proxy.close()
+        proxy.stop()
     assert first == second
     assert (first["mail"], first["attempt"]) == ({"sent": True}, 1)
     assert effects == [derived_key(f"{namespace}:k", ("refund",)), derived_key(f"{namespace}:k", ("mail",))]

@@ -8,22 +8,86 @@ it runs a new generator through the longer history, and keeps the result.
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from explorer import senders
-from explorer.senders import KEY, Choice
 from onceward.core import protocol, steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.many import UnsentNote, note_many
 from onceward.core.policy import Policy
-from onceward.core.protocol import Outcome, Verdict
+from onceward.core.protocol import Outcome, Verdict, may_send
 from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.core.writes import send_lease
 from onceward.errors import StoreError
+
+KEY: Final = "key"
+
+
+class Choice(NamedTuple):
+    options: tuple[str, ...]
+
+
+def text_of(by: str, numbers: list[str]) -> str:
+    """Return the text of a record's messages."""
+    return f"{by}:{' '.join(numbers)}"
+
+
+def messages_in(record: Record | None) -> list[str]:
+    """Return the numbers of the messages that a record has."""
+    return record.unsent.partition(":")[2].split() if record is not None and record.unsent else []
+
+
+def sending(number: str, fence: int) -> Choice:
+    """Return the point where a message of the claim with this fence is sent."""
+    return Choice((f"sends message {number} of {fence}",))
+
+
+def send(cast: "Casting", seat: "Seat", record: Record, until: float) -> Steps[None]:
+    """Send a record's messages in order, as long as the send lease is believed in, and strike them out."""
+    seat.sending = until
+    for number in messages_in(record):
+        if seat.clock >= until:
+            break
+        yield sending(number, record.fence)
+    else:
+        yield from _noted(cast, seat, record, None)
+    seat.sending = 0.0
+
+
+def relay(cast: "Casting", seat: "Seat", by: str) -> Steps[str]:
+    """Send what is due, as a relay does, and a worker that has answered a duplicate."""
+    try:
+        reply = yield from cast.register.load(KEY)
+    except StoreError:
+        return "store away"
+    held = reply.record
+    if held is None or not may_send(held, reply.now):
+        return "nothing due"
+    taken = yield from _noted(cast, seat, held, text_of(by, messages_in(held)))
+    if taken is None:
+        return "not taken"
+    yield from cast.parts.send(cast, seat, taken.record, taken.until)
+    return "relayed"
+
+
+def _noted(cast: "Casting", seat: "Seat", record: Record, unsent: str | None) -> Steps[Won | None]:
+    limit = seat.clock + cast.policy.lease
+    try:
+        noted = yield from cast.parts.note(
+            cast.register,
+            record,
+            unsent,
+            due=send_lease(cast.policy),
+            keep=cast.policy.retention,
+            clock=lambda: seat.clock,
+            until=lambda: limit,
+        )
+    except StoreError:
+        return None
+    return noted if isinstance(noted, Won) else None
 
 
 def note_unsent(
@@ -86,7 +150,7 @@ class Parts(NamedTuple):
     abandon: Callable[[Register, Bid], Steps[None]] = steps.abandon
     step: Callable[..., Steps[Won | Lost]] = write_steps
     note: Callable[..., Steps[Won | Lost]] = note_unsent
-    send: Callable[..., Steps[None]] = senders.send
+    send: Callable[..., Steps[None]] = send
 
 
 class Casting(NamedTuple):
@@ -167,7 +231,7 @@ Script = Generator[object, object, tuple[str, Record | None]]  # one delivery; i
 
 def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
     if cast.relays:
-        return (yield from senders.relay(cast, seat, bid.owner)), None
+        return (yield from relay(cast, seat, bid.owner)), None
     seat.claiming = not cast.transacts
     claim: Steps[Won | Settled | Replay | Refused] = (
         _transaction(cast.register, bid) if cast.transacts else cast.parts.claim(cast.register, bid)
@@ -187,7 +251,7 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
         seat.claiming = False
     if isinstance(outcome, Replay):
         if outcome.record.due_at is not None:
-            yield from senders.relay(cast, seat, bid.owner)
+            yield from relay(cast, seat, bid.owner)
         return "replay", outcome.record
     if isinstance(outcome, Refused):
         return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
@@ -250,7 +314,7 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
         act = yield Choice(options)
     outcome = protocol.completed(f"by {record.owner}")
     if cast.messages:
-        outcome = outcome._replace(unsent=senders.text_of(record.owner, [str(n) for n in range(cast.messages)]))
+        outcome = outcome._replace(unsent=text_of(record.owner, [str(n) for n in range(cast.messages)]))
     if act == "fail":
         seat.failures += 1
         outcome = protocol.failed(record, bid.policy, "boom")

@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from explorer.actors import Casting, Left, Parts
-from explorer.invariants import on_ending, on_state
+from explorer.actors import KEY, Casting, Left, Parts
 from explorer.moves import Moves
-from explorer.senders import KEY
-from explorer.states import Bounds, Slot, State
+from explorer.states import Bounds, Slot, State, on_ending, on_state
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from explorer.actors import Casting, Left, Node, steps_in
-from explorer.invariants import on_change, on_sent
-from explorer.senders import KEY, Choice, messages_in
-from explorer.states import Bounds, Slot, State
+from explorer.actors import KEY, Casting, Choice, Left, Node, messages_in, steps_in
+from explorer.states import Bounds, Slot, State, on_change, on_sent
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock

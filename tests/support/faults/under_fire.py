@@ -33,7 +33,7 @@ class Fire(NamedTuple):
         return CALLERS * THREADS * (self.kills + self.crashes)
 
 
-def under_fire(ledger, server, folder: Path, *, serve: Callable[[int], list[object]], caller: str, **told) -> Fire:
+def under_fire(ledger, server, folder: Path, *, serve: Callable[[int], list[object]], **told) -> Fire:
     """Run servers and callers until each caller is done with each message; return what was done."""
     ports = [free_port() for _ in range(3)]
     commands = []
@@ -46,7 +46,7 @@ def under_fire(ledger, server, folder: Path, *, serve: Callable[[int], list[obje
             "receipts": str(folder / f"receipts-{number}"),
             **told,
         }
-        commands.append([sys.executable, WORKERS / caller, json.dumps(given)])
+        commands.append([sys.executable, WORKERS / "campaign_caller.py", json.dumps(given)])
     crashes = [MESSAGES * CALLERS * part // 8 for part in (2, 5)]
     kills = [MESSAGES * CALLERS * (part + 1) // (KILLS + 2) for part in range(KILLS)]
     began, limit, log = time.monotonic(), 300 + MESSAGES, folder / "fire.log"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from histories.grounds import GROUNDS, REPLICATED
-from histories.plants import PLANTS
+from histories.recording import PLANTS
 from histories.run import KINDS, Asked, checker, run
 from servers.orphans import begin_run
 

@@ -15,8 +15,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
-from histories.plants import PLANTS
-from histories.recording import RecordedStore, instant
+from histories.recording import PLANTS, RecordedStore, instant
 from onceward import Busy, Once, OncewardError, current
 from onceward.claim.claim import Claim
 from onceward.stores import open_store

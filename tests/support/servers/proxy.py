@@ -217,7 +217,7 @@ class _Handler(Handler):
         if not proxy.dateless:
             shown = headers.get("date") if proxy.date is None else None
             self.send_header("Date", shown or formatdate(int(proxy.now()), usegmt=True))
-        for name in ("x-amz-crc32", "content-type", "x-amzn-requestid", "x-amz-request-id"):
+        for name in ("x-amz-crc32", "content-type", "x-amzn-requestid", "x-amz-request-id", "retry-after"):
             if name in headers:
                 self.send_header(name, headers[name])
         self.send_header("Content-Length", str(len(answer)))

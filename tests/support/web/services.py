@@ -11,13 +11,11 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections import Counter
 from typing import NamedTuple
 
 from places import SOURCES
 from servers.needs import free_port
 from servers.orphans import watched
-from web.http_servers import Handler, HttpServer
 
 PATIENCE = 60  # seconds that anything may take on a busy machine
 
@@ -124,31 +122,3 @@ class Api:
         answer = self("claim", **claim, **options)
         assert answer.status == 201, answer
         return {**claim, "fence": answer.body["fence"]}
-
-
-class LosesAnswers:
-    """A proxy before a service. It loses the first answer to each request for which ``lost`` says so, after it was carried out."""
-
-    def __init__(self, place: str, lost):
-        self._host = place.partition("://")[2]
-        self.came: Counter[str] = Counter()
-        proxy = self
-
-        class Passing(Handler):
-            def do_POST(self):
-                body = self.content()
-                action = self.path.rpartition("/")[2]
-                proxy.came[action] += 1
-                with contextlib.closing(http.client.HTTPConnection(proxy._host, timeout=PATIENCE)) as connection:
-                    connection.request("POST", self.path, body, {"Content-Type": self.headers["Content-Type"]})
-                    response = connection.getresponse()
-                    data = response.read()
-                if lost(action, proxy.came[action]):
-                    self.close_connection = True
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                kept = [one for one in response.getheaders() if one[0].lower() in {"content-type", "retry-after"}]
-                self.answer(response.status, data, kept)
-
-        self._server = HttpServer(Passing)
-        self.place, self.close = self._server.url, self._server.stop

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from explorer import senders
+from explorer import actors
 from explorer.actors import Parts, note_unsent
 from explorer.explore import Explored, explore
 from explorer.states import Bounds
@@ -250,22 +250,22 @@ def test_a_completer_that_takes_another_version_is_noticed(capsys):
 
 
 def sends_before_the_commit(register, record, outcome, policy, **when):
-    yield senders.sending("0", record.fence)
+    yield actors.sending("0", record.fence)
     return (yield from steps.end(register, record, outcome, policy, **when))
 
 
 def strikes_out_before_it_sends(cast, seat, record, until):
-    left = senders.messages_in(record)
+    left = actors.messages_in(record)
     yield from cast.parts.note(
         cast.register, record, None, due=None, keep=None, clock=lambda: seat.clock, until=lambda: until
     )
     for number in left:
-        yield senders.sending(number, record.fence)
+        yield actors.sending(number, record.fence)
 
 
 def stops_before_the_last(cast, seat, record, until):
-    for number in senders.messages_in(record)[:-1]:
-        yield senders.sending(number, record.fence)
+    for number in actors.messages_in(record)[:-1]:
+        yield actors.sending(number, record.fence)
     yield from note_unsent(
         cast.register, record, None, due=None, keep=None, clock=lambda: seat.clock, until=lambda: until
     )
