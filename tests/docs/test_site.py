@@ -1,13 +1,18 @@
-"""The docs site builds strictly, needs nothing from elsewhere, and has every public thing in its reference."""
+"""The docs site builds strictly, needs nothing from elsewhere, has every public thing in its reference, and answers what users ask."""
 
 import ast
+import fcntl
+import json
+import os
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
 import typer
+from questions import QUESTIONS
 from typer.testing import CliRunner
 
 import onceward
@@ -16,6 +21,7 @@ from onceward.cli.app import command_line
 from onceward.http import problem
 from places import DOCS, ROOT, SOURCES
 from printed.pages import PAGES, blocks
+from servers.needs import needs
 
 sys.path.insert(0, str(DOCS))
 from generated import PAGES as GENERATED
@@ -23,6 +29,24 @@ from generated import PARTS, errors, states
 from generated.commands import commands
 from generated.python_api import PUBLIC
 from tables import each
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The folder of the site. The first test builds it, strictly; tests that run beside that one wait."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of the run
+    made = folder / "site"
+    with open(folder / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made / "built").exists():
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)]
+            environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+            built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+            assert built.returncode == 0, built.stderr
+            (made / "built").touch()
+    return made
 
 
 class Loads(HTMLParser):
@@ -154,3 +178,25 @@ def test_every_picture_is_on_a_page_with_a_text_for_those_who_do_not_see_it():
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")) + states.part()
     for picture in (DOCS / "explanation" / "pictures").glob("*.svg"):
         assert re.search(rf"!\[[^\]]{{20,}}\]\(\S*pictures/{picture.name}\)", pages), picture.name
+
+
+INDEX = (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_start_page_has_every_question_with_its_answer():
+    assert len(QUESTIONS) >= 30
+    assert [one.text for one in QUESTIONS if f"[{one.text}]({one.place})" not in INDEX] == []
+
+
+def test_the_search_finds_each_answer_among_the_first_three(site):
+    command = [needs("node", "apt-get install nodejs"), str(Path(__file__).with_name("search.js")), str(site)]
+    done = subprocess.run([*command, *(one.words for one in QUESTIONS)], capture_output=True, text=True, check=True)
+    found = {one: pages.split()[:3] for one, pages in zip(QUESTIONS, done.stdout.splitlines(), strict=True)}
+    lost = {one.words: pages for one, pages in found.items() if one.place.partition(".md")[0] + ".html" not in pages}
+    assert lost == {}, json.dumps(lost, indent=1)
+
+
+def test_each_answer_is_two_clicks_from_the_start_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert [one.place for one in QUESTIONS if f" {one.place.partition('#')[0]}\n" not in navigation] == []
+    assert not re.search(r"^ {10}- ", navigation, re.MULTILINE), "a tab has pages, and no folders"

@@ -6,10 +6,9 @@ from collections import Counter, defaultdict
 import pytest
 from campaign_stations import CAMPAIGNS
 
-from faults.campaign import campaign, own_ledger
-from faults.under_fire import LEASE, under_fire
+from faults.campaign import LEASE, campaign, own_ledger, under_fire
 from onceward import Once
-from web.bank import Bank
+from web.http_servers import Bank
 
 pytestmark = pytest.mark.nightly
 

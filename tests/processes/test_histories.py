@@ -12,7 +12,7 @@ from histories.grounds import GROUNDS
 from histories.recording import PLANTS
 from histories.run import KINDS, Asked, checker, judge, run
 from places import SOURCES, SUPPORT
-from torture.journal import Journal
+from torture.facts import Journal
 
 SEED = 29
 # `make nightly` has each kind on each store

@@ -20,7 +20,7 @@ from onceward import Busy, Once, OncewardError, current
 from onceward.claim.claim import Claim
 from onceward.stores import open_store
 from servers.wrong_clocks import mend_sleep
-from torture.journal import Journal
+from torture.facts import Journal
 from torture.plan import Plan
 from torture.wire import lose_replies
 

@@ -8,7 +8,7 @@ from servers.dynoxide import Dynoxide
 from servers.pairs import PAIRS, Pair
 from servers.redis import Redis, Replica
 from servers.wires import Gate
-from torture.journal import Journal
+from torture.facts import Journal
 from torture.plan import Plan
 from torture.wire import faulty_proxy, faulty_sql
 

@@ -15,7 +15,7 @@ from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.stores.contract import Store
-from torture.journal import Journal
+from torture.facts import Journal
 
 _CHOSEN = ("status", "attempts", "fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace")  # fmt: skip
 

@@ -69,7 +69,11 @@ def parts(page: Path) -> dict[str, str]:
 
 def blocks(page: str, title: str | None = None) -> list[Block]:
     """Return the blocks of a page, such as "docs/index.md", or of one of its sections."""
-    text = PAGES[page].read_text(encoding="utf-8") if title is None else section(page, title)
+    return read(PAGES[page].read_text(encoding="utf-8") if title is None else section(page, title), page)
+
+
+def read(text: str, page: str = "") -> list[Block]:
+    """Return the blocks of a text."""
     return [
         Block(
             page,

@@ -22,15 +22,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from places import SOURCES, SUPPORT
+from printed.pages import read
 from servers.ministack import ministack
 from servers.needs import free_port
 from servers.orphans import watched
 
 PATIENCE = 180  # seconds that one command may take on a slow machine
-_BLOCK = re.compile(
-    r'(?:<!-- (?:not )?run: (?P<why>[^>]+) -->\n+)?^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$',
-    re.MULTILINE | re.DOTALL,
-)
 _PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 SERVERS = {
     "postgresql": re.compile(r"postgresql://\w+@127\.0\.0\.1:\d+/\w+"),
@@ -50,16 +47,15 @@ class Printed(NamedTuple):
 
 def blocks(text: str) -> list[Printed]:
     found = []
-    for match in _BLOCK.finditer(text):
-        line = text.count("\n", 0, match.start("text"))
-        if match["why"] or match["language"] == "text":
+    for block in read(text):
+        if block.mark or block.language == "text":
             continue
-        if match["title"]:
-            found.append(Printed(line, match["title"], match["text"]))
-        elif match["language"] == "console":
-            found += _commands(line, match["text"])
+        if block.title:
+            found.append(Printed(block.line, block.title, block.text))
+        elif block.language == "console":
+            found += _commands(block.line, block.text)
         else:
-            raise AssertionError(f"line {line}: give this block a title, or say why it is not run")
+            raise AssertionError(f"line {block.line}: give this block a title, or say why it is not run")
     return found
 
 

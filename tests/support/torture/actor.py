@@ -17,8 +17,8 @@ from onceward import Busy, Once
 from onceward.claim.claim import Claim
 from servers.wrong_clocks import mend_sleep
 from torture import plants, shapes
+from torture.facts import Journal
 from torture.hands import HANDS
-from torture.journal import Journal
 from torture.plan import Delivery, Plan
 from torture.points import Points
 from torture.strikes import Declined, HardStop, SoftLimit, Timers, strike

@@ -10,9 +10,8 @@ from pathlib import Path
 from servers.orphans import die_with
 from servers.wrong_clocks import library, wrong_clock
 from torture import actor
-from torture.facts import Facts
+from torture.facts import Facts, Journal, now
 from torture.grounds import GROUNDS
-from torture.journal import Journal, now
 from torture.plan import Plan
 
 HANG = 40.0  # seconds beyond all leases and stops without a line of the journal; a frozen request takes some of them

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from servers.wires import MysqlWire, Wire
 from torture import wire
-from torture.facts import Record
-from torture.journal import Journal
+from torture.facts import Journal, Record
 from torture.plan import Plan
 from torture.shapes import EFFECTS
 

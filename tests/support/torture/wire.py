@@ -14,7 +14,7 @@ from onceward.stores.contract import Store
 from servers import wires
 from servers.orphans import die_with
 from servers.proxy import Fault, Proxy, Refuse, Seen
-from torture.journal import Journal, now
+from torture.facts import Journal, now
 from torture.plan import Plan
 
 FAULTS = (
