@@ -218,9 +218,6 @@ def never_hangs(facts: Facts) -> Iterator[str]:
         yield f"an actor ended with {event['code']}"
 
 
-# --- messages: nothing is sent that was not committed, and what was committed is sent, in order, with its own key ------
-
-
 RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_twice,
     never_a_step_again,
