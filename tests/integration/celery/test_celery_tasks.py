@@ -7,15 +7,11 @@ import signal
 import pytest
 from celery import chain, chord
 
+from fixtures import closing_fixture
 from queues.celery_workers import PATIENCE, Shop
 from servers.redis import Redis
 
-
-@pytest.fixture(scope="module")
-def broker():
-    server = Redis()
-    yield server
-    server.stop()
+broker = closing_fixture(Redis, scope="module")
 
 
 @pytest.fixture

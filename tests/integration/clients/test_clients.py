@@ -10,6 +10,7 @@ import pytest
 import requests
 
 import onceward
+from fixtures import closing_fixture
 from onceward import LeaseLost, Once
 from onceward.claim.running import Under
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
@@ -52,13 +53,7 @@ def by_aiohttp(method, url, rules=None, **more):
 
 CLIENTS = [by_httpx, by_async_httpx, by_requests, by_aiohttp]
 ERRORS = (httpx.TransportError, requests.ConnectionError, aiohttp.ClientConnectionError)
-
-
-@pytest.fixture
-def downstream():
-    made = Answering()
-    yield made
-    made.close()
+downstream = closing_fixture(Answering)
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda one: one.__name__)
@@ -66,11 +61,7 @@ def ask(request):
     return request.param
 
 
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
 
 
 def test_a_lost_answer_is_asked_for_again_under_the_same_key(ask, downstream):

@@ -1,12 +1,6 @@
 """The ledger of the shops on FastStream."""
 
-import pytest
-
+from fixtures import closing_fixture
 from onceward import Once
 
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db", lease=30))

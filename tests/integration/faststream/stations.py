@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 
 from faststream import AckPolicy
 from pydantic import BaseModel
@@ -20,6 +21,22 @@ class Order(BaseModel):
 class Receipt(BaseModel):
     order: str
     run: int
+
+
+class Station:
+    """A queue of its own on a server, and a broker of FastStream."""
+
+    def __init__(self, broker):
+        self.name, self.broker = f"s{uuid.uuid4().hex[:8]}", broker
+        self.orders, self.paid = f"{self.name}.orders", f"{self.name}.paid"
+        self.dead = f"{self.orders}.onceward-dead"
+
+    async def __aenter__(self):
+        await self.broker.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.broker.stop()
 
 
 async def until(holds, patience=PATIENCE):

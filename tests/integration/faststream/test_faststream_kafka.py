@@ -2,37 +2,24 @@
 
 import asyncio
 import json
-import uuid
 
 import pytest
 from faststream.kafka import KafkaBroker
-from stations import NACK, Order, charging, is_poison, numbered, until
+from stations import NACK, Order, Station, charging, is_poison, numbered, until
 
 from onceward import Once
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
 
 
-class Shop:
-    """A topic of its own on the run's broker, and a broker of FastStream."""
-
+class Shop(Station):
     def __init__(self, server):
-        self.name = f"s{uuid.uuid4().hex[:8]}"
-        self.server = server
-        self.broker = KafkaBroker(server.servers, acks="all", logger=None)
-        self.orders = f"{self.name}.orders"
-        self.retry, self.dead = f"{self.orders}.onceward-retry", f"{self.orders}.onceward-dead"
+        super().__init__(KafkaBroker(server.servers, acks="all", logger=None))
+        self.server, self.retry = server, f"{self.orders}.onceward-retry"
 
     def subscriber(self, *, topics=None, **options):
         given = {"group_id": self.name, "auto_offset_reset": "earliest", "ack_policy": NACK} | options
         return self.broker.subscriber(*(topics or (self.orders, self.retry)), **given)
-
-    async def __aenter__(self):
-        await self.broker.start()
-        return self
-
-    async def __aexit__(self, *_):
-        await self.broker.stop()
 
     async def publish(self, *orders, **options):
         for order in orders:

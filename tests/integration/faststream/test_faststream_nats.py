@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import uuid
 from contextlib import suppress
 
 import nats as client
@@ -11,21 +10,15 @@ from faststream.exceptions import SetupError
 from faststream.nats import JStream, NatsBroker, PullSub
 from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
-from stations import NACK, Order, Receipt, charging, handled, is_poison, numbered, until
+from stations import NACK, Order, Receipt, Station, charging, handled, is_poison, numbered, until
 
 from onceward.faststream import exactly
 
 
-class Shop:
-    """A stream of its own on the run's server, and a broker of FastStream."""
-
+class Shop(Station):
     def __init__(self, server):
-        self.name = f"s{uuid.uuid4().hex[:8]}"
-        self.url = server.url
-        self.broker = NatsBroker(server.url, logger=None)
-        self.stream = JStream(self.name.upper(), subjects=[f"{self.name}.orders", f"{self.name}.paid"])
-        self.orders, self.paid = f"{self.name}.orders", f"{self.name}.paid"
-        self.dead = f"{self.orders}.onceward-dead"
+        super().__init__(NatsBroker(server.url, logger=None))
+        self.url, self.stream = server.url, JStream(self.name.upper(), subjects=[self.orders, self.paid])
 
     def subscriber(self, **options):
         # Of a message that is sent to a pull as it ends, a busy machine loses one of three: it comes again soon.
@@ -33,13 +26,12 @@ class Shop:
         return self.broker.subscriber(self.orders, stream=self.stream, ack_policy=NACK, **given)
 
     async def __aenter__(self):
-        await self.broker.start()
         self.connection = await client.connect(self.url)
         self.jetstream = self.connection.jetstream()
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(self, *_):
-        await self.broker.stop()
+        await super().__aexit__()
         await self.connection.close()
 
     async def publish(self, *orders):

@@ -1,39 +1,25 @@
 """FastStream over RabbitMQ: each outcome becomes what RabbitMQ needs."""
 
 import asyncio
-import uuid
 from typing import Annotated
 
 import pytest
 from aio_pika.exceptions import ChannelNotFoundEntity
 from faststream import Header
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
-from stations import NACK, Order, charging, handled, is_poison, numbered, until
+from stations import NACK, Order, Station, charging, handled, is_poison, numbered, until
 
 from onceward.faststream import exactly
 
 
-class Shop:
-    """A queue of its own on the run's server, and a broker of FastStream."""
-
+class Shop(Station):
     def __init__(self, server):
-        self.name = f"s{uuid.uuid4().hex[:8]}"
-        self.broker = RabbitBroker(server.url, logger=None)
+        super().__init__(RabbitBroker(server.url, logger=None))
         self.server = server
-        self.orders, self.paid = f"{self.name}.orders", f"{self.name}.paid"
-        self.dead = f"{self.orders}.onceward-dead"
-        self.deliveries = 0
 
     def subscriber(self, kind=QueueType.QUORUM, arguments=None, **options):
         queue = RabbitQueue(self.orders, queue_type=kind, arguments=arguments)
         return self.broker.subscriber(queue, **({"ack_policy": NACK} | options))
-
-    async def __aenter__(self):
-        await self.broker.start()
-        return self
-
-    async def __aexit__(self, *_):
-        await self.broker.stop()
 
     async def publish(self, *orders):
         for order in orders:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from servers.wires import CommitProxy, MysqlWire
 from stores.mysql_hands import HANDS, name_of
@@ -24,11 +25,7 @@ def effects(sql):
     return lambda: [value for (value,) in sql("SELECT value FROM effects")]
 
 
-@pytest.fixture
-def once(database):
-    made = Once(database)
-    yield made
-    made.close()
+once = closing_fixture(Once, "database")
 
 
 @pytest.fixture(params=list(HANDS))
@@ -41,11 +38,7 @@ def server(mariadb):
     return mariadb
 
 
-@pytest.fixture
-def proxy(mariadb):
-    made = CommitProxy(MysqlWire(mariadb.port))
-    yield made
-    made.close()
+proxy = closing_fixture(lambda mariadb: CommitProxy(MysqlWire(mariadb.port)))
 
 
 @pytest.fixture

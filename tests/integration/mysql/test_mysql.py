@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
+from fixtures import closing_fixture
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.stores import open_store
@@ -38,11 +39,7 @@ def connect(database):
             connection.close()
 
 
-@pytest.fixture
-def other_server():
-    made = Mariadb(log_bin="binlog", server_id=7, innodb_flush_log_at_trx_commit=1)
-    yield made
-    made.stop()
+other_server = closing_fixture(lambda: Mariadb(log_bin="binlog", server_id=7, innodb_flush_log_at_trx_commit=1))
 
 
 def test_a_key_that_is_too_long_is_refused_and_never_cut(database):

@@ -3,6 +3,7 @@
 import pymysql
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Busy, Completed, Once
 from onceward.stores.mysql import schema
 from stores.mysql_hands import place_of
@@ -19,19 +20,9 @@ def once(request, database, monkeypatch):
     made.close()
 
 
-@pytest.fixture
-def connection(database):
-    made = pymysql.connect(**place_of(database), autocommit=True)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def holder(database):
-    """Somebody else's connection, which holds what it has written."""
-    made = pymysql.connect(**place_of(database), autocommit=False)
-    yield made
-    made.close()
+connection = closing_fixture(lambda database: pymysql.connect(**place_of(database), autocommit=True))
+# Somebody else's connection, which holds what it has written.
+holder = closing_fixture(lambda database: pymysql.connect(**place_of(database), autocommit=False))
 
 
 def value(connection, expression):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults import processes
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
 from onceward.stores import open_store
@@ -29,11 +30,7 @@ def with_worker(server):
     return server
 
 
-@pytest.fixture(scope="module")
-def lent():
-    made = with_worker(Mariadb())
-    yield made
-    made.stop()
+lent = closing_fixture(lambda: with_worker(Mariadb()), scope="module")
 
 
 def ledger_of(server):

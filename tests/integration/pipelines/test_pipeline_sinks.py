@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from commands import pipeline_runs
+from fixtures import closing_fixture
 from onceward.outbox import sender, targets
 from onceward.pipelines import load
 from onceward.pipelines.call import StepFailed
@@ -180,11 +181,7 @@ def test_messages_wait_while_s3_refuses_and_are_written_later(ministack, front, 
     assert sorted(one["id"] for one in lines_of(ministack, slow)) == list(range(5))
 
 
-@pytest.fixture
-def shop():
-    made = Answering()
-    yield made
-    made.close()
+shop = closing_fixture(Answering)
 
 
 @pytest.fixture

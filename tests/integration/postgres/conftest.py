@@ -1,12 +1,14 @@
 """Ledgers in PostgreSQL, and the connections on which effects commit with their records."""
 
 import pytest
+from django.db import connections
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.stores import open_store
 from servers.wires import CommitProxy, Wire
-from stores.postgres_hands import HANDS
+from stores.postgres_hands import HANDS, django_connection
 
 
 @pytest.fixture
@@ -22,16 +24,20 @@ def effects(postgres, table):
     return lambda: [value for (value,) in postgres.sql(f"SELECT value FROM {table}", database="test")]
 
 
-@pytest.fixture
-def once(schema):
-    made = Once(schema)
-    yield made
-    made.close()
+once = closing_fixture(Once, "schema")
 
 
 @pytest.fixture(params=list(HANDS))
 def hand(request, postgres, table):
     return HANDS[request.param](postgres.url, table)
+
+
+@pytest.fixture
+def django(postgres, table):
+    made = django_connection(table, postgres.url)
+    yield made
+    made.close()
+    del connections.settings[table]
 
 
 @pytest.fixture
@@ -52,11 +58,7 @@ def server(postgres):
     return postgres
 
 
-@pytest.fixture
-def proxy(postgres):
-    made = CommitProxy(Wire(postgres.port))
-    yield made
-    made.close()
+proxy = closing_fixture(lambda postgres: CommitProxy(Wire(postgres.port)))
 
 
 @pytest.fixture

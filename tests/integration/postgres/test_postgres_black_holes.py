@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from servers.wires import Fault, Wire
 
@@ -14,13 +15,7 @@ pytestmark = pytest.mark.sampled(once=1)
 
 PATIENCE = 60.0  # seconds; a claim asks for two, and then once more, for the second that a statement may take
 BLACK_HOLE = Fault(freeze=600.0)
-
-
-@pytest.fixture
-def wire(postgres15):
-    made = Wire(postgres15.port)
-    yield made
-    made.close()
+wire = closing_fixture(lambda postgres15: Wire(postgres15.port))
 
 
 @pytest.fixture
@@ -59,11 +54,9 @@ def unreachable():
         yield Once(f"postgresql://postgres@127.0.0.1:{port}/test?timeout=1")
 
 
-@pytest.fixture(params=["swallowing", "silent", "unreachable"])
-def once(request):
-    made = request.getfixturevalue(request.param)
-    yield made
-    made.close()
+once = closing_fixture(
+    lambda request: request.getfixturevalue(request.param), params=["swallowing", "silent", "unreachable"]
+)
 
 
 def never():

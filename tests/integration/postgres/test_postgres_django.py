@@ -1,24 +1,22 @@
-"""Django's requests and connections around a transaction that commits effect, record and answer together."""
+"""Django's requests around a transaction that commits effect, record and answer together, and services with it that are killed."""
+
+import contextlib
+import os
+import random
+import signal
+import time
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 
-from onceward import StoreError, current
+from onceward import Once, StoreError, current
 from onceward.web import Rules, Scope
 from onceward.web.django import answer, idempotent
-from stores.postgres_hands import django_connection
 from web import django_site
 from web.django_site import VIEWS, post
+from web.servers import check_charged_once, gunicorn, pay_all, uvicorn
 
-pytestmark = pytest.mark.sampled(apart=1, number=1, after=4)
-
-
-@pytest.fixture
-def django(postgres, table):
-    made = django_connection(table, postgres.url)
-    yield made
-    made.close()
-    del connections.settings[table]
+pytestmark = pytest.mark.sampled(apart=1, number=1, after=4, served=1)
 
 
 @pytest.fixture
@@ -134,3 +132,49 @@ def test_a_block_that_the_body_leaves_open_reports_no_success(once, django, act,
     with once.transaction("next", django):
         pass
     assert (effects(), records(once)) == ([], [("RELEASED", 1), ("COMPLETED", 1)])
+
+
+SERVERS = {
+    "fastapi": lambda **environment: uvicorn("payments_sqlalchemy:app", "--workers", "3", **environment),
+    "django": lambda **environment: gunicorn("payments_django_orm:application", "--workers", "3", **environment),
+    "django, ATOMIC_REQUESTS": lambda **environment: gunicorn(
+        "payments_django_orm:application", "--workers", "3", ATOMIC_REQUESTS="1", **environment
+    ),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def served(request):
+    return SERVERS[request.param]
+
+
+@pytest.fixture
+def shop(postgres, schema):
+    """The environment of a service, and what reads the references of its charges."""
+    name = schema.replace("ledger_", "charges_").partition("schema=")[2]
+    columns = "id bigserial PRIMARY KEY, reference text NOT NULL, amount bigint NOT NULL"
+    postgres.sql(f"CREATE TABLE {name} ({columns})", database="test")
+    list(Once(schema).ledger.records())  # makes it
+    return {"DATABASE": postgres.url, "LEDGER": schema, "CHARGES": name, "LEASE": "3"}, lambda: [
+        reference for (reference,) in postgres.sql(f"SELECT reference FROM {name}", database="test")
+    ]
+
+
+def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(served, shop):
+    environment, references = shop
+    chance, deaths = random.Random(7), 0
+
+    def kill_one():
+        nonlocal deaths
+        time.sleep(0.3 + chance.random() * 0.5)
+        if deaths < 8:
+            for worker in server.workers():  # all of them: of several, one can have all the requests
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+                deaths += 1
+
+    with served(**environment, BANK_SECONDS="0.2") as server:
+        seen = pay_all(server, 40, 5, kill_one)
+    check_charged_once(environment["LEDGER"], references, 40)
+    assert deaths >= 2
+    assert seen["broken"]

@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
 from django.urls import path
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.stores.capabilities import AnotherDatabase
 from onceward.stores.postgres.session import PostgresSession
@@ -62,29 +63,17 @@ def repair(django, sql):
     return lambda: sql(f"INSERT INTO parents_{django.alias} VALUES (1)")
 
 
-@pytest.fixture
-def inside(schema):
-    """A ledger in the database."""
-    made = Once(schema)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def beside(tmp_path):
-    """A ledger that is elsewhere."""
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=["in the database", "in another one of its server", "elsewhere"])
-def once(request, inside, beside, schema):
-    made = {"in the database": inside, "elsewhere": beside}.get(request.param) or Once(
-        schema.replace("/test?", "/postgres?")
-    )
-    yield made
-    made.close()
+# A ledger in the database.
+inside = closing_fixture(Once, "schema")
+# A ledger that is elsewhere.
+beside = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
+once = closing_fixture(
+    lambda request, inside, beside, schema: (
+        {"in the database": inside, "elsewhere": beside}.get(request.param)
+        or Once(schema.replace("/test?", "/postgres?"))
+    ),
+    params=["in the database", "in another one of its server", "elsewhere"],
+)
 
 
 def hook(once, handler, **options):

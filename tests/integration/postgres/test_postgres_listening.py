@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.stores.postgres import listening
 from onceward.stores.postgres.store import ChangeRequest
@@ -24,19 +25,9 @@ def told_only(monkeypatch):
     monkeypatch.setattr(listening, "LONGEST", LONG)
 
 
-@pytest.fixture
-def holder(schema):
-    once = Once(schema, name="n", lease=LONG)
-    yield once
-    once.close()
-
-
-@pytest.fixture
-def peer(schema):
-    """Another process, as far as its connections go."""
-    once = Once(schema, name="n", lease=LONG, on_busy=LONG)
-    yield once
-    once.close()
+holder = closing_fixture(lambda schema: Once(schema, name="n", lease=LONG))
+# Another process, as far as its connections go.
+peer = closing_fixture(lambda schema: Once(schema, name="n", lease=LONG, on_busy=LONG))
 
 
 class Waiting:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from fixtures import closing_fixture
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
@@ -18,12 +19,7 @@ from onceward.stores.postgres import schema as ledger_schema
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 
-
-@pytest.fixture
-def store(schema):
-    store = open_store(schema)
-    yield store
-    store.close()
+store = closing_fixture(open_store, "schema")
 
 
 def findings(store):

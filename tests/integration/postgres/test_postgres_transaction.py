@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import pytest
 
-import onceward
 from onceward import Once, StepMade, StoreError, current
 from onceward.outbox import drain
 from stores.postgres_hands import HANDS
@@ -27,16 +26,17 @@ async def test_another_database_than_the_ledgers_is_refused(once, hand, postgres
     twin.close()
 
 
-async def test_a_constraint_that_fails_at_the_commit_undoes_both(once, hand, postgres, effects):
+async def test_a_constraint_that_fails_at_the_commit_undoes_both_and_sends_nothing(once, hand, postgres, effects, box):
     unique = f"ALTER TABLE {hand.table} ADD CONSTRAINT {hand.table}_one UNIQUE (value) DEFERRABLE INITIALLY DEFERRED"
     postgres.sql(unique, database="test")
     async with hand.connection() as connection:
         with pytest.raises(StoreError, match="23505"):
             async with hand.within(once.transaction("k", connection)):
+                current().send(box.address, 1)
                 await hand.act(connection)
                 await hand.act(connection)
         assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
-        assert hand.is_idle(connection)
+        assert (hand.is_idle(connection), drain(10), box.bodies, unsent(once)) == (True, 0, [], [None])
         async with hand.within(once.transaction("k", connection)):
             await hand.act(connection)
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
@@ -66,21 +66,6 @@ async def test_another_encoding_is_refused_before_the_body_runs(once, hand):
             async with hand.within(once.transaction("k", connection)):
                 pytest.fail("it ran")
     assert hand.status(once) == []
-
-
-def test_a_transaction_whose_commit_fails_sends_nothing(once, hand, sql, box, postgres):
-    sql(f"CREATE TABLE {hand.table}_late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-
-    async def place():
-        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
-            onceward.current().send(box.address, 1)
-            for _ in "ab":
-                await hand.sql(connection, f"INSERT INTO {hand.table}_late VALUES (1)")
-
-    with pytest.raises(onceward.StoreError):
-        asyncio.run(place())
-    assert drain(10) == 0
-    assert (box.bodies, unsent(once)) == ([], [None])
 
 
 pytestmark = pytest.mark.sampled(hand=2)

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceward import Completed, OncewardError, StoreError
-from stores.postgres_hands import Alchemy, AlchemySession, django_connection
+from stores.postgres_hands import Alchemy, AlchemySession
 
 
 @pytest.fixture
@@ -30,13 +30,6 @@ def engine(postgres, table):
     made = Alchemy(postgres.url, table).engine()
     yield made
     made.dispose()
-
-
-@pytest.fixture
-def django(postgres, table):
-    made = django_connection(table, postgres.url)
-    yield made
-    made.close()
 
 
 class Base(DeclarativeBase):

@@ -10,6 +10,7 @@ import uuid
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Claim, Once, Policy
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
 from onceward.rabbitmq import send, send_async
@@ -32,11 +33,7 @@ def queue(rabbitmq):
     return rabbitmq.queue(f"parcels-{uuid.uuid4().hex[:8]}")
 
 
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", name="shop")
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db", name="shop"))
 
 
 def taken(rabbitmq, queue, count=1):

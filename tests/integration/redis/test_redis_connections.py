@@ -12,6 +12,7 @@ import pytest
 import redis as driver
 import redis.asyncio as driver_async
 
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
@@ -21,13 +22,7 @@ from onceward.testing.bench import claim_of
 from servers.redis import Redis, Replica, until
 
 pytestmark = pytest.mark.sampled(mode=1)
-
-
-@pytest.fixture(scope="module")
-def server():
-    made = Redis()
-    yield made
-    made.stop()
+server = closing_fixture(Redis, scope="module")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import redis as driver
 import redis.asyncio as driver_async
 from redis.crc import key_slot
 
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED
@@ -29,26 +30,14 @@ NAMES = {
     "large_batches",
     "one_insert_wins",
     "swap_writes_what_was_seen",
-    "insert_knows_its_own_claim",
+    "insert_loses_to_what_is_held",
     "delete_is_conditioned",
     "fields_round_trip",
 }
-CLUSTERED = [one for one in CHECKS if one.name in NAMES | {"scan_finds_all", "trace_finds_a_chain", "due_in_pages"}]
+CLUSTERED = [one for one in CHECKS if one.name in NAMES | {"list_finds_all", "select_a_chain", "due_in_pages"}]
 GIVEN = [one for one in CHECKS if one.name in NAMES]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    made = RedisCluster()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def primary():
-    made = Redis()
-    yield made
-    made.stop()
+cluster = closing_fixture(RedisCluster, scope="module")
+primary = closing_fixture(Redis)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -77,12 +66,8 @@ def test_doctor_tells_of_one_node_that_evicts(cluster):
         node.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
 
 
-@pytest.fixture(scope="module")
-def doubled():
-    """A Cluster in which each primary has a replica."""
-    made = RedisCluster(replicas=1)
-    yield made
-    made.stop()
+# A Cluster in which each primary has a replica.
+doubled = closing_fixture(lambda: RedisCluster(replicas=1), scope="module")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -8,6 +8,7 @@ import threading
 import pytest
 from redis import ResponseError
 
+from fixtures import closing_fixture
 from onceward import LeaseLost, ResultNotRecorded, StoreError
 from onceward import Once as _Once
 from onceward.core.drivers import drive
@@ -20,14 +21,8 @@ from servers.redis import Redis
 from tables import each
 
 Once = functools.partial(_Once, name="n")
-
-
-@pytest.fixture
-def server(request):
-    """A server of the test's own, with the settings that it asks for."""
-    made = Redis(**getattr(request, "param", {}))
-    yield made
-    made.stop()
+# A server of the test's own, with the settings that it asks for.
+server = closing_fixture(lambda request: Redis(**getattr(request, "param", {})))
 
 
 def test_scripts_are_loaded_again_after_they_are_flushed(redis, redis_url):

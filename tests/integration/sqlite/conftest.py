@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from stores.sqlite_commits import Sqlite
 
@@ -14,11 +15,7 @@ def path(tmp_path):
     return tmp_path / "ledger.db"
 
 
-@pytest.fixture
-def once(path):
-    made = Once(f"sqlite:///{path}")
-    yield made
-    made.close()
+once = closing_fixture(lambda path: Once(f"sqlite:///{path}"))
 
 
 @pytest.fixture

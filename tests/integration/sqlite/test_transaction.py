@@ -20,6 +20,7 @@ from onceward import (
 )
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 from stores.transaction_cases import (  # noqa: F401 - they run here
+    Failure,
     test_a_body_that_ends_the_transaction_itself_is_parked_and_told,
     test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt,
     test_a_handler_commits_its_effect_together_with_its_completion,
@@ -37,10 +38,6 @@ def status(once):
 
 def act(tx, value="effect"):
     tx.connection.execute("INSERT INTO effects VALUES (?)", (value,))
-
-
-class Failure(Exception):
-    pass
 
 
 def test_on_error_park_and_final_exceptions_work_as_in_a_guard(once, path, effects, connection):

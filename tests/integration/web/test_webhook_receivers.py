@@ -13,6 +13,7 @@ from django.test import Client, override_settings
 from django.urls import path
 from fastapi import FastAPI
 
+from fixtures import closing_fixture
 from onceward import Busy, Claim, Once, ResultUnavailable
 from onceward.claim.completer import decorated
 from onceward.web import Answer
@@ -25,12 +26,7 @@ from waiting import until
 from web import django_site  # noqa: F401 - configures Django
 from web.signed import BODY, SECRET, by_slack, by_stripe
 
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
 
 
 def _keys(once):

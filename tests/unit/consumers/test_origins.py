@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 import onceward
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.aws import on_eventbridge, on_kinesis, on_sns, on_sqs, on_sqs_fifo
 from onceward.core.origin import CallOrigin, read_origin
@@ -21,13 +22,7 @@ from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, on_api
 CAME = {"onceward-key": "from-outbox", "onceward-root": 'shop:"é"', "onceward-parent": "payments:1"}
 ORIGIN = CallOrigin('shop:"é"', "payments:1")
 ENCODED = {"onceward-root": "shop:%22%C3%A9%22", "onceward-parent": "payments:1"}
-
-
-@pytest.fixture
-def once():
-    once = Once("memory:", name="n")
-    yield once
-    once.close()
+once = closing_fixture(lambda: Once("memory:", name="n"))
 
 
 def noted(once):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from starlette.applications import Starlette
 
+from fixtures import closing_fixture
 from observing import note_outcomes
 from onceward import Once, OncewardError, StoreError
 from onceward.consumers.broker import Broker, BrokerError
@@ -114,11 +115,7 @@ class ToyBroker(Broker[ToyMessage]):
         self.closed = True
 
 
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop")
-    yield made
-    made.close()
+once = closing_fixture(lambda: Once("memory:", name="shop"))
 
 
 def order(number):

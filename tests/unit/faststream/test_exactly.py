@@ -16,6 +16,7 @@ from faststream.redis import RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
 from pydantic import BaseModel
 
+from fixtures import closing_fixture
 from onceward import Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
 from onceward.consumers.delivery import MalformedRecord
 from onceward.faststream import exactly
@@ -43,11 +44,7 @@ class Declined(Exception):
     pass
 
 
-@pytest.fixture
-def once():
-    made = Once("memory:")
-    yield made
-    made.close()
+once = closing_fixture(lambda: Once("memory:"))
 
 
 def charging(once, **options):

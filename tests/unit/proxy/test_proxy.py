@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
@@ -18,12 +19,7 @@ from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, Scripted
 
-
-@pytest.fixture
-def once():
-    made = Once("memory:")
-    yield made
-    made.close()
+once = closing_fixture(lambda: Once("memory:"))
 
 
 def a_silent_one(reader, writer):

@@ -11,6 +11,7 @@ import boto3
 import pytest
 from cryptography.fernet import Fernet
 
+from fixtures import closing_fixture
 from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
@@ -38,11 +39,7 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path}/ledger.db"
 
 
-@pytest.fixture
-def once(url):
-    made = Once(url)
-    yield made
-    made.close()
+once = closing_fixture(Once, "url")
 
 
 def records(once):

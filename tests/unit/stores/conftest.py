@@ -3,14 +3,10 @@ import sqlite3
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward.stores.sqlite.store import SqliteStore
 
-
-@pytest.fixture
-def store(tmp_path, clock):
-    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
-    yield store
-    store.close()
+store = closing_fixture(lambda tmp_path, clock: SqliteStore(tmp_path / "ledger.db", clock=clock))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
@@ -63,11 +64,7 @@ def path(tmp_path):
     return path
 
 
-@pytest.fixture
-def filled(path):
-    made = SqliteStore(path, clock=ManualClock(NOW))
-    yield made
-    made.close()
+filled = closing_fixture(lambda path: SqliteStore(path, clock=ManualClock(NOW)))
 
 
 def found(store, criteria, limit=10_000):

@@ -2,14 +2,10 @@ import os
 
 import pytest
 
+from fixtures import closing_fixture
 from web.scripted import SECRET, TOKEN, Carrier
 
-
-@pytest.fixture(params=["sync", "async"])
-def carrier(request):
-    made = Carrier(request.param)
-    yield made
-    made.close()
+carrier = closing_fixture(lambda request: Carrier(request.param), params=["sync", "async"])
 
 
 @pytest.fixture(autouse=True)
