@@ -192,11 +192,7 @@ def by_delivery(delivery: aws.Delivery):
 
 @pytest.mark.parametrize(
     ("key", "expected"),
-    [
-        ("[order.note, order.id]", "n:(x,7)"),
-        (by_delivery, "n:(m-0,7)"),
-        (operator.attrgetter("id"), "n:7"),
-    ],
+    [("[order.note, order.id]", "n:(x,7)"), (by_delivery, "n:(m-0,7)"), (operator.attrgetter("id"), "n:7")],
 )
 def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected):
     @aws.on_sqs(once, key=key)

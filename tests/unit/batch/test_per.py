@@ -92,13 +92,7 @@ def test_windows_are_aligned_to_the_epoch_and_moved_by_an_offset(window, offset,
 
 @each(
     ("window", "before", "counts_to_the_next"),
-    [
-        ("1h", 60, True),
-        ("1h", 60.001, False),
-        ("10m", 30, True),
-        ("10m", 30.001, False),
-        ("1h", 0, True),
-    ],
+    [("1h", 60, True), ("1h", 60.001, False), ("10m", 30, True), ("10m", 30.001, False), ("1h", 0, True)],
 )
 def test_a_start_right_before_an_edge_counts_to_the_next_window(window, before, counts_to_the_next):
     clock = ManualClock()

@@ -69,14 +69,7 @@ def test_the_schema_is_up_to_date():
     assert LISTED.read_text() == text(), "the model of pipelines has changed: run `make api`"
 
 
-@each(
-    ("was", "now"),
-    [
-        ("filter:", "filtr:"),
-        ("lease: 90s", "lease: 90 weeks"),
-        ("on_busy: 5s", "on_busy: never"),
-    ],
-)
+@each(("was", "now"), [("filter:", "filtr:"), ("lease: 90s", "lease: 90 weeks"), ("on_busy: 5s", "on_busy: never")])
 def test_the_schema_takes_a_pipeline_and_refuses_what_is_wrong(was, now):
     check(VALID)
     with pytest.raises(jsonschema.ValidationError):

@@ -127,14 +127,7 @@ def test_variables_fill_texts(monkeypatch):
     assert (tree.plain(), mistakes) == ({"a": "x1y", "b": "else", "c": ""}, [])
 
 
-@each(
-    ("text", "value"),
-    [
-        ("on", "on"),
-        ("2026-01-01", "2026-01-01"),
-        ("0x1F", 31),
-    ],
-)
+@each(("text", "value"), [("on", "on"), ("2026-01-01", "2026-01-01"), ("0x1F", 31)])
 def test_scalars_are_those_of_yaml_1_2(text, value):
     assert parse(f"a: {text}")[0].plain() == {"a": value}
 
