@@ -143,11 +143,6 @@ def test_a_time_that_is_none_stops_the_job_before_it_runs(once, job, time, error
     assert job.runs == 0
 
 
-def test_a_time_without_a_zone_is_refused_when_decorating(once):
-    with pytest.raises(ValueError):
-        once.per("1h", "report", at=datetime(2026, 1, 1))
-
-
 @pytest.mark.parametrize(
     ("given", "kept"), [({}, 14 * 86400), ({"retention": 60}, 2 * HOUR), ({"retention": None}, None)]
 )
@@ -186,12 +181,14 @@ def test_workers_whose_clocks_are_hours_off_start_nothing_twice(tmp_path, faketi
 
 
 @each("window", ["", "1", "h", "0h", "-1h", "1 h", "1w", "1.5h", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12])
-def test_a_window_or_an_offset_that_is_none_is_refused_when_decorating(once, window):
+def test_a_window_an_offset_or_a_time_that_is_none_is_refused_when_decorating(once, window):
     with pytest.raises((ValueError, TypeError), match="window="):
         once.per(window)
     for offset in ("1h", True, float("inf"), float("nan"), None):
         with pytest.raises(ValueError, match="offset="):
             once.per("1h", offset=offset)
+    with pytest.raises(ValueError, match="at="):
+        once.per("1h", "report", at=datetime(2026, 1, 1))
 
 
 def test_a_window_that_the_ledgers_clock_cannot_tell_is_refused(url):

@@ -16,7 +16,6 @@ from printed.pages import run
 from tables import each
 
 LEASE = 60.0
-BOTH = pytest.mark.parametrize("form", ["called", "awaited"])
 
 
 class Crash(BaseException):
@@ -79,7 +78,7 @@ class Shop:
         return self.once.ledger.show(f"place:{n}")[0]
 
 
-@BOTH
+@pytest.mark.parametrize("form", ["called", "awaited"])
 def test_a_lapsed_key_runs_with_its_own_arguments_and_completes(form):
     shop = Shop(form)
     shop.crash(1)

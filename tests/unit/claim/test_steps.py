@@ -59,12 +59,6 @@ def test_a_function_is_asked_only_when_an_earlier_attempt_may_have_made_it(once,
     assert len(effects) == 1
 
 
-def test_a_parking_step_that_raises_parks_the_key(once, form):
-    with pytest.raises(ZeroDivisionError):
-        Script(once, form, only(step("mail", lambda: 1 / 0, on_lapse="park")))()
-    assert (record(once).status, "mail" in record(once).error) == ("PARKED", True)
-
-
 def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, clock, effects):
     crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
 

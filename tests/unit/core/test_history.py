@@ -188,20 +188,15 @@ def stands(once):
     return once.ledger.show("n:k")[0]
 
 
-def test_a_record_has_host_and_process_of_its_claim_and_its_last_write(once, clock):
+def test_a_record_has_host_and_process_of_its_claim_and_its_last_write_and_who_meets_it_is_told(once, clock):
     claim = once.acquire("k")
-    for act in (claim.extend, claim.complete):
+    with pytest.raises(Busy, match=rf"another worker \({HERE}\) holds this key") as busy:
+        once.acquire("k")
+    for act in (claim.extend, claim.park):
         clock.advance(5)
         act()
         assert (stands(once).worker, stands(once).updated_at) == (HERE, clock())
     assert stands(once).created_at == clock() - 10
-
-
-def test_busy_and_parked_name_the_worker(once):
-    claim = once.acquire("k")
-    with pytest.raises(Busy, match=rf"another worker \({HERE}\) holds this key") as busy:
-        once.acquire("k")
-    claim.park("no")
     with pytest.raises(Parked, match=f"the last by {HERE}") as parked:
         once.acquire("k")
     assert busy.value.worker == parked.value.worker == HERE
