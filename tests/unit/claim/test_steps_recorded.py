@@ -206,17 +206,12 @@ def test_an_interrupt_after_a_step_lets_it_be_recorded_and_holds_nobody_up(once,
     assert all(f'"{name}"' in record(once).steps for name in effects)
 
 
-def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):
-    place = Script(once, form, only(step("charge", effects.append, 1)), retention=100)
-    place()
-    clock.advance(200)
-    place()
-    assert effects == [1, 1]
-
-
-def test_retry_forgets_a_step_and_those_after_it_also_of_a_completed_key(once, form, effects):
-    place = Script(once, form, only(*(step(name, effects.append, name) for name in "abc")))
+def test_retry_forgets_a_step_and_those_after_it_and_a_fresh_life_all_of_them(once, form, clock, effects):
+    place = Script(once, form, only(*(step(name, effects.append, name) for name in "abc")), retention=100)
     place()
     once.ledger.retry("place:1", "b")
     place()
     assert effects == ["a", "b", "c", "b", "c"]
+    clock.advance(200)
+    place()
+    assert effects[5:] == ["a", "b", "c"]

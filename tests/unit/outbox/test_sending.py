@@ -120,9 +120,7 @@ def test_many_messages_together_are_too_large(once, box):
 
 def test_a_message_that_fails_is_sent_later_and_before_the_next(once, box):
     box.target.answers.extend([MessageNotSent("away"), MessageNotSent("away")])
-    with once.claim("7") as claim:
-        claim.send(box.address, 1)
-        claim.send(box.address, 2)
+    once.run("7", place(box, 1, 2))
     until(lambda: len(box.bodies) == 2)
     drained()
     assert box.bodies == ["1", "2"]
@@ -133,9 +131,7 @@ def test_a_refused_message_stays_and_the_others_go_on(once, box):
     box.target.answers.append(MessageRefused("no such topic"))
     events = []
     once = Once(MemoryStore(), observe=[events.append])
-    with once.claim("7") as claim:
-        claim.send(box.address, 1)
-        claim.send(box.address, 2)
+    once.run("7", place(box, 1, 2))
     drained()
     assert box.bodies == ["2"]
     record = record_of(once)
@@ -152,8 +148,7 @@ def test_a_dead_target_delays_no_other(once, box):
     send, dead.target.send = dead.target.send, lambda messages: release.wait(60) and send(messages)
     with once.claim("1") as claim:
         claim.send(dead.address, "slow")
-    with once.claim("2") as claim:
-        claim.send(box.address, "quick")
+    once.run("2", place(box, "quick"))
     until(lambda: box.bodies)
     assert box.bodies == ["quick"]
     assert dead.bodies == []
