@@ -1,6 +1,7 @@
-"""``onceward complete``: what it runs, what it says, and how it stops. And what the other commands say of a kept input."""
+"""``onceward complete`` runs what has lapsed, ``onceward exec`` a command once, whatever kills whom; and what the others say of a kept input."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from commands.command_line import Cli
+from onceward.core.record import COMPLETED
 from tables import each
 from waiting import until
 
@@ -159,3 +161,154 @@ def test_a_sealed_input_is_not_shown(cli):
     shown = cli.run("show", "s:7").stdout.decode()
     assert "input          (sealed)" in shown
     assert "2424" not in shown
+
+
+KEY = ("exec", "--key", "job")
+
+
+@pytest.fixture
+def job(cli):
+    """A command that notes each of its runs."""
+    return lambda body="": cli.script("job.sh", f"echo run >> log\n{body}")
+
+
+def test_a_second_call_gets_the_output_and_the_status(cli, job):
+    command = (*KEY, "--", job('echo "$(cat) $ONCEWARD_KEY $ONCEWARD_ATTEMPT"; echo trouble >&2'))
+    first, second = cli.run(*command, input=b"given\n"), cli.run(*command)
+    told = (0, b"given exec:job 1\n", "trouble\n")
+    assert [(one.returncode, one.stdout, one.stderr) for one in (first, second)] == [told] * 2
+    assert cli.log() == ["run"]
+    assert cli.run("exec", "--key", "job", "--new-only", "--", "./job.sh").stdout == b""
+    assert cli.run("exec", "--key", "another", "--", "./job.sh").returncode == 0
+    assert cli.log() == ["run"] * 2
+
+
+def test_a_failure_is_tried_again_or_recorded(cli, job):
+    command = job("echo told; exit 3")
+    for options, runs in (((), 2), (("--on-failure", "record"), 3), (("--window", "365d"), 4)):
+        for _ in range(2):
+            result = cli.run("exec", "--key", f"job{runs}", *options, "--", command)
+            assert (result.returncode, result.stdout) == (3, b"told\n")
+        assert cli.log() == ["run"] * runs
+    assert cli.run("exec", "--key", "last", "--max-attempts", 1, "--", command).returncode == 3
+    parked = cli.run("exec", "--key", "last", "--max-attempts", 1, "--", command)
+    assert (parked.returncode, "onceward unpark" in parked.stderr) == (76, True)
+
+
+def test_bytes_come_back_as_they_were_and_the_last_of_many(cli, job):
+    binary = job(r"printf '\377'; head -c 65535 /dev/zero")
+    assert [cli.run(*KEY, "--", binary).stdout for _ in range(2)] == [b"\xff" + b"\0" * 65_535] * 2
+    whole, kept = (cli.run("exec", "--key", "many", "--", "seq", 100_000).stdout for _ in range(2))
+    assert len(whole.splitlines()) == 100_000
+    note, _, rest = kept.partition(b"\n")
+    assert note == f"[onceward: {len(whole) - 65_536} bytes were not recorded]".encode()
+    assert (whole.endswith(rest), len(rest)) == (True, 65_536)
+
+
+def test_another_that_runs_it_now_is_told_and_may_be_waited_for(cli, job):
+    process = cli.start(*KEY, "--", job("while [ ! -e go ]; do sleep 0.05; done; echo done"))
+    until(lambda: cli.log() == ["run"])
+    assert cli.run(*KEY, "--", "./job.sh").returncode == 75
+    assert cli.run(*KEY, "--new-only", "--", "./job.sh").returncode == 0
+    crew = [process, *(cli.start(*KEY, "--wait", 60, "--", "./job.sh") for _ in range(2))]
+    cli.write("go", "")
+    assert [one.communicate(timeout=60)[0] for one in crew] == [b"done\n"] * 3
+    assert cli.log() == ["run"]
+
+
+def test_only_one_runs_at_a_time(cli, job):
+    command = ("exec", "--key", "job", "--while-running", "--", job("while [ ! -e go ]; do sleep 0.05; done; exit 5"))
+    process = cli.start(*command)
+    until(lambda: cli.log() == ["run"])
+    assert cli.run(*command).returncode == 75
+    cli.write("go", "")
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert cli.run(*command).returncode == 5
+    assert cli.log() == ["run"] * 2
+
+
+def test_a_signal_reaches_the_command_which_may_still_succeed(cli, job):
+    process = cli.start(*KEY, "--", job("trap 'echo bye; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"))
+    until(lambda: cli.log("up") == ["up"])
+    process.terminate()
+    assert process.communicate(timeout=60)[0] == b"bye\n"
+    assert process.returncode == 0
+    assert cli.run(*KEY, "--", "./job.sh").stdout == b"bye\n"
+
+
+def test_a_command_that_a_signal_ends_keeps_its_key(cli, job):
+    process = cli.start(*KEY, "--", job("trap '' TERM; echo up > up; while :; do sleep 0.05; done"))
+    until(lambda: cli.log("up") == ["up"])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
+        time.sleep(1.0)  # of signals that come together, Python hears the one with the least number first
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert b"nobody knows what it has done" in err
+    assert cli.run(*KEY, "--", "./job.sh").returncode == 75
+
+
+def test_ctrl_z_does_not_stop_what_renews_the_lease(cli, job):
+    process = cli.start(*KEY, "--", job("echo up > up; while [ ! -e go ]; do sleep 0.05; done; echo done"))
+    until(lambda: cli.log("up") == ["up"])
+    process.send_signal(signal.SIGTSTP)
+    cli.write("go", "")
+    assert process.communicate(timeout=60)[0] == b"done\n"
+
+
+def test_a_killed_onceward_takes_its_command_along(cli, job):
+    process = cli.start(*KEY, "--lease", 2, "--", job("echo $$ > pid; sleep 600"))
+    until(lambda: cli.log("pid"))
+    process.kill()
+    process.communicate(timeout=60)
+    until(lambda: _is_gone(int(cli.log("pid")[0])))
+    again = cli.run(*KEY, "--lease", 2, "--wait", 60, "--", "sh", "-c", "echo $ONCEWARD_ATTEMPT")
+    assert again.stdout == b"2\n"
+
+
+def test_a_command_whose_key_is_lost_is_killed(cli, job):
+    # Long enough that it is stopped before its first renewal: in the middle of one it would hold the file's lock.
+    process = cli.start(*KEY, "--lease", 8, "--", job("echo up > up; exec sleep 600"))
+    until(lambda: cli.log("up") == ["up"])
+    process.send_signal(signal.SIGSTOP)
+    other = cli.run(*KEY, "--lease", 60, "--wait", 60, "--", "echo", "other")
+    assert other.stdout == b"other\n"
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 69
+    assert b"the key was lost" in err
+    assert cli.run(*KEY, "--", "true").stdout == b"other\n"
+
+
+def test_a_reader_that_stands_still_does_not_hold_up_the_record(cli, job):
+    process = cli.start(*KEY, "--lease", 5, "--", job("head -c 100000 /dev/zero"))
+    until(lambda: any(record.status == COMPLETED for record, _ in cli.once().ledger.records()))
+    assert process.poll() is None  # it still waits for its reader
+    process.kill()
+    process.communicate(timeout=60)
+    again = cli.run(*KEY, "--lease", 5, "--wait", 60, "--", "./job.sh")
+    assert (again.returncode, len(again.stdout.partition(b"\n")[2])) == (0, 65_536)
+    assert cli.log() == ["run"]
+
+
+@each(
+    ("arguments", "says"),
+    [
+        (["--key", "k"], "no command"),
+        (["--key", "", "--", "true"], "key"),
+        (["--key", "k", "--while-running", "--window", "1h", "--", "true"], "--while-running records nothing"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(cli, arguments, says):
+    result = cli.run("exec", *arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+def _is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

@@ -1,18 +1,32 @@
-"""A ledger that cannot be used: each command says so in one sentence. None of them, and no worker, prints a password."""
+"""What may never be shown: passwords of ledgers and brokers, by any command or worker; and hostile text on its way to a terminal."""
 
+import ast
+import contextlib
 import itertools
+import json
+import logging
+import os
+import pty
+import subprocess
+from pathlib import Path
 from urllib.parse import unquote
 
+import pydantic
 import pytest
 
+import onceward.cli
 from commands.command_line import Cli
-from onceward import Once
+from onceward import Once, terminal
+from onceward.aws import on_sqs
+from onceward.cli.report import Heard, WorkReport
+from onceward.core.drivers import drive
 from onceward.core.urls import shown_url
 from onceward.kafka.topics import connection
 from onceward.nats import NatsWorker
 from onceward.rabbitmq import RabbitWorker
 from onceward.redis_streams import RedisStreamsWorker
 from onceward.stores import url_parts
+from onceward.testing.bench import claim_of
 from servers.needs import free_port
 from tables import each
 
@@ -172,3 +186,152 @@ def test_no_worker_prints_a_password(worker, scheme, character, port):
     with pytest.raises(TypeError, match="give an Once") as refused:
         worker(url, "orders", print)
     assert shows_none(str(refused.value))
+
+
+CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
+HOSTILE = f"a{CLIPBOARD}\x1b[2J\x9b31m\u202egnp\u2066\u2028b\x7f\r\nonceward: all is well"
+CARD = "4111111111111111"
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def hostile(cli):
+    """A ledger that others wrote to: each text of a record is hostile."""
+    once = cli.once()
+    once.acquire("any").release()
+    texts = dict.fromkeys(("fingerprint", "error", "worker"), HOSTILE)
+    for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
+        result = HOSTILE if status != "PARKED" else None
+        write = claim_of(key, HOSTILE, status=status, result=result, lease=0.0, keep=None, **texts)
+        drive(once.store.insert(write), once.store)
+    once.close()
+    return cli
+
+
+def is_harmless(told):
+    text = told.decode() if isinstance(told, bytes) else told
+    return all(c.isprintable() or c in "\n\t" for c in text)
+
+
+def on_a_terminal(cli, *arguments):
+    """Run a command with all its streams on a terminal, and return what the terminal was sent."""
+    cli.env["TERM"] = "xterm"
+    controller, terminal = pty.openpty()
+    process = cli.start(*arguments, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    told = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while piece := os.read(controller, 65536):
+            told += piece
+    os.close(controller)
+    process.wait(60)
+    return told
+
+
+def test_what_is_printable_stays_and_all_else_is_escaped():
+    assert terminal.line("é 漢 👍 a  b") == "é 漢 👍 a  b"
+    assert terminal.line(HOSTILE) == (
+        "a\\u001b]52;c;cm0gLXJm\\u0007\\u001b[2J\\u009b31m\\u202egnp\\u2066 b\\u007f onceward: all is well"
+    )
+    assert terminal.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
+    assert is_harmless(terminal.json({"a": [HOSTILE]}))
+    assert json.loads(terminal.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
+
+
+PLAIN = ["n:(a,1)", "n:it's", "n:$(id)`id`"]
+UNPRINTABLE = [f"n:'\\{HOSTILE}1", "n:\udcff1"]  # they take $'...', which dash does not know
+
+
+@each(("shell", "key"), [*(("sh", key) for key in PLAIN), *(("bash", key) for key in UNPRINTABLE)])
+def test_a_shell_takes_a_quoted_key_for_what_it_is(shell, key):
+    told = subprocess.run([shell, "-c", f"printf %s {terminal.quoted(key)}"], capture_output=True).stdout
+    assert told == os.fsencode(key) if "\udcff" in key else told.decode() == key
+
+
+def test_nobody_writes_past_the_filter():
+    root = Path(onceward.__file__).parent
+    for path in (*(root / "cli").glob("*.py"), *(root / "pipe").glob("*.py")):
+        if path.name in {"screen.py", "watchdog.py", "demo_worker.py"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            where = f"{path.name}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
+                assert "drawing(" in ast.unparse(node), f"{where}: a console of its own"
+            if isinstance(node, ast.Attribute):
+                assert not ast.unparse(node).endswith((".buffer", "__stdout__", "__stderr__")), where
+
+
+@each(
+    "arguments",
+    [
+        ["ls"],
+        ["ls", "--json"],
+        ["show", f"n:{HOSTILE}"],
+        ["show", f"no:{HOSTILE}"],
+        ["clear", f"n:{HOSTILE}"],
+        ["park", f"m:{HOSTILE}", "--reason", HOSTILE],
+        ["ls", f"--{HOSTILE}"],
+        ["doctor", "--queue", HOSTILE],
+    ],
+)
+def test_hostile_text_is_only_text(hostile, arguments):
+    result = hostile.run(*arguments)
+    told = result.stdout.decode() + result.stderr
+    assert is_harmless(told)
+    assert not any(line.startswith("onceward: all is well") for line in told.split("\n"))
+
+
+def test_pipe_shows_what_commands_and_functions_say_as_text(cli):
+    cli.write("in.ndjson", {"id": "1", "text": HOSTILE}, {"id": HOSTILE, "text": HOSTILE}, f"no{CLIPBOARD}")
+    says = cli.script("says", 'printf "%s" "$1"; printf "%s" "$1" >&2; test "$2" = 1')
+    (cli.folder / "shop.py").write_text(
+        "def work(line):\n    print(line['text'])\n    raise ValueError(line['text'])\n"
+    )
+    run = ("pipe", "in.ndjson", "--key", "line.id")
+    commands, functions = (*run, "--", says, "{line.text}", "{line.id}"), (*run, "--name", "f", "--call", "shop:work")
+    plain = cli.run(*commands)
+    assert is_harmless(plain.stderr)
+    assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
+    assert is_harmless(cli.run(*functions).stderr)
+    told = on_a_terminal(cli, *commands)
+    assert [escape for escape in ("\x1b]", "\x1b[2J", "\x9b", "\u202e") if escape.encode() in told] == []
+
+
+def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        info = (ValueError, error, error.__traceback__)
+    Heard(WorkReport(as_json=False)).emit(
+        logging.LogRecord("onceward", logging.ERROR, "", 0, "%s: failed", (HOSTILE,), info)
+    )
+    err = capfd.readouterr().err
+    assert is_harmless(err)
+    assert "Traceback" in err
+    assert not any(line.startswith("onceward:") for line in err.splitlines())
+
+
+def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog):
+    class Order(pydantic.BaseModel):
+        card: int
+
+    for key, annotation, body in (
+        ("order.card", Order, json.dumps({"card": f"{CARD} x"})),
+        (lambda payload: payload[CARD], dict, json.dumps({"card": CARD})),
+        ("to_number(order.card)", dict, json.dumps({"card": [CARD]})),
+        ("order.card", dict, f"{CARD}{{"),
+    ):
+
+        def handler(order):
+            raise AssertionError
+
+        handler.__annotations__ = {"order": annotation}
+        event = {"Records": [{"eventSource": "aws:sqs", "messageId": "m-1", "body": body}]}
+        answer = on_sqs(Once("memory:"), key=key, name="shop")(handler)(event, None)
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
+    assert caplog.text.count("the record m-1 of aws:sqs: malformed:") == 4
+    assert CARD not in caplog.text

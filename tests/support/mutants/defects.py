@@ -180,7 +180,7 @@ a tuple's parts can run together
 [core/many.py: unit/core/test_ending_many.py]
 6 a batch believes in a lease from its reply on
     until = belief(store, bid.policy, [-sent-]{+clock()+}, reply, held, lease=bid.policy.lease)
-[core/many.py: unit/batch unit/core integration/dynamodb/test_batch_dynamodb.py]
+[core/many.py: unit/batch unit/core integration/dynamodb/test_dynamodb_transact.py]
 one throttled key fails its batch
             if isinstance(reply, StoreError):
                 [-outcomes[number] = reply
