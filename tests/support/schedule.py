@@ -85,11 +85,7 @@ def number_of(node):
 
 
 class Scheduling(LoadScopeScheduling):
-    """Give a file with servers of its own to one process, so that each starts once; xdist's own groups do nothing on pytest 9.2.
-
-    A process gets the first in line of what it has collected, and every third one the last, so that the cores have work at
-    all times.
-    """
+    """Give a file with servers of its own to one process; a process gets the first in line of what it has collected, and every third one the last."""
 
     def __init__(self, config, log, *, is_shared, session):
         super().__init__(config, log)

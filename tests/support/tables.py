@@ -6,10 +6,7 @@ from functools import wraps
 
 
 def each(names, rows):
-    """Call the test with each row, as ``pytest.mark.parametrize`` does, but within one test: a failure says its row.
-
-    What a test is given besides is the same for all rows, so a row must not meet what another one has left behind.
-    """
+    """Call the test with each row within one test, so that a row must not meet what another one has left; a failure says its row."""
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     rows = [row if len(names) > 1 else (row,) for row in rows]
     assert rows, "a table without rows tests nothing"

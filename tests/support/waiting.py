@@ -46,11 +46,7 @@ TRIES = 12
 
 
 def within(seconds: float, act: Callable[[int], T], *, least: float = 0.0) -> T:
-    """Carry out ``act`` and return its result. It must take between ``least`` and ``seconds``, in one of several tries.
-
-    A busy machine delays some tries, and lets leases lapse in others. Wrong code is late, or early, in each of them. ``act``
-    gets the try's number, for keys of its own.
-    """
+    """Carry out ``act`` with the number of the try until it takes between ``least`` and ``seconds``: a busy machine delays some tries, wrong code all."""
     took = []
     for number in range(TRIES):
         began = time.monotonic()

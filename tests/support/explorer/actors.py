@@ -1,9 +1,4 @@
-"""The workers of the explorer: the protocol's real generators, driven step by step.
-
-A delivery is one generator. It yields store requests, and a ``Choice`` where its handler may do several things. Its state
-depends only on what it was sent and when, so a ``Node`` is a worker after one such history. ``step`` makes the next node:
-it runs a new generator through the longer history, and keeps the result.
-"""
+"""The workers of the explorer: the protocol's real generators. A ``Node`` is one after a history; ``step`` runs a new generator through a longer one."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass

@@ -1,17 +1,4 @@
-"""Explores every interleaving of a few workers on one key, and checks each reachable state.
-
-The workers run the real generators of ``onceward.core.protocol`` against the in-memory store. Each exchange has three
-steps: the request is sent, it reaches the store, its reply reaches the worker. Anything may happen between them: messages
-are lost or late, the worker crashes or is interrupted, time passes. ``explore`` tries all orders, visits each state once,
-and reports violations::
-
-    seen = explore(workers=2)
-    print(seen)                     # 31415 states, 92653 steps
-    assert not seen.violations
-
-A state is the record, the time, each worker's history, and the requests in flight. ``Bounds`` limits the faults, or
-exploring would never end. The workers' clocks start at any time and run slower than the store's.
-"""
+"""Explores every order of a few workers on one key: requests and replies are lost or late, workers crash, time passes. Each reachable state is checked."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator

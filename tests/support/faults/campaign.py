@@ -1,8 +1,4 @@
-"""A campaign: a crew of consumers is killed and its broker and ledger are restarted, and then the effects are counted.
-
-``tests/processes/campaign_stations.py`` has the brokers. CI runs 300 messages. ``make campaign BROKER=rabbitmq`` runs 5,000
-and prints the figures. Consumers call ``handle`` or ``handle_async`` of faults/campaign_effects.py.
-"""
+"""Campaigns: consumers, servers and clients are killed, their broker and ledger are restarted, and then the effects are counted (``make campaign``)."""
 
 import contextlib
 import json

@@ -1,7 +1,4 @@
-"""What the consumers of a campaign do with each message (faults/campaign.py); their processes are killed at any moment.
-
-``ONCEWARD_CAMPAIGN`` tells the ledger, the journal, the file that says "fixed", and which messages fail until then.
-"""
+"""What the consumers of a campaign do with each message. ``ONCEWARD_CAMPAIGN`` tells the ledger, the journal, and which messages fail until when."""
 
 import asyncio
 import json

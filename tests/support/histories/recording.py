@@ -1,7 +1,4 @@
-"""Records what a store is asked and what it answers: the operations of a history.
-
-Each operation is two events of the journal, its call and its answer. One without an answer may have taken effect, or may do so later.
-"""
+"""Records what a store is asked and what it answers. An operation without an answer may have taken effect, or may do so later. And planted defects."""
 
 import hashlib
 import itertools

@@ -1,7 +1,4 @@
-"""Plant each defect into a copy of the tree, and run the tests that must find it.
-
-``python -m mutants`` runs all; words select those whose names contain one. Exits with 1 if one was not found.
-"""
+"""Plant each defect whose name has one of the words into a copy of the tree, and run the tests that must find it; exit with 1 if one is not found."""
 
 import os
 import shutil

@@ -115,10 +115,7 @@ _COUNTED = itertools.count(10**6 * _number())
 
 
 def free_port(beside: int = 0) -> int:
-    """Return a port that nobody has; nor has anybody the one so far above it.
-
-    It is below those that systems give to connections, or one of a test's many connections could take it before its server.
-    """
+    """Return a port that nobody has, nor the one so far above it; below those that systems give to connections."""
     for port in itertools.islice(_PORTS, 1000):
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))

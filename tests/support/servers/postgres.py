@@ -117,10 +117,7 @@ class Postgres(Server):
             return cursor.fetchall() if cursor.description else []
 
     def own_clock(self, schema: str) -> Callable[[float], None]:
-        """Give the schema a clock of its own, and return what moves it by some seconds.
-
-        For sessions with ``search_path=SCHEMA,pg_catalog`` its function comes before the server's own.
-        """
+        """Give a schema a clock of its own, for sessions with ``search_path=SCHEMA,pg_catalog``, and return what moves it by some seconds."""
         now = f"SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM {schema}.moved"
         for statement in (
             f"CREATE SCHEMA {schema}",

@@ -18,10 +18,7 @@ MOVED_BY = "moved"  # the file in a server's folder that moves its clock
 
 
 def clock_of(offset: str) -> dict[str, str]:
-    """Return the environment of a server whose time of day is off by ``offset``.
-
-    Its allocator, jemalloc, asks for the time before libfaketime is ready, so the C library's allocator comes first.
-    """
+    """Return the environment of a server whose clock is off. jemalloc asks for the time before libfaketime is ready, so libc's allocator comes first."""
     found = wrong_clock(offset)
     return found | {"LD_PRELOAD": f"{found['LD_PRELOAD']} {ctypes.util.find_library('c')}"}
 

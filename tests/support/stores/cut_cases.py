@@ -1,7 +1,4 @@
-"""The cases of transactions that are cancelled, interrupted or left behind, on any connection of any ledger that has transactions.
-
-A test file imports them all. Its fixtures are those of stores/lost_cases.py, ``waiting`` (a hand that is awaited) and ``blocking`` (one that is not).
-"""
+"""The cases of transactions that are cancelled, interrupted or left behind, for files that import them all; ``waiting`` is a hand that is awaited."""
 
 import asyncio
 import contextlib

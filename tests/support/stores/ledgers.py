@@ -1,9 +1,4 @@
-"""Ledgers that several processes share, each with a place for effects that commit together with its records.
-
-Tests of processes use the fixture ``ledger`` of conftest.py and run on every store in ``LEDGERS``. A worker in a process of
-its own opens the same ledger with ``at(url)``. A new store joins by one class here and its line in ``LEDGERS``; if a test
-can kill its server, also by ``own_server`` and a line in ``SERVED``.
-"""
+"""Ledgers that several processes share, with a place for effects that commit with their records; a worker opens one with ``at(url)``."""
 
 import asyncio
 import collections
@@ -14,6 +9,8 @@ import sqlite3
 import time
 import uuid
 from abc import ABC, abstractmethod
+from importlib import import_module
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Self
 from urllib.parse import urlsplit
@@ -30,6 +27,7 @@ class Served:
 
     away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
     shared = ""  # the fixture of the run's server
+    server = ""  # the class of one: workers do without it, and without pytest
 
     def __init__(self, url: str):
         self.url = url
@@ -37,6 +35,10 @@ class Served:
     @classmethod
     def fresh(cls, request, folder) -> Self:
         return cls._on(request.getfixturevalue(cls.shared), f"ledger_{uuid.uuid4().hex}")
+
+    @classmethod
+    def _server(cls, request, folder):
+        return resolve_name(cls.server)()
 
     @classmethod
     @contextlib.contextmanager
@@ -54,7 +56,13 @@ class SqlLedger(Served, ABC):
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
+    driver = "sqlite3"
     key = "key"  # the name of that column
+
+    @property
+    def away(self):
+        driver = import_module(self.driver)
+        return (driver.OperationalError, driver.InterfaceError)
 
     @abstractmethod
     def connect(self): ...
@@ -119,22 +127,13 @@ class PostgresLedger(SqlLedger):
     shared = "postgres15"
     mark = "%s"
 
-    @classmethod
-    def _server(cls, request, folder):
-        from servers.postgres import Postgres  # workers do without it, and without pytest
-
-        return Postgres()
+    server = "servers.postgres:Postgres"
+    driver = "psycopg"
 
     @classmethod
     def _on(cls, server, schema):
         server.sql(f"CREATE SCHEMA {schema}", database="test")
         return cls.created(f"{server.url}?schema={schema}")
-
-    @property
-    def away(self):
-        import psycopg
-
-        return (psycopg.OperationalError,)
 
     def connect(self):
         import psycopg
@@ -149,21 +148,12 @@ class MysqlLedger(SqlLedger):
     key = "`key`"
     shared = "mariadb"
 
-    @classmethod
-    def _server(cls, request, folder):
-        from servers.mysql import Mariadb
-
-        return Mariadb()
+    server = "servers.mysql:Mariadb"
+    driver = "pymysql"
 
     @classmethod
     def _on(cls, server, database):
         return cls.created(server.database(database))
-
-    @property
-    def away(self):
-        import pymysql
-
-        return (pymysql.OperationalError, pymysql.InterfaceError)
 
     def connect(self):
         from torture.hands import Executing
@@ -178,6 +168,7 @@ class DynamoLedger(Served):
 
     scheme = "dynamodb"
     shared = "dynoxide"
+    server = "servers.dynoxide:Dynoxide"
     lease = 3.0  # the server's clock is shown in seconds
 
     @property
@@ -191,10 +182,8 @@ class DynamoLedger(Served):
 
     @classmethod
     def _server(cls, request, folder):
-        from servers.dynoxide import Dynoxide
-
         request.getfixturevalue("aws")
-        return Dynoxide(folder / "db")
+        return resolve_name(cls.server)(folder / "db")
 
     @classmethod
     def _on(cls, server, table):
@@ -222,9 +211,7 @@ class DynamoLedger(Served):
         return {name: value.get("S") for name, value in item.items()}
 
     def _items(self, table):
-        from servers.dynoxide import Dynoxide
-
-        return Dynoxide.at(int(self.url.rpartition(":")[2])).items(table)
+        return resolve_name(self.server).at(int(self.url.rpartition(":")[2])).items(table)
 
 
 class RedisLedger(Served):
@@ -233,11 +220,11 @@ class RedisLedger(Served):
     scheme = "redis"
     journal = None  # a path
 
+    server = "servers.redis:Redis"
+
     @classmethod
     def _server(cls, request, folder):
-        from servers.redis import Redis
-
-        return Redis(appendonly="yes", appendfsync="always")
+        return resolve_name(cls.server)(appendonly="yes", appendfsync="always")
 
     @classmethod
     def _on(cls, server, _):

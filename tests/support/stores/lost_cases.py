@@ -1,7 +1,4 @@
-"""The cases of connections and replies that are lost around a transaction, on any connection of any ledger that has transactions.
-
-A test file imports them all. Its fixtures are those of stores/transaction_cases.py, ``server``, and ``proxy`` and ``through`` (a CommitProxy).
-"""
+"""The cases of connections and replies that are lost around a transaction, for files that import them all; ``proxy`` is a CommitProxy."""
 
 import asyncio
 from collections import Counter

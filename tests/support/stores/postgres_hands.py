@@ -1,7 +1,4 @@
-"""The connections on which an effect can commit with its record, each used in the same few ways.
-
-A test is a coroutine, whether the connection blocks or not.
-"""
+"""The connections on which an effect can commit with its record, each used in the same few ways by coroutines, also if it blocks."""
 
 import itertools
 import os

@@ -1,7 +1,4 @@
-"""The cases of an effect, a step or a message that commits together with its record, on any connection of any ledger with transactions.
-
-A test file imports them all. Its fixtures are ``once``, ``hand`` (stores/postgres_hands.py, stores/mysql_hands.py), ``effects`` and ``schema``.
-"""
+"""The cases of an effect, a step or a message that commits together with its record, for files that import them all, on any ``hand``."""
 
 import asyncio
 import contextlib

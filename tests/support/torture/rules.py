@@ -1,8 +1,4 @@
-"""The oracle: what must never be seen, by the journal and the ledger alone. DESIGN.md's invariants are its source.
-
-An effect that commits with its record is made once. Another one is made again only if the run before did not return, its caller
-was told that the outcome is not recorded, or its process died before it could record it. Leases and fences are histories' business.
-"""
+"""What must never be seen, by the journal and the ledger alone: DESIGN.md's invariants. Leases and fences are histories' business."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -128,10 +128,7 @@ class Timers:
             time.sleep(AGAIN)
 
     def _traced(self, kind: str) -> type[BaseException]:
-        """Return the exception of a kind, as a class that journals that a frame caught it.
-
-        Python 3.11 makes the instance there. One that no frame caught was dropped by Python's own C code.
-        """
+        """Return the exception of a kind, as a class that journals that a frame caught it: Python 3.11 makes the instance there."""
 
         def caught(error: BaseException) -> None:
             frame = sys._getframe(1)

@@ -11,11 +11,7 @@ CLOSE = object()  # instead of an answer: close the connection
 
 
 class Scripted:
-    """A server that notes each request, and answers with the next of ``answers``; the last one again and again.
-
-    An answer is bytes, CLOSE, or a coroutine function that is given the reader and the writer. ``raw``, such a function, has each
-    connection to itself, before a request is read.
-    """
+    """A server that answers with bytes, CLOSE or a coroutine function of reader and writer, the last one for ever; ``raw`` has the connection to itself."""
 
     def __init__(self, *answers, raw=None):
         self._raw = raw

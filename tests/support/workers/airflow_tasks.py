@@ -1,7 +1,4 @@
-"""Runs the page on Airflow: PAGE FOLDER. The first process is killed between an effect and its record; the second tries the run again.
-
-Airflow reads its DAGs from files, so it reads this file a second time.
-"""
+"""Runs the page on Airflow, which reads this file again for its DAGs: PAGE FOLDER. The first process is killed between an effect and its record."""
 
 import os
 import sys

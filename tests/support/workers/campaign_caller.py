@@ -1,8 +1,4 @@
-"""Sends each message to one of several servers until it has its receipt. It can be killed at any moment, and started again.
-
-The one argument is JSON: see faults/under_fire.py. A script has ``handle(number, ask)``, which returns a receipt, or None to try later;
-``ask(port, method, path, body, headers)`` returns status, headers and body, or raises OSError.
-"""
+"""Sends each message to one of several servers until ``handle(number, ask)`` returns its receipt; its one argument is JSON (faults/campaign.py)."""
 
 import http.client
 import json

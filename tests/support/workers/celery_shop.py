@@ -1,8 +1,4 @@
-"""The Celery application of the tests, for workers that are processes of their own: `celery -A celery_shop worker`.
-
-``ONCEWARD_SHOP`` tells its broker, ledger and folder. What its tasks do is in the folder's journal; a task that waits does so
-until the folder has the file ``open``.
-"""
+"""The tests' Celery application: ``ONCEWARD_SHOP`` tells its broker, ledger and folder, with the journal, and ``open`` for tasks that wait."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""A worker of test_chain_killed.py, which is killed at any moment: ``python chain.py SERVICE SETTINGS``, with settings as JSON.
-
-Three services take an order: orders → payments → shipping. Each effect that nothing deduplicates writes a line to a journal,
-with one system call; the others are in databases.
-"""
+"""A worker of test_chain_killed.py, which is killed at any moment: ``python chain.py SERVICE SETTINGS``: orders → payments → shipping."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""Queues a job of each task of shop_tasks.py for each key: ``enqueue_worker.py LEDGER MODE KEY...``.
-
-It says that it is ready, waits for a line, and then says what it has queued. The mode is "threads", "loop", or "killed": before it
-sends, it is killed.
-"""
+"""Queues a job of each task of shop_tasks.py for each key, by threads or in a loop, or is killed before it sends: LEDGER MODE KEY..."""
 
 import asyncio
 import json

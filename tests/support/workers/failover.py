@@ -1,8 +1,4 @@
-"""Go twice through keys that others go through as well, while the server fails: ``python failover.py URL LOG COUNT LEASE [PACE]``.
-
-The log gets ``effect KEY VALUE`` for each run of a handler, and ``told KEY VALUE`` for each outcome; on Redis with the fence, or ``-``.
-If there is a table ``effects``, other keys make theirs in it, in transactions; the log gets ``committed KEY -`` for each.
-"""
+"""Goes twice through keys of others while the server fails: URL LOG COUNT LEASE [PACE]. The log has each effect, outcome and commit, with the fence on Redis."""
 
 import itertools
 import os

@@ -1,7 +1,4 @@
-"""The function of test_e2e_lambda.py. Its effect is a line in the file EFFECTS; each delivery is one in DELIVERIES.
-
-``fails`` and ``hangs`` of an order are how many of its attempts fail, or never end.
-"""
+"""The function of test_e2e_lambda.py, whose effects and deliveries are lines of files. An order says how many of its attempts fail or hang."""
 
 import asyncio
 import os

@@ -1,8 +1,4 @@
-"""Runs ``onceward``, or a project's ``manage.py``, in forks of a process that has imported it: a tenth of a new interpreter's time.
-
-``python warm_command.py WHAT FD``: the pipe brings commands, each with its three standard streams, and takes each one's process id
-and exit status. It ends with the pipe.
-"""
+"""Runs what the pipe FD brings, ``onceward`` or a project's ``manage.py``, in forks of a process that has imported it: WHAT FD. It costs a tenth."""
 
 import atexit
 import contextlib

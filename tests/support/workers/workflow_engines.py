@@ -1,7 +1,4 @@
-"""Runs the page on workflow engines: PAGE FOLDER PORT [PART]. The effect is made, and then its engine loses the answer.
-
-``PORT`` is that of Temporal's test server. A ``PART`` runs in a process that dies.
-"""
+"""Runs the page on workflow engines: PAGE FOLDER PORT [PART]. An effect is made, and then its engine loses the answer; a PART dies."""
 
 import asyncio
 import os
