@@ -115,6 +115,8 @@ class _Effect:
         self._alone = bool(kit.within)  # the step around it is the one that is recorded
         if keys.not_made and keys.on_lapse != "park":
             kit.mistake("not_made", "not_made: is for on_lapse: park")
+        if keys.on_lapse != "retry" and kit.within:
+            kit.mistake("on_lapse", f"a crash within {kit.within!r} belongs to it: say there what it means")
         if not kit.guarded and not kit.within:
             kit.warn(
                 "name" if keys.name else "",

@@ -53,6 +53,7 @@ sinks:
         ("  key: message.id", "  key: message.id\n  lease: 1ms", 3, 1, "is too short for sqlite"),
         ("json:dumps", "nowhere:f", 8, 7, "cannot be imported"),
         ("json:dumps", "json:dumps\n      arguments: [message, message.x]", 8, 7, "does not take"),
+        ("name: pay", "retry: {steps: [{run: {command: [ls]}, on_lapse: park}]}\n  - name: pay", 6, 44, "to it"),
         ("into: paid", "into: paid\n    on_error: dead_letter", 10, 5, "needs the address"),
         ("into: paid", "into: paid\n    not_made: ['(']\n    on_lapse: park", 10, 16, "regular expression"),
         ("sinks:", "  - call: {function: json:dumps}\n    name: pay\nsinks:", 11, 5, "the name 'pay'"),

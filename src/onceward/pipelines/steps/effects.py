@@ -64,8 +64,8 @@ class CallStep(EffectSettings, kw_only=True):
 class RetryStep(EffectSettings, kw_only=True):
     """Do some steps again until they succeed.
 
-    All tries are one step of the record. Each try runs all steps again, with the same derived keys. The record keeps the message
-    after the last try.
+    All tries are one step of the record, so `on_lapse` stands beside `retry`. Each try runs all steps again, with the same derived
+    keys. The record keeps the message after the last try.
 
     Attributes:
         steps: What is tried.
