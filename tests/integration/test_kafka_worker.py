@@ -201,6 +201,7 @@ def test_a_client_that_fails_for_good_ends_the_worker(once, kafka, topic, monkey
     ("options", "why"),
     [
         ({"settings": {"enable_auto_commit": True}}, "enable_auto_commit out"),
+        ({"settings": {"auto_offset_reset": "latest"}}, "auto_offset_reset out"),
         ({"settings": {"session_timeout": 5}}, "no session_timeout"),
         ({"retry": "orders"}, "three different topics"),
     ],

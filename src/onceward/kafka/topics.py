@@ -30,6 +30,7 @@ _CONNECTION: Final = signature(AIOKafkaAdminClient).parameters.keys() - {"api_ve
 _OWN: Final = {
     "bootstrap_servers": "give servers=",
     "group_id": "give group=",
+    "auto_offset_reset": "a retry topic that is read from its end would lose what waits there",
     "enable_auto_commit": "offsets are committed only below what is done",
     "isolation_level": "messages of aborted transactions are never handled",
     "key_deserializer": "annotate the handler's parameter",
