@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fixtures import closing_fixture
 from onceward.aws.sqs import queue_steps
 from onceward.outbox import sender as senders
 from schedule import ASKED, NIGHTLY, Scheduling, is_of, left_out, number_of, rank
@@ -233,18 +234,8 @@ def moved_redis(pytestconfig):
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def _proxy(dynoxide):
-    proxy = Proxy(dynoxide.port)
-    yield proxy
-    proxy.stop()
-
-
-@pytest.fixture(scope="session")
-def _front(ministack):
-    proxy = Proxy(ministack.port)
-    yield proxy
-    proxy.stop()
+_proxy = closing_fixture(lambda dynoxide: Proxy(dynoxide.port), scope="session")
+_front = closing_fixture(lambda ministack: Proxy(ministack.port), scope="session")
 
 
 @pytest.fixture

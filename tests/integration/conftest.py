@@ -4,17 +4,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from servers.redis import Redis
 from stores.ledgers import LEDGERS
 from waiting import working
 
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop", lease=20)
-    yield made
-    made.close()
+once = closing_fixture(lambda: Once("memory:", name="shop", lease=20))
 
 
 @pytest.fixture(params=[*LEDGERS, "redis"])
@@ -28,12 +24,8 @@ def every_url(request, tmp_path):
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def redis_kept():
-    """A server that keeps its streams."""
-    made = Redis(appendonly="yes")
-    yield made
-    made.stop()
+# A server that keeps its streams.
+redis_kept = closing_fixture(lambda: Redis(appendonly="yes"), scope="session")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from fixtures import closing_fixture
 from observing import note_outcomes
 from onceward import Claim
 from onceward.core.record import COMPLETED, PARKED
@@ -80,11 +81,7 @@ def test_a_run_that_was_cut_off_begins_again_and_the_effect_is_made_once(once, k
     assert sorted(told) == ["done", "done", "replayed"]
 
 
-@pytest.fixture
-def target(kafka, topic):
-    made = KafkaTarget(f"kafka://{kafka.servers}/{topic}")
-    yield made
-    made.close()
+target = closing_fixture(lambda kafka, topic: KafkaTarget(f"kafka://{kafka.servers}/{topic}"))
 
 
 def headers(record):

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from faults.campaign import Crew
+from fixtures import closing_fixture
 from onceward import Once
 from places import SOURCES, WORKERS
 from servers.dynoxide import Dynoxide
@@ -23,22 +24,10 @@ ORDERS = int(os.environ.get("ONCEWARD_CHAIN_ORDERS", "300"))  # 5000 by hand
 LIMIT = 240.0 + ORDERS / 4  # seconds, on two slow cores that others use, too
 SERVICES = ("orders", "orders", "payments", "shipping")
 KILL_EVERY = 3.0  # seconds
-
-
-@pytest.fixture
-def database(tmp_path):
-    """A DynamoDB that keeps its tables."""
-    server = Dynoxide(tmp_path / "dynamodb")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def queues(tmp_path):
-    """A queue server that keeps its messages over a restart."""
-    server = Ministack("sqs", folder=tmp_path / "sqs")
-    yield server
-    server.stop()
+# A DynamoDB that keeps its tables.
+database = closing_fixture(lambda tmp_path: Dynoxide(tmp_path / "dynamodb"))
+# A queue server that keeps its messages over a restart.
+queues = closing_fixture(lambda tmp_path: Ministack("sqs", folder=tmp_path / "sqs"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import ForkedClaim, Once, current
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
@@ -78,11 +79,7 @@ class Forks:
         return mine, ended(self.child, self.reader, self.writer)
 
 
-@pytest.fixture
-def once(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n", lease=30)
-    yield once
-    once.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db", name="n", lease=30))
 
 
 def record(once, key="k"):

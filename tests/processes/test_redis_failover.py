@@ -9,6 +9,7 @@ from redis.crc import key_slot
 from test_sql_failover import COUNT, LEASE, end, noted, records, wait_for
 
 from faults.processes import PATIENCE, workers
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.stores.redis.names import RedisNames
@@ -44,11 +45,7 @@ def serve():
         yield make
 
 
-@pytest.fixture
-def gate():
-    made = Gate(0)
-    yield made
-    made.close()
+gate = closing_fixture(lambda: Gate(0))
 
 
 def check_fences(log):

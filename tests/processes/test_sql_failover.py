@@ -10,6 +10,7 @@ import time
 import pytest
 
 from faults.processes import PATIENCE, lines, workers
+from fixtures import closing_fixture
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from servers.pairs import PAIRS
@@ -86,12 +87,8 @@ def following(pair, primary):
         yield make
 
 
-@pytest.fixture
-def gate(pair, primary):
-    """A place that leads to the primary."""
-    made = pair.wire(primary.port)
-    yield made
-    made.close()
+# A place that leads to the primary.
+gate = closing_fixture(lambda pair, primary: pair.wire(primary.port))
 
 
 def committed(server):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward.aws.targets import sending as targets_sending
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
@@ -232,11 +233,7 @@ def test_one_member_of_a_batch_can_fail_at_sqs(placed):
     assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
 
 
-@pytest.fixture
-def billing():
-    server = Answering()
-    yield server
-    server.close()
+billing = closing_fixture(Answering)
 
 
 def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):

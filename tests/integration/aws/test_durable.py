@@ -11,6 +11,7 @@ from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
 from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestRunner
 from botocore.exceptions import ClientError
 
+from fixtures import closing_fixture
 from onceward import Made, Once, current
 from onceward.aws import on_invoke
 from printed.pages import run as run_page
@@ -61,11 +62,7 @@ class _Refusing:
         raise ClientError({"Error": said, "ResponseMetadata": meta}, "CheckpointDurableExecution")
 
 
-@pytest.fixture
-def once(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="orders")
-    yield once
-    once.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db", name="orders"))
 
 
 def run(handler, name="first", event=EVENT):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
 from servers.needs import numbers
@@ -46,18 +47,8 @@ class Face:
             self.runner.close()
 
 
-@pytest.fixture(params=["sync", "async"])
-def ask(request, front, ministack):
-    face = Face(request.param, front, ministack)
-    yield face
-    face.close()
-
-
-@pytest.fixture
-def blocking(front, ministack):
-    face = Face("sync", front, ministack)
-    yield face
-    face.close()
+ask = closing_fixture(lambda request, front, ministack: Face(request.param, front, ministack), params=["sync", "async"])
+blocking = closing_fixture(lambda front, ministack: Face("sync", front, ministack))
 
 
 def first(count, what, action=None):

@@ -7,6 +7,7 @@ import time
 import pytest
 from test_redrive import Scene, outcomes
 
+from fixtures import closing_fixture
 from onceward import Once, Parked
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import unpark_to
@@ -37,12 +38,8 @@ def scene(ministack, aws, tmp_path):
     made.once.close()
 
 
-@pytest.fixture
-def between(ministack):
-    """A proxy in front of the queues."""
-    made = Proxy(ministack.port)
-    yield made
-    made.stop()
+# A proxy in front of the queues.
+between = closing_fixture(lambda ministack: Proxy(ministack.port))
 
 
 def test_a_message_that_was_sent_although_nobody_knew_takes_effect_once(scene, between):

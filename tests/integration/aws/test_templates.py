@@ -8,6 +8,7 @@ import boto3
 import pytest
 import yaml
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.templates import Consumer, render
@@ -131,13 +132,7 @@ def name():
     return f"init-{next(_NUMBERS)}"
 
 
-@pytest.fixture
-def store(proxy, name):
-    made = open_store(f"dynamodb://{name}?endpoint={proxy.url}")
-    yield made
-    made.close()
-
-
+store = closing_fixture(lambda proxy, name: open_store(f"dynamodb://{name}?endpoint={proxy.url}"))
 LAYOUTS = [
     "",
     "&partition=pk%3DONCE%23{key}&sort=sk%3DLOCK",

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pytest
 from test_dynamodb_transact import adding
 
+from fixtures import closing_fixture
 from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
 from onceward.core.record import COMPLETED
 from onceward.stores.dynamodb import open_table
@@ -30,11 +31,7 @@ def s3():
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def _s3_proxy(s3):
-    proxy = Proxy(s3.port)
-    yield proxy
-    proxy.stop()
+_s3_proxy = closing_fixture(lambda s3: Proxy(s3.port), scope="module")
 
 
 @pytest.fixture

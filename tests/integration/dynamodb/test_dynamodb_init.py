@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.core.drivers import Sleep, drive
 from onceward.core.record import COMPLETED
@@ -27,11 +28,7 @@ def name():
     return f"init-{next(_NUMBERS)}"
 
 
-@pytest.fixture
-def store(proxy, name):
-    made = open_store(f"dynamodb://{name}?endpoint={proxy.url}")
-    yield made
-    made.close()
+store = closing_fixture(lambda proxy, name: open_store(f"dynamodb://{name}?endpoint={proxy.url}"))
 
 
 def made(parts):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import EffectRefused, Once, Parked, ResultNotRecorded, ResultWarning, StoreError, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.outbox import drain
@@ -28,11 +29,7 @@ def money(dynoxide):
     return dynoxide.table(f"money-{time.time_ns()}", {"id": "S"})
 
 
-@pytest.fixture
-def once(url):
-    made = Once(url)
-    yield made
-    made.close()
+once = closing_fixture(Once, "url")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.service import service
 from onceward.service.openapi import document
@@ -111,13 +112,7 @@ BODIES = st.one_of(
     ),
 )
 KNOWN = {200, 201, 400, 401, 403, 404, 405, 409, 410, 413, 415, 421, 422, 423}
-
-
-@pytest.fixture(scope="module")
-def once():
-    made_here = Once("memory:")
-    yield made_here
-    made_here.close()
+once = closing_fixture(lambda: Once("memory:"), scope="module")
 
 
 def asked(app, path, body, headers):

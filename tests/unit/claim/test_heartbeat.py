@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.claim import heartbeat
 from onceward.core.clock import boottime
@@ -45,11 +46,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(heartbeat, "HEARTBEAT", heartbeat.Heartbeat())
 
 
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=LEASE)
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db", lease=LEASE))
 
 
 def test_a_long_handler_keeps_its_claim(once):

@@ -4,16 +4,12 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
+from fixtures import closing_fixture
 from onceward import Once
 from web.calls import Rules
 from web.django_site import MIDDLEWARE, VIEWS
 
-
-@pytest.fixture
-def once():
-    made = Once("memory:")
-    yield made
-    made.close()
+once = closing_fixture(lambda: Once("memory:"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 
+from fixtures import closing_fixture
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.web import django as of_django
@@ -26,13 +27,7 @@ from web.django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async
 pytestmark = pytest.mark.sampled(is_async=1)
 
 idempotent = guards(of_django.idempotent)
-
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
+once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
 
 
 def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(site, once):
