@@ -37,10 +37,7 @@ def level(request):
     return request.param
 
 
-@pytest.fixture
-def connection(level, path, effects):
-    with contextlib.closing(sqlite3.connect(path, isolation_level=level)) as made:
-        yield made
+connection = closing_fixture(lambda level, path, effects: sqlite3.connect(path, isolation_level=level))
 
 
 @pytest.fixture
