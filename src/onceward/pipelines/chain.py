@@ -130,6 +130,7 @@ class _Effect:
                 kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
             kit.place("into", keys.into)
         self.make = settings.build(inner)
+        self._records = inner.records
         self._on_lapse: OnLapse = (
             self._finding_out(kit, keys.on_lapse) if isinstance(keys.on_lapse, FindOut) else keys.on_lapse
         )
@@ -143,7 +144,7 @@ class _Effect:
         if self._alone:
             inner.step = (call.step, inner.step)  # and the unit is that of the step around it
             value = await _make(self, message, inner)
-        elif self.settings.records or call.stand_in is not None:
+        elif self._records or call.stand_in is not None:
             inner.unit = self.title
             value = await inner.record(_make, self, message, inner)
         else:

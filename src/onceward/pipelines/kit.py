@@ -91,6 +91,7 @@ class Kit(msgspec.Struct, eq=False):
         guarded: whether a guard of the file stands around this part.
         within: the title of the recorded step that this part is in, or "".
         named: the ``name:`` beside the type of a step.
+        records: whether the engine records what this part does.
     """
 
     built: Built
@@ -98,6 +99,7 @@ class Kit(msgspec.Struct, eq=False):
     guarded: bool
     within: str = ""
     named: str | None = None
+    records: bool = True
 
     @property
     def once(self) -> "Once":
@@ -248,8 +250,10 @@ class EffectSettings(StepSettings):
     """A step with an effect outside. The engine records its result, so a later attempt does not make it again."""
 
     replaces: ClassVar[bool] = False  # whether its result is the new message; null then drops it
-    records: ClassVar[bool] = True  # False: the action records itself, with call.claim under the name call.step
 
     @abstractmethod
     def build(self, kit: "Kit") -> EffectAction:
-        """Check the settings, and return what makes the effect. It makes no request itself."""
+        """Check the settings, and return what makes the effect. It makes no request itself.
+
+        If the action records itself, with call.claim under the name call.step, this says so in ``kit.records``.
+        """

@@ -31,8 +31,6 @@ class PutStep(EffectSettings, kw_only=True):
         region: The region, if the ledger is elsewhere.
     """
 
-    records = False
-
     table: Annotated[str, Meta(min_length=1)]
     item: Expression = as_written("message")
     condition: str | None = None
@@ -46,6 +44,7 @@ class PutStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         together = "transact" in kit.once.store.capabilities
+        kit.records = not together
         if together and self.region is not None:
             kit.mistake(
                 "region", "the item is committed with the record, so it is in the region of the ledger; leave it out"
@@ -68,10 +67,8 @@ class PutStep(EffectSettings, kw_only=True):
                 body["ExpressionAttributeValues"] = {name: typed(one(message)) for name, one in self.values.items()}
             if client is None:
                 call.writes.append({"Put": body})
-            elif kit.within:
-                await call.thread(_put, client, body)
             else:
-                await call.record_in_thread(_put, client, body)
+                await call.thread(_put, client, body)
 
         return make
 

@@ -30,8 +30,6 @@ class SqlStep(EffectSettings, kw_only=True):
             ledger's.
     """
 
-    records = False
-
     statement: Annotated[str, Meta(min_length=1)]
     parameters: dict[str, Expression] = {}
     database: str | None = None
@@ -44,6 +42,7 @@ class SqlStep(EffectSettings, kw_only=True):
         database = self._opened(kit)
         statement = None if database is None else self._checked(kit, database)
         is_own = self.database is None or (database is not None and database.url == kit.built.ledger)
+        kit.records = not is_own
         if kit.within and is_own:
             kit.mistake(
                 "", f"a statement in the ledger's database cannot be within {kit.within!r}, which is recorded alone"
@@ -56,9 +55,7 @@ class SqlStep(EffectSettings, kw_only=True):
             values |= {_KEY: call.key(), _FENCE: call.claim.fence}
             if is_own:
                 return await call.thread(_transact, database, statement, values, call)
-            if kit.within:
-                return await call.thread(_run, database, statement, values)
-            return await call.record_in_thread(_run, database, statement, values)
+            return await call.thread(_run, database, statement, values)
 
         return make
 
@@ -101,4 +98,4 @@ def _transact(database: Database, statement: Statement, values: dict[str, object
 
 def _run(database: Database, statement: Statement, values: dict[str, object]) -> Any:
     with database.connection() as connection:
-        return msgspec.to_builtins(database.execute(connection, statement, values))
+        return database.execute(connection, statement, values)
