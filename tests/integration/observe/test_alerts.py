@@ -13,13 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from onceward import Once
-from onceward.aws import SqsWorker, send
-from onceward.observe import Event, StoreRequest
-from onceward.observe.cloudwatch import EmbeddedMetrics
-from onceward.observe.measures import GAUGES, MEASURES
-from onceward.observe.otel_traces import OtelTraces
-from onceward.outbox import drain, register
+from onceward import Once, aws, observe, outbox
+from onceward.observe import cloudwatch, measures, otel_traces
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -41,9 +36,9 @@ def promtool(*arguments):
 def names():
     """The names of all series that Prometheus gets from us, with their labels."""
     known = {}
-    for measure in (*MEASURES, *GAUGES):
+    for measure in (*measures.MEASURES, *measures.GAUGES):
         name = measure.name.replace(".", "_") + ("_seconds" if measure.unit == "s" else "")
-        ends = [""] if measure in GAUGES else ["_bucket", "_count", "_sum"] if measure.bounds else ["_total"]
+        ends = [""] if measure in measures.GAUGES else ["_bucket", "_count", "_sum"] if measure.bounds else ["_total"]
         known |= {name + end: set(measure.labels) for end in ends}
     return known
 
@@ -117,7 +112,7 @@ def breaches(alarm, found):
 
 def written(*events, gauges=None):
     lines = io.StringIO()
-    metrics = EmbeddedMetrics(service="shop", stream=lines)
+    metrics = cloudwatch.EmbeddedMetrics(service="shop", stream=lines)
     for event in events:
         metrics(event)
     metrics.flush()
@@ -127,7 +122,7 @@ def written(*events, gauges=None):
 
 
 def of(kind, times=1, **fields):
-    return [Event(kind, "n:k", "n", **fields)] * times
+    return [observe.Event(kind, "n:k", "n", **fields)] * times
 
 
 BAD = {
@@ -137,7 +132,7 @@ BAD = {
     "SettlingLags": of("settled_late", 3, late=8.0),
     "NotRecorded": of("not_recorded"),
     "OutboxRefused": of("refused"),
-    "Throttles": [StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.1, "Throttling")] * 31,
+    "Throttles": [observe.StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.1, "Throttling")] * 31,
 }
 GOOD = [
     *of("completed", 50, ran=1.0, left=50.0, took=1.1),
@@ -146,7 +141,7 @@ GOOD = [
     *of("lost"),
     *of("settled_late", 3, late=0.2),
     *of("sent", messages=2, waited=0.1),
-    *[StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.1, "ConditionalCheckFailed")] * 31,
+    *[observe.StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.1, "ConditionalCheckFailed")] * 31,
 ]
 
 
@@ -167,11 +162,11 @@ def test_an_alarm_on_the_gauges_of_a_ledger_goes_off_when_it_must(name):
     gauges = LedgerGauges(once, every=0.0)
     assert not breaches(alarm, values(written(gauges=gauges), alarm))
     target.answers.extend([OSError("away")] * 1000)  # a target that is away for as long as the test runs
-    register("alarming", lambda _: target)
+    outbox.register("alarming", lambda _: target)
     once.acquire("lapses")
     with once.claim("k", name="n") as claim:
         claim.send("alarming:a", "x")
-    drain(0.0)
+    outbox.drain(0.0)
     clock.advance(400)
     assert breaches(alarm, values(written(gauges=gauges), alarm))
 
@@ -183,7 +178,7 @@ def test_one_trace_leads_from_send_through_queue_and_worker_to_the_replay(front,
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", front.url)
     queue, ended, tracing = ministack.queue(f"traced-{next(NAMES)}"), InMemorySpanExporter(), TracerProvider()
     tracing.add_span_processor(SimpleSpanProcessor(ended))
-    once, web = Once("memory:", observe=[OtelTraces(tracing)]), tracing.get_tracer("web")
+    once, web = Once("memory:", observe=[otel_traces.OtelTraces(tracing)]), tracing.get_tracer("web")
 
     def charge(message):
         with tracing.get_tracer("app").start_as_current_span("charge"):
@@ -191,8 +186,8 @@ def test_one_trace_leads_from_send_through_queue_and_worker_to_the_replay(front,
 
     for number in (1, 2):
         with web.start_as_current_span(f"request {number}"):
-            send(once, queue, {"order": 7}, key=number)
-        SqsWorker(once, queue, charge, key="message.order", name="charges", wait=1).run(until_empty=True)
+            aws.send(once, queue, {"order": 7}, key=number)
+        aws.SqsWorker(once, queue, charge, key="message.order", name="charges", wait=1).run(until_empty=True)
     spans = {}
     for span in ended.get_finished_spans():
         spans.setdefault(span.name, []).append(span)

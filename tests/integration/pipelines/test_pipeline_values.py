@@ -17,10 +17,7 @@ import pytest
 from commands import pipeline_runs
 from faults.processes import PATIENCE
 from onceward.pipelines import PipelineInvalid, databases, load
-from onceward.pipelines.keyvalue.dynamodb import DynamoValues
-from onceward.pipelines.keyvalue.files import CsvValues
-from onceward.pipelines.keyvalue.redis import RedisValues
-from onceward.pipelines.keyvalue.sql import SqlValues
+from onceward.pipelines.keyvalue import dynamodb, files, redis, sql
 from places import SOURCES
 from servers.needs import numbers
 from servers.postgres import PgBouncer
@@ -35,16 +32,16 @@ def place(request, tmp_path):
     """The class of a place, its URL, and a space of this test's own."""
     space = f"space-{next(NAMES)}"
     if request.param == "sqlite":
-        return SqlValues, f"sqlite:///{tmp_path}/values.db", space
+        return sql.SqlValues, f"sqlite:///{tmp_path}/values.db", space
     if request.param == "postgresql":
-        return SqlValues, request.getfixturevalue("postgres15").url, space
+        return sql.SqlValues, request.getfixturevalue("postgres15").url, space
     if request.param == "mysql":
-        return SqlValues, request.getfixturevalue("mariadb").url, space
+        return sql.SqlValues, request.getfixturevalue("mariadb").url, space
     if request.param == "redis":
-        return RedisValues, request.getfixturevalue("redis").url.partition("?")[0], space
+        return redis.RedisValues, request.getfixturevalue("redis").url.partition("?")[0], space
     request.getfixturevalue("aws")
     server = request.getfixturevalue("dynoxide")
-    return DynamoValues, f"dynamodb://{server.table(f'values-{next(NAMES)}')}?endpoint={server.url}", space
+    return dynamodb.DynamoValues, f"dynamodb://{server.table(f'values-{next(NAMES)}')}?endpoint={server.url}", space
 
 
 @pytest.fixture
@@ -98,7 +95,7 @@ def test_first_uses_at_once_make_one_table(postgres15):
     for name in (f"values_{next(NAMES)}" for _ in range(10)):
         postgres15.sql(f"CREATE SCHEMA {name}", database="test")
         url = f"{postgres15.url}?options=-csearch_path%3D{name}"
-        several, meet = [SqlValues(url, "", "/") for _ in range(8)], threading.Barrier(8)
+        several, meet = [sql.SqlValues(url, "", "/") for _ in range(8)], threading.Barrier(8)
 
         def use(values, meet=meet):
             with values._database.connection():  # it is open when the others are
@@ -115,7 +112,7 @@ def test_first_uses_at_once_make_one_table(postgres15):
 def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setitem(databases._POSTGRES, "connect_timeout", "2")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        values = SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
+        values = sql.SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
         with pytest.raises(psycopg.OperationalError, match="timeout"):
             values.get("k")
 
@@ -235,9 +232,9 @@ sinks:
 def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
     file = tmp_path / "prices.csv"
     file.write_text("sku,price\ntea,2\n")
-    values = CsvValues("csv:prices.csv", "", tmp_path)
+    values = files.CsvValues("csv:prices.csv", "", tmp_path)
     file.write_text(f"sku,price\ntea,2\n{row}\n")
-    for use in (lambda: values.get("soap"), lambda: CsvValues("csv:prices.csv", "", tmp_path)):
+    for use in (lambda: values.get("soap"), lambda: files.CsvValues("csv:prices.csv", "", tmp_path)):
         with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is not CSV)"):
             use()
 

@@ -9,15 +9,7 @@ import time
 
 import pytest
 
-from onceward import (
-    Busy,
-    Completed,
-    LeaseLost,
-    Once,
-    OncewardError,
-    StoreError,
-    current,
-)
+from onceward import Busy, Completed, LeaseLost, Once, OncewardError, StoreError, current
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 from stores.transaction_cases import (  # noqa: F401 - they run here
     Failure,

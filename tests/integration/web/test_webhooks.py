@@ -13,17 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceward import Once
-from onceward.web.webhooks import (
-    GitHub,
-    Shopify,
-    SignatureRefused,
-    Slack,
-    Sns,
-    StandardWebhooks,
-    Stripe,
-    WebhookEvent,
-    WebhookReceiver,
-)
+from onceward.web import webhooks
+from onceward.web.webhooks import GitHub, Shopify, SignatureRefused, Slack, Sns, StandardWebhooks, Stripe
 from tables import each
 from web.signed import BODY, SECRET, by_slack, by_standard, by_stripe, by_svix, now
 
@@ -99,7 +90,9 @@ def test_shopifys_key_has_the_shop_and_the_topic():
     verifier = Shopify("secret")
     headers["x-shopify-hmac-sha256"] = base64.b64encode(hmac.digest(b"secret", BODY, "sha256")).decode()
     event = verifier.verify(headers, BODY)
-    assert event == WebhookEvent("a.myshopify.com orders/paid 7", "orders/paid", json.loads(BODY), "a.myshopify.com")
+    assert event == webhooks.WebhookEvent(
+        "a.myshopify.com orders/paid 7", "orders/paid", json.loads(BODY), "a.myshopify.com"
+    )
     newer = {name.removeprefix("x-"): value for name, value in headers.items()}
     assert verifier.verify(newer, BODY) == event
     with pytest.raises(SignatureRefused):
@@ -195,7 +188,7 @@ def test_only_a_certificate_that_is_not_there_refuses_a_message_for_good(authori
     def fetch(url):
         raise error
 
-    hook = WebhookReceiver(Once("memory:"), Sns(TOPIC, fetch=fetch), print, name="hooks")
+    hook = webhooks.WebhookReceiver(Once("memory:"), Sns(TOPIC, fetch=fetch), print, name="hooks")
     assert hook.answer({}, json.dumps(by_sns(authority[0])).encode()).status == status  # SNS drops what gets 4xx
 
 

@@ -4,19 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward import (
-    Busy,
-    Claim,
-    KeyMissing,
-    LeaseLost,
-    Mismatch,
-    Once,
-    Parked,
-    ResultNotRecorded,
-    ResultUnavailable,
-    StepNotRecorded,
-    StoreError,
-)
+from onceward import Claim, Once, StoreError, errors
 from onceward.consumers.delivery import MalformedRecord
 from onceward.consumers.tasks import GuardedTask, TaskCall
 from onceward.testing.faults import Faults, fail_before, when
@@ -81,7 +69,7 @@ def test_a_task_runs_once_for_its_id_or_its_arguments():
 @each(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
 def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, seconds):
     def charge():
-        raise Busy("charge:t-1", 40, known_for=known_for)
+        raise errors.Busy("charge:t-1", 40, known_for=known_for)
 
     end = task_of(charge).call(call())
     assert (end.status, end.seconds) == ("again", seconds)
@@ -91,9 +79,9 @@ def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, second
 @each(
     "error",
     [
-        ResultNotRecorded("inner", "paid", "away"),
-        ResultUnavailable("inner", "too large"),
-        Busy("inner", 40),
+        errors.ResultNotRecorded("inner", "paid", "away"),
+        errors.ResultUnavailable("inner", "too large"),
+        errors.Busy("inner", 40),
         ZeroDivisionError(),
     ],
 )
@@ -116,11 +104,11 @@ def test_a_ledger_that_gives_no_answer_uses_up_no_retry():
 @each(
     ("one", "error"),
     [
-        (call({}), KeyMissing),
+        (call({}), errors.KeyMissing),
         (call(), MalformedRecord),
         (call(1, 2), MalformedRecord),
-        (call({"id": 1, "cents": 6}), Mismatch),
-        (call({"id": "parked"}), Parked),
+        (call({"id": 1, "cents": 6}), errors.Mismatch),
+        (call({"id": "parked"}), errors.Parked),
     ],
 )
 def test_calls_that_cannot_run_are_refused(one, error):
@@ -130,7 +118,7 @@ def test_calls_that_cannot_run_are_refused(one, error):
     once.acquire("parked", name="charge").park("by hand")
     end = task.call(one)
     assert (end.status, type(end.error)) == ("refused", error)
-    assert isinstance(task_of(lambda: None).call(call(id=None)).error, KeyMissing)  # outside the queue
+    assert isinstance(task_of(lambda: None).call(call(id=None)).error, errors.KeyMissing)  # outside the queue
 
 
 def test_a_final_exception_is_recorded_and_not_retried():
@@ -194,9 +182,9 @@ def test_what_was_not_recorded_or_lost_decides_the_end_however_that_is_raised(wa
         await way(lambda: claim.step_async("pay", print))
 
     for function, status, error in (
-        (steps, "again", StepNotRecorded),
+        (steps, "again", errors.StepNotRecorded),
         (completes, "done", None),
-        (loses, "again", LeaseLost),
+        (loses, "again", errors.LeaseLost),
     ):
         broken.clear()
         end = asyncio.run(task_of(function, once, name=function.__name__, final=(Declined,)).call_async(call()))
@@ -210,9 +198,9 @@ def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_pos
         broken.append(1)
         try:
             claim.complete("paid")
-        except ResultNotRecorded as error:
+        except errors.ResultNotRecorded as error:
             broken.clear()
             raise Later from error
 
     task = task_of(pay, once, lambda error: isinstance(error, Later))
-    assert [type(task.call(call()).error) for _ in range(2)] == [Later, Busy]
+    assert [type(task.call(call()).error) for _ in range(2)] == [Later, errors.Busy]

@@ -8,20 +8,16 @@ from types import SimpleNamespace
 import pytest
 from aiokafka import TopicPartition
 
-from onceward import Once
+from onceward import Once, cloudevents, errors, kafka, rabbitmq
 from onceward.aws.dead_letters.letters import Letters
 from onceward.aws.sqs.message import Message
-from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.consumers.redriving import planned
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.errors import KeyMissing
-from onceward.kafka import KafkaRedrive
 from onceward.kafka.reading import TopicReader
-from onceward.rabbitmq import RabbitRedrive
 from onceward.rabbitmq.broker import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from onceward.stores.contract import KeepsMessage
@@ -164,7 +160,7 @@ def test_what_is_done_about_a_message(record, completed, begun, step):
     assert planned(record, 100.0, completed, "keep", has_begun=begun).step == step
 
 
-@each("redrive", [KafkaRedrive, RabbitRedrive])
+@each("redrive", [kafka.KafkaRedrive, rabbitmq.RabbitRedrive])
 @each("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
 def test_wrong_options_are_refused(redrive, options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -205,7 +201,7 @@ def test_binary_http_and_nats_encode_their_headers_and_have_the_key_of_the_struc
     structured = delivery(data={"specversion": "1.0", "source": "/café", "id": "7 %"})
     encoded = delivery({"ce-source": "/caf%C3%A9", "ce-id": "7%20%25"})
     plain = [delivery({f"{begin}source": "/café", f"{begin}id": "7 %"}) for begin in ("ce_", "cloudEvents:")]
-    assert {cloud_event_key(each) for each in (structured, encoded, *plain)} == {"/café 7 %"}
+    assert {cloudevents.cloud_event_key(each) for each in (structured, encoded, *plain)} == {"/café 7 %"}
 
 
 @each("space", [" ", "\t", "\u00a0"])
@@ -216,9 +212,9 @@ def test_white_space_in_a_source_is_refused_because_another_event_could_have_its
         delivery({"ce-source": "/shop%20eu", "ce-id": "7"}),
         delivery(data={"specversion": "1.0", "source": source, "id": "7"}),
     ):
-        with pytest.raises(KeyMissing, match="white space"):
-            cloud_event_key(event)
-    assert cloud_event_key(delivery({"ce_source": "/shop", "ce_id": "eu 7"})) == "/shop eu 7"
+        with pytest.raises(errors.KeyMissing, match="white space"):
+            cloudevents.cloud_event_key(event)
+    assert cloudevents.cloud_event_key(delivery({"ce_source": "/shop", "ce_id": "eu 7"})) == "/shop eu 7"
 
 
 PLACE = TopicPartition("t.onceward-retry", 0)

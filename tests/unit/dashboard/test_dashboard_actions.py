@@ -4,10 +4,8 @@ import msgspec
 import pytest
 
 from onceward import Once
-from onceward.core.drivers import drive
-from onceward.core.outbox_writes import NEVER_DUE
+from onceward.core import drivers, outbox_writes, writes
 from onceward.core.record import COMPLETED, PARKED
-from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
@@ -74,9 +72,9 @@ def test_a_live_key_is_cleared_only_by_who_accepts_it(once, ada):
 
 
 def completed_with(once, key, *messages, due):
-    claim = ended(first_claim(key, f"of {key}", None, once.policy), COMPLETED, "1", None)
+    claim = writes.ended(writes.first_claim(key, f"of {key}", None, once.policy), COMPLETED, "1", None)
     unsent = Unsent("o", None, list(messages)).text
-    drive(once.store.insert(claim._replace(keep=None, unsent=unsent, due=due)), once.store)
+    drivers.drive(once.store.insert(claim._replace(keep=None, unsent=unsent, due=due)), once.store)
 
 
 def test_unsent_messages_are_lost_only_by_who_accepts_it(once, ada):
@@ -94,7 +92,7 @@ def test_refused_messages_are_sent_again_or_forgotten(once, ada):
         MessageEntry("sqs:gone", "m", "x", refused="No"),
     )
     for key in ("shop:a", "shop:b"):
-        completed_with(once, key, *refused, due=NEVER_DUE)
+        completed_with(once, key, *refused, due=outbox_writes.NEVER_DUE)
     assert do(ada, "resend", "shop:a").status_code == 303
     again = unsent_of(once.ledger.show("shop:a")[0].unsent).messages
     assert [(one.key, one.refused) for one in again] == [("k", None), ("m", None)]
@@ -105,9 +103,9 @@ def test_refused_messages_are_sent_again_or_forgotten(once, ada):
 
 
 def test_the_password_of_an_address_gets_into_no_audit(once, ada):
-    claim = first_claim("shop:a", "0" * 32, None, once.policy)
+    claim = writes.first_claim("shop:a", "0" * 32, None, once.policy)
     kept = '{"message":{"id":"m-1","queue":"orders","headers":{},"body":""}}'
-    drive(once.store.insert(ended(claim, PARKED, kept, "poison")._replace(keep=None)), once.store)
+    drivers.drive(once.store.insert(writes.ended(claim, PARKED, kept, "poison")._replace(keep=None)), once.store)
     answer = do(ada, "send", "shop:a", detail="amqp://guest:secret@broker/shop?queue=orders")
     assert (answer.status_code, audits(once), status(once, "shop:a")) == (409, [], PARKED)
     assert "Leave out the user and the password" in answer.text

@@ -11,17 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import web
-from onceward.errors import (
-    Busy,
-    LeaseLost,
-    Mismatch,
-    Parked,
-    Reentrant,
-    ResultNotRecorded,
-    ResultUnavailable,
-    StoreError,
-)
+from onceward import errors, web
 from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
 from onceward.http.guarded import Exchange
@@ -180,13 +170,13 @@ def test_a_body_over_the_limit_or_the_ledgers_is_recorded_without_it_and_duplica
 @each(
     ("error", "status", "kind"),
     [
-        (Busy("k", 40.0, "secret-host/1"), 409, "in-flight"),
-        (LeaseLost("k", "record its result"), 409, "in-flight"),
-        (Mismatch("k"), 422, "reused"),
-        (Parked("k-secret", 3, "secret", "secret-host/1"), 409, "stopped"),
-        (ResultUnavailable("secret", "secret"), 409, "unavailable"),
-        (StoreError("secret", transient=True), 503, "unready"),
-        (StoreError("no such table of secret"), 503, "unready"),
+        (errors.Busy("k", 40.0, "secret-host/1"), 409, "in-flight"),
+        (errors.LeaseLost("k", "record its result"), 409, "in-flight"),
+        (errors.Mismatch("k"), 422, "reused"),
+        (errors.Parked("k-secret", 3, "secret", "secret-host/1"), 409, "stopped"),
+        (errors.ResultUnavailable("secret", "secret"), 409, "unavailable"),
+        (errors.StoreError("secret", transient=True), 503, "unready"),
+        (errors.StoreError("no such table of secret"), 503, "unready"),
     ],
 )
 def test_each_refusal_has_its_answer(error, status, kind):
@@ -199,16 +189,16 @@ def test_each_refusal_has_its_answer(error, status, kind):
 
 @each(("left", "after"), [(0.0, "1"), (0.2, "1"), (2.1, "3"), (60.0, "5")])
 def test_a_busy_key_says_when_to_come_back(left, after):
-    answer = Rules().refusal(Busy("k", left))
+    answer = Rules().refusal(errors.Busy("k", left))
     assert fields(answer)["retry-after"] == after
     assert int(after) >= min(5, math.ceil(left))
 
 
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
     exchange = Exchange(Rules(), KeyedRequest(("k",), "f", "POST /orders"), 10**6)
-    assert exchange.refusal(ResultNotRecorded("k", None, "the store is away"), done=True) is None
+    assert exchange.refusal(errors.ResultNotRecorded("k", None, "the store is away"), done=True) is None
     assert "the store is away" in caplog.text
-    for error in (Reentrant("k"), ZeroDivisionError()):
+    for error in (errors.Reentrant("k"), ZeroDivisionError()):
         with pytest.raises(type(error)):
             exchange.refusal(error)
 

@@ -6,17 +6,10 @@ import re
 
 import pytest
 
-from onceward import Claim, Once
-from onceward.aws import (
-    SqsWorker,
-    on_invoke,
-    on_sqs,
-)
+from onceward import Claim, Once, aws, pipe, web
 from onceward.aws.dead_letters.letters import Letters
 from onceward.consumers.stop import Stop
-from onceward.pipe import Command, Function, Pipe
 from onceward.stores.memory import MemoryStore
-from onceward.web import Route
 from places import DOCS
 from queues import lambda_events as events
 from tables import each
@@ -69,7 +62,7 @@ def test_closures_that_differ_in_a_default_are_refused(one, other):
         lambda once, function: once.batch(function, key="n"),
         lambda once, function: once.checkpoint(function, key="item.id", count=1),
         lambda once, function: once.per("1h")(function),
-        lambda once, function: on_sqs(once, key="n.id")(function),
+        lambda once, function: aws.on_sqs(once, key="n.id")(function),
     ],
 )
 def test_wherever_a_function_gives_its_name_a_namesake_and_a_partial_are_refused(apply):
@@ -216,9 +209,9 @@ def charge(order, region="eu"):
     [
         lambda once, function, key: once(key=key)(function),
         lambda once, function, key: once.batch(function, key=key),
-        lambda once, function, key: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key=key),
-        lambda once, function, key: on_sqs(once, key=key)(function),
-        lambda once, function, key: on_invoke(once, key=key)(function),
+        lambda once, function, key: aws.SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key=key),
+        lambda once, function, key: aws.on_sqs(once, key=key)(function),
+        lambda once, function, key: aws.on_invoke(once, key=key)(function),
     ],
 )
 def test_a_name_that_is_no_parameter_is_refused_with_the_right_spelling(once, place):
@@ -239,8 +232,8 @@ def test_the_same_key_is_read_from_the_same_input_everywhere():
     assert (
         keys(lambda once: once(key=key)(charge)(order))
         == keys(lambda once: once.batch(charge, key=key).run([order]))
-        == keys(lambda once: on_sqs(once, key=key)(charge)(events.sqs(order)))
-        == keys(lambda once: on_invoke(once, key=key)(charge)(order, events.Context()))
+        == keys(lambda once: aws.on_sqs(once, key=key)(charge)(events.sqs(order)))
+        == keys(lambda once: aws.on_invoke(once, key=key)(charge)(order, events.Context()))
         == ["n:(a,7)"]
     )
 
@@ -314,11 +307,11 @@ def test_other_options_are_checked_in_the_same_way(once, option):
     ("make", "says"),
     [
         (lambda once: once.checkpoint(print, name="n", key="id"), "key='id' does not start with item, .*; write key='item.id'"),
-        (lambda _: Route(key="payment.id"), "key='payment.id' does not start with body, .*; write key='body.payment.id'"),
+        (lambda _: web.Route(key="payment.id"), "key='payment.id' does not start with body, .*; write key='body.payment.id'"),
         (lambda _: Letters("n", "id"), "key='id' does not start with body, .*; write key='body.id'"),
         (lambda _: Letters("n", where="total"), "where='total' does not start with body, .*; write where='body.total'"),
-        (lambda once: Pipe(once, Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
-        (lambda _: Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
+        (lambda once: pipe.Pipe(once, pipe.Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
+        (lambda _: pipe.Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
     ],
 )  # fmt: skip
 def test_where_no_function_is_known_the_fixed_name_is_told(once, make, says):
@@ -334,5 +327,5 @@ def test_a_callable_that_names_no_input_is_refused(once):
             once(key=key)(charge)
     with pytest.raises(ValueError, match=r"key= takes order, which names no parameter of nothing\(\)"):
 
-        @on_sqs(once, key=lambda order: order["id"])
+        @aws.on_sqs(once, key=lambda order: order["id"])
         def nothing(): ...

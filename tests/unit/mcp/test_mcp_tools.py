@@ -13,11 +13,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Resolve
 
 from commands.mcp_tools import called, mark, text
-from onceward import Claim, Once
+from onceward import Claim, Once, errors, mcp, stores
 from onceward.cli.mcp_tools import ToolError, _Tools
-from onceward.errors import StoreError
-from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
-from onceward.stores import open_store
 from onceward.stores.audit import entries_of
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
@@ -28,10 +25,10 @@ ONE = {"idempotency_key": "key-1"}
 def charging(shop, once, key=None, **options):
     """Add a tool to a shop, and return the orders for which it has run."""
     ran = []
-    options.setdefault("scope", ToolScope.EVERYBODY)
+    options.setdefault("scope", mcp.ToolScope.EVERYBODY)
 
     @shop.server.tool()
-    @exactly(once, key=key or ToolKey.argument(), **options)
+    @mcp.exactly(once, key=key or mcp.ToolKey.argument(), **options)
     def charge(order: str, amount: int = 1) -> dict[str, int]:
         """Charge an order."""
         ran.append(order)
@@ -52,7 +49,7 @@ def test_a_duplicate_gets_the_recorded_result_with_a_mark(shop, once):
 
 def test_the_model_sees_when_to_give_the_same_key_and_neither_claim_nor_context(shop, once):
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
     def charge(order: str, claim: Claim, amount: int = 1) -> str:
         """Charge an order."""
         return claim.key()
@@ -66,7 +63,7 @@ def test_the_model_sees_when_to_give_the_same_key_and_neither_claim_nor_context(
 
 
 def test_the_key_comes_from_the_first_place_that_has_one(shop, once):
-    ran = charging(shop, once, [ToolKey.CALL, ToolKey.META, ToolKey.argument(), "order"])
+    ran = charging(shop, once, [mcp.ToolKey.CALL, mcp.ToolKey.META, mcp.ToolKey.argument(), "order"])
     names = {place: shop.call("charge", order="o", **call) for place, call in {
         "call": {"field": "k", "meta": {"claudecode/toolUseId": "t"}, **ONE},
         "claudecode/toolUseId": {"meta": {"claudecode/toolUseId": "t"}, **ONE},
@@ -86,7 +83,7 @@ def test_the_key_comes_from_the_first_place_that_has_one(shop, once):
 
 
 def test_without_a_key_nothing_runs_and_the_model_reads_which_argument_to_give(shop, once):
-    ran = charging(shop, once, [ToolKey.META, ToolKey.argument()])
+    ran = charging(shop, once, [mcp.ToolKey.META, mcp.ToolKey.argument()])
     refused = shop.call("charge", order="o")
     assert (refused.is_error, mark(refused, "refused"), ran) == (True, "key", [])
     assert "Give idempotency_key: a new one for a new operation" in text(refused)
@@ -125,7 +122,7 @@ def charge_in_fastmcp(order: str, database: Database = FROM_FASTMCP) -> str:
 
 def test_what_the_library_fills_in_is_no_argument_that_must_be_the_same(shop, once):
     charge = charge_in_sdk if shop.is_sdk else charge_in_fastmcp
-    exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, server=shop.server)(charge)
+    mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, server=shop.server)(charge)
     results = [shop.call(charge.__name__, order=order, **ONE) for order in ("o", "o", "p")]
     assert [text(result) for result in results[:2]] == ["Database"] * 2
     assert [mark(result, "replayed") for result in results[:2]] == [None, True]
@@ -136,7 +133,7 @@ async def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_c
     entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
 
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, lease=30)
     async def slow(order: str) -> str:
         ran.append(order)
         entered.set()
@@ -164,7 +161,7 @@ async def test_a_plain_function_that_its_client_cancels_goes_on_and_a_duplicate_
     entered, go, ran, told = threading.Event(), threading.Event(), [], []
 
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, on_busy=30)
     def slow(order: str) -> str:
         ran.append(order)
         entered.set()
@@ -196,12 +193,12 @@ def test_an_error_of_the_tool_frees_the_key_and_keeps_the_words_of_its_library(s
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("final", [(), (ToolFailed,)])
+@pytest.mark.parametrize("final", [(), (mcp.ToolFailed,)])
 def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, final, own):
     ran, kind = [], ToolResult if own and not shop.is_sdk else types.CallToolResult
 
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, final=final)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, final=final)
     async def charge(order: str) -> kind:
         ran.append(order)
         return kind(content=[types.TextContent(type="text", text="declined")], is_error=True)
@@ -227,7 +224,7 @@ async def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_unde
     server, asked, ran = MCPServer("shop"), [], []
 
     @server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_error="park")
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, on_error="park")
     async def charge(order: str, ctx: Context) -> str | types.InputRequiredResult:
         ran.append(order)
         if ctx.input_responses is None:
@@ -262,22 +259,22 @@ async def coroutine(context):
         ({"scope": coroutine}, "nobody would await it"),
         ({"key": []}, "key= is empty"),
         ({"key": "number"}, "names no parameter of charge"),
-        ({"key": ToolKey.argument()}, "has a parameter idempotency_key already"),
+        ({"key": mcp.ToolKey.argument()}, "has a parameter idempotency_key already"),
         ({"on_busy": "skip"}, 'on_busy="skip" would answer with nothing'),
         ({"once": "sqlite:///x.db"}, "give an Once"),
         ({"function": Once("memory:")(key="order")(charge)}, "is guarded already"),
     ],
 )
 def test_what_is_missing_or_wrong_is_refused_before_the_server_starts(options, says):
-    given = {"once": Once("memory:", name="shop"), "key": "order", "scope": ToolScope.EVERYBODY, **options}
+    given = {"once": Once("memory:", name="shop"), "key": "order", "scope": mcp.ToolScope.EVERYBODY, **options}
     function, once = given.pop("function", charge), given.pop("once")
     with pytest.raises((TypeError, ValueError), match=says):
-        exactly(once, **{name: value for name, value in given.items() if value is not None})(function)
+        mcp.exactly(once, **{name: value for name, value in given.items() if value is not None})(function)
 
 
 def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once):
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
     async def charge(order: str, claim: Claim) -> str:
         once.ledger.clear("shop.charge:key-1:argument:*", live=True)
         return "charged"
@@ -288,7 +285,7 @@ def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once
 
 
 def test_an_effect_that_cannot_be_recorded_gives_its_result_and_forbids_another_call(shop):
-    store = Faults(open_store("memory:"), when(settling, fail_before()))
+    store = Faults(stores.open_store("memory:"), when(settling, fail_before()))
     ran = charging(shop, Once(store, name="shop", lease=0.3, on_lapse="park", on_busy=10))
     result = shop.call("charge", order="o", **ONE)
     assert (result.is_error, mark(result, "refused"), mark(result, "retryAfter")) == (True, "unrecorded", None)
@@ -302,15 +299,15 @@ def test_an_effect_that_cannot_be_recorded_gives_its_result_and_forbids_another_
 
 def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_not_be_recorded():
     server, ran = MCPServer("shop"), []
-    once = Once(Faults(open_store("memory:"), when(settling, fail_before())), name="shop", lease=0.3)
+    once = Once(Faults(stores.open_store("memory:"), when(settling, fail_before())), name="shop", lease=0.3)
 
     @server.tool(annotations=types.ToolAnnotations(idempotent_hint=True))
-    @exactly(once, key=ToolKey.META, scope=ToolScope.EVERYBODY)
+    @mcp.exactly(once, key=mcp.ToolKey.META, scope=mcp.ToolScope.EVERYBODY)
     async def charge(order: str) -> str:
         ran.append(order)
         return "charged"
 
-    result = asyncio.run(call_tool(lambda: Client(server), "charge", {"order": "o"}))
+    result = asyncio.run(mcp.call_tool(lambda: Client(server), "charge", {"order": "o"}))
     assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])
 
 
@@ -318,7 +315,7 @@ def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
     ran = []
 
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
     async def charge(order: str) -> dict[str, int]:
         ran.append(order)
         return {"charged": object()}
@@ -330,7 +327,7 @@ def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
 
 def test_a_tool_whose_body_has_not_begun_has_failed(shop, once):
     @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
     def charge(order: str) -> str:
         return coroutine(order)
 
@@ -345,7 +342,7 @@ def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
 
     def lost(*arguments):
         yield from swap(*arguments)
-        raise StoreError("the reply was lost")
+        raise errors.StoreError("the reply was lost")
 
     with monkeypatch.context() as patched:
         patched.setattr(once.store, "swap", lost)

@@ -12,12 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from onceward import Once, Parked
-from onceward.observe import Event, StoreRequest
-from onceward.observe.cloudwatch import EmbeddedMetrics
-from onceward.observe.json_lines import JsonLines
-from onceward.observe.measures import GAUGE_AGE, HANDLER, KEYS, MOST_NAMES, OTHER, REQUESTS
-from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
-from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
+from onceward.observe import Event, StoreRequest, cloudwatch, json_lines, measures, otel_metrics, prometheus
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 
@@ -65,7 +60,7 @@ def labels(**given):
 
 
 def test_prometheus_counts_what_the_events_say(registry):
-    metrics = PrometheusMetrics(registry)
+    metrics = prometheus.PrometheusMetrics(registry)
     for event in SCRIPT:
         metrics(event)
     found = samples(registry)
@@ -96,13 +91,13 @@ def test_prometheus_counts_what_the_events_say(registry):
 
 @pytest.mark.slow
 def test_namespaces_beyond_the_limit_share_one_label(registry):
-    metrics = PrometheusMetrics(registry)
-    for number in range(MOST_NAMES + 50):
+    metrics = prometheus.PrometheusMetrics(registry)
+    for number in range(measures.MOST_NAMES + 50):
         metrics(Event("completed", "k", f"n{number}", ran=1.0))
     found = samples(registry)
-    assert found["onceward_calls_total", labels(handler=OTHER, outcome="completed")] == 50
-    assert len([one for one in found if one[0] == "onceward_calls_total"]) == MOST_NAMES + 1
-    assert len(metrics.plans) == MOST_NAMES
+    assert found["onceward_calls_total", labels(handler=measures.OTHER, outcome="completed")] == 50
+    assert len([one for one in found if one[0] == "onceward_calls_total"]) == measures.MOST_NAMES + 1
+    assert len(metrics.plans) == measures.MOST_NAMES
 
 
 def parked_once(**options):
@@ -113,12 +108,12 @@ def parked_once(**options):
 
 def test_gauges_show_parked_keys(registry, reader):
     gauges = LedgerGauges(parked_once(), scan=True)
-    PrometheusLedger(gauges, registry)
+    prometheus.PrometheusLedger(gauges, registry)
     found = samples(registry)
     assert found["onceward_keys", labels(status="parked")] == 1
     assert found["onceward_keys", labels(status="lapsed")] == 0
     assert found["onceward_gauges_age_seconds", ()] >= 0
-    observe_ledger(gauges, MeterProvider([reader]))
+    otel_metrics.observe_ledger(gauges, MeterProvider([reader]))
     assert points(reader)["onceward.keys", "parked"].value == 1
 
 
@@ -129,7 +124,7 @@ def test_a_ledger_without_an_index_is_not_read_unasked():
         def select(self, *arguments):
             raise AssertionError("nobody asked for that")
 
-    assert LedgerGauges(Once(Indexless(), name="n")).read()[KEYS] == {}
+    assert LedgerGauges(Once(Indexless(), name="n")).read()[measures.KEYS] == {}
 
 
 def test_gauges_of_a_ledger_that_is_away_keep_their_last_values(caplog):
@@ -138,9 +133,9 @@ def test_gauges_of_a_ledger_that_is_away_keep_their_last_values(caplog):
     before = gauges.read()
     once.store.capabilities = None  # nothing can be read any more
     after = gauges.read()
-    assert after[KEYS] == before[KEYS]
-    assert after[GAUGE_AGE][()] > before[GAUGE_AGE][()]
-    assert before[KEYS]["parked",] == 1
+    assert after[measures.KEYS] == before[measures.KEYS]
+    assert after[measures.GAUGE_AGE][()] > before[measures.GAUGE_AGE][()]
+    assert before[measures.KEYS]["parked",] == 1
     assert "cannot be read" in caplog.text
 
 
@@ -154,16 +149,16 @@ def test_a_ledger_that_hangs_holds_up_no_other_metric(registry):
             assert answers.wait(60)
             return super().select(*arguments)
 
-    once = Once(Hangs(), name="n", observe=[PrometheusMetrics(registry)])
+    once = Once(Hangs(), name="n", observe=[prometheus.PrometheusMetrics(registry)])
     gauges = LedgerGauges(once, every=0.0, scan=True)
-    PrometheusLedger(gauges, registry)
+    prometheus.PrometheusLedger(gauges, registry)
     once.run("k", int)
     found = samples(registry)
     answers.set()
     assert ("onceward_keys", labels(status="parked")) not in found
     assert found["onceward_calls_total", labels(handler="n", outcome="completed")] == 1
     assert found["onceward_gauges_age_seconds", ()] > 0
-    assert gauges.read(patience=None)[KEYS]["parked",] == 0
+    assert gauges.read(patience=None)[measures.KEYS]["parked",] == 0
 
 
 @pytest.fixture
@@ -184,7 +179,7 @@ def points(reader):
 
 
 def test_opentelemetry_gets_what_the_events_say(reader):
-    metrics = OtelMetrics(MeterProvider([reader]))
+    metrics = otel_metrics.OtelMetrics(MeterProvider([reader]))
     for event in SCRIPT:
         metrics(event)
     found = points(reader)
@@ -233,7 +228,7 @@ def checked(line):
 
 def test_cloudwatch_gets_one_line_of_what_the_events_say():
     lines = Lines()
-    metrics = EmbeddedMetrics("shop", "pay", lines, now=lambda: 1700000000.5)
+    metrics = cloudwatch.EmbeddedMetrics("shop", "pay", lines, now=lambda: 1700000000.5)
     for event in SCRIPT:
         metrics(event)
     metrics.flush()
@@ -257,8 +252,8 @@ def test_cloudwatch_gets_one_line_of_what_the_events_say():
 
 def test_a_line_has_at_most_a_hundred_values_of_each_metric():
     lines = Lines()
-    metrics = EmbeddedMetrics(stream=lines)
-    for measure, label in ((HANDLER, "n"), (REQUESTS, "insert")):
+    metrics = cloudwatch.EmbeddedMetrics(stream=lines)
+    for measure, label in ((measures.HANDLER, "n"), (measures.REQUESTS, "insert")):
         record = metrics.record_of(measure, (label, "")[: len(measure.labels)])
         for number in range(130):  # threads measure before one of them writes
             record(float(number))
@@ -270,7 +265,7 @@ def test_a_line_has_at_most_a_hundred_values_of_each_metric():
 
 def test_each_event_is_a_line_without_the_payload():
     lines = Lines()
-    log = JsonLines(lines, now=lambda: 0.0)
+    log = json_lines.JsonLines(lines, now=lambda: 0.0)
     for event in SCRIPT:
         log(event)
     first, malformed = lines.told[0], lines.told[12]
@@ -283,7 +278,7 @@ def test_each_event_is_a_line_without_the_payload():
 
 def test_lines_without_keys_have_none_in_any_place(caplog):
     lines = Lines()
-    log = JsonLines(lines, keys=False, requests=True)
+    log = json_lines.JsonLines(lines, keys=False, requests=True)
     for event in SCRIPT:
         log(event)
     assert [line["units"] for line in lines.told if "units" in line] == [1.0]
@@ -304,7 +299,7 @@ def test_lines_without_keys_have_none_in_any_place(caplog):
 
 def test_a_handler_of_ones_own_writes_a_line_when_it_ends():
     lines = Lines()
-    metrics = EmbeddedMetrics(stream=lines)
+    metrics = cloudwatch.EmbeddedMetrics(stream=lines)
     once = Once("memory:", name="n", observe=[metrics])
 
     @metrics.invocation

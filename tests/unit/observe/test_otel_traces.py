@@ -16,16 +16,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from onceward import LeaseLost, Mismatch, Once, current
-from onceward.aws import on_sqs
+from onceward import LeaseLost, Mismatch, Once, aws, current, outbox, web
 from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.producer import _send_traced
 from onceward.aws.sqs.queue import LARGEST
 from onceward.observe.observers import Observers
 from onceward.observe.otel_traces import OtelTraces
-from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
-from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
 from places import DOCS, ROOT
 from queues.boxes import RecordedTarget
 from queues.lambda_events import sqs, sqs_record
@@ -161,7 +158,7 @@ def handled(traced, number, parent):
     """Handle a message of SQS with this parent; return its record."""
     record = sqs_record(f"m{number}", {"id": number})
     record["messageAttributes"]["traceparent"] = {"stringValue": parent, "dataType": "String"}
-    on_sqs(Once("memory:", observe=[traced.observer()]), name="n")(lambda order: None)({"Records": [record]})
+    aws.on_sqs(Once("memory:", observe=[traced.observer()]), name="n")(lambda order: None)({"Records": [record]})
     return record
 
 
@@ -246,8 +243,8 @@ def test_a_message_that_leaves_with_a_completion_carries_the_trace_unless_its_ta
 
     target, narrow = RecordedTarget(), RecordedTarget()
     monkeypatch.setattr(narrow, "check", check)
-    register("traced", lambda _: target)
-    register("narrow", lambda _: narrow)
+    outbox.register("traced", lambda _: target)
+    outbox.register("narrow", lambda _: narrow)
 
     def handle():
         current().send("traced:a", "one")
@@ -256,7 +253,7 @@ def test_a_message_that_leaves_with_a_completion_carries_the_trace_unless_its_ta
         return here()
 
     seen = once.run("k", handle)
-    assert drain(10) == 0
+    assert outbox.drain(10) == 0
     assert [message.headers["traceparent"] for message in target.sent] == [seen, PARENT]
     assert "traceparent" not in narrow.sent[0].headers
 
@@ -274,14 +271,14 @@ def test_a_requests_span_continues_the_trace_of_its_server_or_else_of_its_client
         start("201 Created", [("Content-Type", "application/json")])
         return [b"{}"]
 
-    rules = Rules(Route("/orders"), scope=lambda _: "me")
+    rules = web.Rules(web.Route("/orders"), scope=lambda _: "me")
 
     def ask():
         if host == "wsgi":
-            wsgi.ask(WsgiIdempotency(wsgi_app, once, rules, name="shop"), HTTP_TRACEPARENT=PARENT)
+            wsgi.ask(web.WsgiIdempotency(wsgi_app, once, rules, name="shop"), HTTP_TRACEPARENT=PARENT)
             return
         headers = [*asgi.KEY, (b"traceparent", PARENT.encode())]
-        asgi.run(asgi.ask(AsgiIdempotency(asgi_app, once, rules, name="shop"), headers=headers))
+        asgi.run(asgi.ask(web.AsgiIdempotency(asgi_app, once, rules, name="shop"), headers=headers))
 
     server = traced.provider.get_tracer("server")
     for _ in range(2):

@@ -9,18 +9,10 @@ import pytest
 
 from fixtures import closing_fixture
 from onceward import Once, StoreError
-from onceward.core.comparisons import meets
-from onceward.core.drivers import drive
-from onceward.core.origin import provenance_in
+from onceward.core import comparisons, drivers, origin, selections, views
 from onceward.core.record import COMPLETED, Record
-from onceward.core.selections import ByKey, DueWithin
-from onceward.core.views import STATES, Criteria
-from onceward.stores.capabilities import MIGRATE, OUTBOX
-from onceward.stores.chains import chain_of
-from onceward.stores.contract import NotFound
+from onceward.stores import capabilities, chains, contract, memory, sqlite
 from onceward.stores.ledger import Ledger
-from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
@@ -44,8 +36,8 @@ def lattice():
 
 RECORDS = list(lattice())
 CRITERIA = [
-    Criteria(states, older, newer)
-    for states in ((), *((state,) for state in STATES), ("PARKED", "LAPSED"))
+    views.Criteria(states, older, newer)
+    for states in ((), *((state,) for state in views.STATES), ("PARKED", "LAPSED"))
     for older, newer in ((None, None), (59.0, None), (None, 59.0), (60.0, 60.0), (0.0, None))
 ]
 
@@ -55,7 +47,7 @@ def path(tmp_path):
     """A ledger with a record of every kind, at the time NOW."""
     path = tmp_path / "ledger.db"
     store = SqliteStore(path, clock=ManualClock(NOW))
-    drive(store.load("?"), store)
+    drivers.drive(store.load("?"), store)
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         marks = ", ".join("?" * len(Record._fields))
@@ -68,17 +60,20 @@ filled = closing_fixture(lambda path: SqliteStore(path, clock=ManualClock(NOW)))
 
 
 def found(store, criteria, limit=10_000):
-    return [record.key for record in drive(store.select(ByKey(criteria=criteria), None, limit), store).records]
+    return [
+        record.key
+        for record in drivers.drive(store.select(selections.ByKey(criteria=criteria), None, limit), store).records
+    ]
 
 
 @pytest.mark.slow
 @each("criteria", CRITERIA)
 def test_sqlite_finds_what_python_finds(filled, criteria):
-    wanted = [one.key for one in RECORDS if meets(one, criteria.clause, NOW)]
+    wanted = [one.key for one in RECORDS if comparisons.meets(one, criteria.clause, NOW)]
     assert found(filled, criteria) == wanted
 
 
-@pytest.mark.parametrize("make", [MemoryStore, None], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("make", [memory.MemoryStore, None], ids=["memory", "sqlite"])
 def test_the_ledger_finds_by_several_statuses_and_an_age(make, tmp_path, clock):
     once = Once(make(clock) if make else SqliteStore(tmp_path / "a.db", clock=clock), name="n", clock=clock)
     once.acquire("old").park("why")
@@ -95,7 +90,7 @@ def test_the_ledger_finds_by_several_statuses_and_an_age(make, tmp_path, clock):
 
 @each("criteria", [("done",), (None, -1.0), (None, None, float("nan")), ("PARKED", 1e12)])
 def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
-    once = Once(MemoryStore(clock))
+    once = Once(memory.MemoryStore(clock))
     with pytest.raises(ValueError, match=r"choose one of COMPLETED|give from 0 s to 100 years"):
         next(once.ledger.pages("", *criteria))
 
@@ -103,15 +98,15 @@ def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
 def test_a_former_versions_file_gets_the_index_by_migrate_alone(path, filled):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(f"DROP INDEX {STOPPED_INDEX}")
-    parked = found(filled, Criteria(("PARKED",)))
-    parts = [drive(MIGRATE.require(filled)(), filled)[-1] for _ in range(2)]
+    parked = found(filled, views.Criteria(("PARKED",)))
+    parts = [drivers.drive(capabilities.MIGRATE.require(filled)(), filled)[-1] for _ in range(2)]
     assert [tuple(part) for part in parts] == [(f"index {STOPPED_INDEX}", True), (f"index {STOPPED_INDEX}", False)]
-    assert found(filled, Criteria(("PARKED",))) == parked
+    assert found(filled, views.Criteria(("PARKED",))) == parked
 
 
 def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
-    reader = finding.reader(NOW)
-    statement = reader.statement(ByKey("k", Criteria(("COMPLETED",), 60.0)), None, 10, None)
+    reader = sqlite.finding.reader(NOW)
+    statement = reader.statement(selections.ByKey("k", views.Criteria(("COMPLETED",), 60.0)), None, 10, None)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", reader.values)]
     assert any(step.startswith("SEARCH t USING INDEX") and step.endswith("(key=?)") for step in plan), plan
@@ -119,7 +114,7 @@ def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
 
 def put(store, key, parent=None, root=None):
     headers = {"onceward-parent": parent, "onceward-root": root}
-    assert drive(store.insert(claim_of(key, "a", origin=provenance_in(headers.get).origin)), store).won
+    assert drivers.drive(store.insert(claim_of(key, "a", origin=origin.provenance_in(headers.get).origin)), store).won
 
 
 def tree(node):
@@ -127,7 +122,7 @@ def tree(node):
 
 
 def shown(key, *stores, **options):
-    chain = chain_of(key, [Ledger(store) for store in stores], **options)
+    chain = chains.chain_of(key, [Ledger(store) for store in stores], **options)
     assert not chain.unread
     return [tree(top) for top in chain.tops]
 
@@ -147,7 +142,7 @@ def test_each_key_of_a_chain_shows_all_of_it(store, key):
 
 @pytest.mark.parametrize("key", [key for key, _ in CHAIN])
 def test_a_chain_goes_through_several_ledgers(store, clock, key):
-    others = [MemoryStore(clock), MemoryStore(clock)]
+    others = [memory.MemoryStore(clock), memory.MemoryStore(clock)]
     for number, (one, parent) in enumerate(CHAIN):
         put([store, *others][number % 3], one, parent, "order")
     assert shown(key, store, *others, scan=True) == WHOLE
@@ -157,7 +152,7 @@ def test_what_is_missing_is_shown_by_its_name(store):
     put(store, "mail", "ship", "order")
     put(store, "pay", "order", "order")
     assert shown("mail", store) == [{"order": [{"ship": ["mail"]}, "pay"]}]
-    chain = chain_of("mail", [Ledger(store)])
+    chain = chains.chain_of("mail", [Ledger(store)])
     assert [len(chain.tops[0].links), len(chain.tops[0].children[0].links)] == [0, 0]
 
 
@@ -170,7 +165,7 @@ def test_forged_headers_that_make_a_circle_end(store):
 
 
 def test_a_key_that_is_nowhere_is_not_found(store):
-    with pytest.raises(NotFound, match="nothing: no such key in sqlite:"):
+    with pytest.raises(contract.NotFound, match="nothing: no such key in sqlite:"):
         shown("nothing", store)
 
 
@@ -178,7 +173,7 @@ def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
     put(store, "k0")
     for n in range(1, 20):
         put(store, f"k{n}", "k0", "k0")
-    chain = chain_of("k0", [Ledger(store)], limit=10)
+    chain = chains.chain_of("k0", [Ledger(store)], limit=10)
     assert chain.cut
     assert len(chain.tops[0].children) == 9
 
@@ -188,31 +183,31 @@ def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store, 
         put(store, one, parent, "order")
     sql(f"DROP INDEX {ORIGIN_INDEX}")
     ledger = Ledger(store)
-    assert chain_of("order", [ledger]).unread == [ledger]
-    chain = chain_of("mail", [ledger])
+    assert chains.chain_of("order", [ledger]).unread == [ledger]
+    chain = chains.chain_of("mail", [ledger])
     assert chain.unread == [ledger]
     assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
     assert shown("order", store, scan=True) == WHOLE
     assert shown("mail", store, scan=True) == WHOLE
-    assert (f"index {ORIGIN_INDEX}", True) in drive(MIGRATE.require(store)(), store)
+    assert (f"index {ORIGIN_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
     assert shown("order", store) == WHOLE
 
 
 def complete(store, key, due):
-    held = drive(store.insert(claim_of(key, "a")), store).record
+    held = drivers.drive(store.insert(claim_of(key, "a")), store).record
     write = claim_of(key, "a", beat=1, fence=held.fence, status=COMPLETED, keep=None, unsent="{}", due=due)
-    assert drive(store.swap(write, held), store).won
+    assert drivers.drive(store.swap(write, held), store).won
 
 
 def due_now(store, limit=10):
-    return drive(store.select(DueWithin(), None, limit), store)
+    return drivers.drive(store.select(selections.DueWithin(), None, limit), store)
 
 
 @pytest.mark.slow
 def test_ten_thousand_completed_records_are_not_read(store, sql):
-    drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)
-    reader = finding.reader(1e12)
-    statement = reader.statement(DueWithin(), None, 100, None)
+    drivers.drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)
+    reader = sqlite.finding.reader(1e12)
+    statement = reader.statement(selections.DueWithin(), None, 100, None)
     plan = [row[3] for row in sql(f"EXPLAIN QUERY PLAN {statement}", *reader.values)]
     reads = [one for one in plan if one.startswith(("SCAN", "SEARCH")) and " x" not in one]
     assert len([one for one in plan if re.match(rf"SEARCH t USING (COVERING )?INDEX {DUE_INDEX} \(", one)]) == 2, plan
@@ -220,14 +215,14 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
 
 
 def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store, sql):
-    drive(store.load("?"), store)
+    drivers.drive(store.load("?"), store)
     sql(f"DROP INDEX {DUE_INDEX}")
     with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
-        drive(OUTBOX.require(store)(), store)
+        drivers.drive(capabilities.OUTBOX.require(store)(), store)
     with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
         due_now(store)
-    assert (f"index {DUE_INDEX}", True) in drive(MIGRATE.require(store)(), store)
-    drive(OUTBOX.require(store)(), store)
+    assert (f"index {DUE_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
+    drivers.drive(capabilities.OUTBOX.require(store)(), store)
     assert due_now(store).records == []
 
 

@@ -12,9 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from onceward.errors import StoreError
-from onceward.stores.lanes.limits import limited
-from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
-from onceward.stores.lanes.refusals import Broken, SqlRefusal
+from onceward.stores.lanes import limits, line, refusals
 from stores.scripted_lanes import AwaitedLane, Server, Write, asked, of_tasks, of_threads
 from waiting import until
 
@@ -37,14 +35,14 @@ def test_what_waits_leaves_together(run, server):
 
 @both
 def test_a_batch_is_no_longer_than_the_servers_take(run, server):
-    half = MOST_BYTES // 2
+    half = line.MOST_BYTES // 2
     run(server, [Write("a", size=half), Write("b", size=half + 1), Write("c"), Write("d", size=half)], server.open())
     assert server.seen == [["first"], ["a", "c"], ["b"], ["d"]]
 
 
 @both
 def test_a_write_does_not_pass_an_earlier_one_of_its_key(run, server):
-    large = Write("b", size=MOST_BYTES)
+    large = Write("b", size=line.MOST_BYTES)
     run(server, [Write("a", size=20), large, Write("b"), Write("c")], server.open())
     assert server.seen == [["first"], ["a", "c"], ["b"], ["b"]]
 
@@ -56,7 +54,7 @@ def test_one_key_twice_in_the_line_leaves_twice(run, server):
 
 
 @both
-@pytest.mark.parametrize("error", [SqlRefusal("22021", "wrong bytes"), ValueError("NUL")])
+@pytest.mark.parametrize("error", [refusals.SqlRefusal("22021", "wrong bytes"), ValueError("NUL")])
 def test_a_poisonous_write_fails_alone(error, run, server):
     server.poison["b"] = error
     assert run(server, [Write("a"), Write("b"), Write("c")], server.open()) == ["a done", error, "c done"]
@@ -71,20 +69,20 @@ def test_ends_leave_before_claims(run, server):
 @both
 def test_a_claim_does_not_wait_until_there_are_no_more_ends(run, server):
     run(server, [Write("a"), *(Write("k", "swap") for _ in range(6)), Write("b")], server.open())
-    assert server.seen == [["first"], *[["k"]] * MOST_AHEAD, ["a", "b"], ["k"], ["k"]]
+    assert server.seen == [["first"], *[["k"]] * line.MOST_AHEAD, ["a", "b"], ["k"], ["k"]]
 
 
 @both
 def test_a_lost_connection_puts_its_batch_in_doubt_and_no_other(run, server):
-    server.poison["b"] = Broken("reset")
+    server.poison["b"] = refusals.Broken("reset")
     outcomes = run(server, [Write("a"), Write("b"), Write("c", "swap")], server.open())
-    assert [type(one) for one in outcomes] == [Broken, Broken, str]
+    assert [type(one) for one in outcomes] == [refusals.Broken, refusals.Broken, str]
     assert server.closed == 1
 
 
 @both
 def test_a_server_that_says_that_it_should_be_left_is_left(run, server):
-    server.poison["a"] = SqlRefusal("25006", "read-only")
+    server.poison["a"] = refusals.SqlRefusal("25006", "read-only")
     outcomes = run(server, [Write("a"), Write("b")], server.open(left=frozenset({"25006"})))
     assert [one.state for one in outcomes] == ["25006", "25006"]
     assert server.closed == 1
@@ -94,7 +92,7 @@ def test_an_interrupted_carrier_leaves_nobody_waiting(server):
     server.poison["a"] = KeyboardInterrupt()
     server.answer = lambda keys, many: Server.answer(server, keys, many=False)
     outcomes = of_threads(server, [Write("a"), Write("b"), Write("c", "swap")], server.open())
-    assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str]
+    assert [type(one) for one in outcomes] == [KeyboardInterrupt, refusals.Broken, str]
 
 
 async def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(server):
@@ -132,7 +130,7 @@ def test_who_waits_too_long_is_told_and_its_neighbours_go_on(server):
     def work(key):
         try:
             outcomes.append(lanes.run(Write(key), asked))
-        except Broken as error:
+        except refusals.Broken as error:
             outcomes.append(str(error))
 
     threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "late")]
@@ -178,7 +176,7 @@ def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_rea
     idle, lost = lanes._free(), lanes._free()
     lanes._pass_on(idle)
     lost.is_ready = is_ready
-    lanes._end(lost, Broken("reset"))
+    lanes._end(lost, refusals.Broken("reset"))
     assert server.closed == closed
 
 
@@ -193,7 +191,7 @@ def test_an_answer_that_cannot_be_read_fails_alone(run, server):
 async def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
     lanes = server.open(timeout=0.1)
     first, late = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late"))
-    with pytest.raises(Broken, match=r"in use for 0\.1 s"):
+    with pytest.raises(refusals.Broken, match=r"in use for 0\.1 s"):
         await asyncio.wait_for(late, 5)
     server.go.set()
     told = await first
@@ -210,7 +208,7 @@ async def test_waiters_of_a_loop_do_not_wait_for_ever_for_an_answer(server):
     await tasks[0]
     server.go.clear()
     server.held = {"late"}
-    with pytest.raises(Broken, match=r"within 0\.3 s"):
+    with pytest.raises(refusals.Broken, match=r"within 0\.3 s"):
         await asyncio.wait_for(tasks[1], 5)
 
 
@@ -224,7 +222,7 @@ class Deaf(AwaitedLane):
 def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server):
     lanes = server.open(most=2)
     lanes.run(Write("a"), asked)
-    server.full = Broken("too many clients")
+    server.full = refusals.Broken("too many clients")
     assert of_threads(server, [Write("b"), Write("c")], lanes) == ["b done", "c done"]
 
 
@@ -261,7 +259,7 @@ class Interrupted(Write):
 
 def test_an_interrupt_while_a_batch_is_gathered_loses_no_waiter(server):
     outcomes = of_threads(server, [Write("a"), Write("b"), Interrupted("c"), Write("d")], server.open(timeout=2.0))
-    assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str, str]
+    assert [type(one) for one in outcomes] == [KeyboardInterrupt, refusals.Broken, str, str]
     assert server.seen == [["first"], ["c", "d"]]
 
 
@@ -315,24 +313,24 @@ def ends():
 
 
 def test_a_server_that_does_not_answer_is_told_as_such(ends):
-    with pytest.raises(Broken, match="not answered in time") as told, limited(ends[0], 0.05):
+    with pytest.raises(refusals.Broken, match="not answered in time") as told, limits.limited(ends[0], 0.05):
         read(ends[0])
     assert isinstance(told.value.__cause__, Lost)
 
 
 def test_a_connection_whose_answer_came_in_time_stays_open(ends):
     for _ in range(3):
-        with limited(ends[0], 60):
+        with limits.limited(ends[0], 60):
             ends[1].send(b"a")
             read(ends[0])
-    with pytest.raises(Lost), limited(ends[0], 60):  # the driver's own error is its own
+    with pytest.raises(Lost), limits.limited(ends[0], 60):  # the driver's own error is its own
         raise Lost
     ends[1].send(b"a")
     read(ends[0])
 
 
 def test_a_block_that_an_interrupt_has_lost_shuts_nothing_down(ends):
-    limited(ends[0], 0.05).__enter__()  # and nobody leaves it
+    limits.limited(ends[0], 0.05).__enter__()  # and nobody leaves it
     time.sleep(0.6)
     ends[1].send(b"a")
     read(ends[0])

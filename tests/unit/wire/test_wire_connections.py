@@ -12,12 +12,7 @@ import pytest
 
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.wire import connections
-from onceward.wire.calls import Call, ObjectCall
-from onceward.wire.credentials import CredentialSource
-from onceward.wire.endpoints import Endpoints, Origin, check_direct
-from onceward.wire.nonblocking import AsyncHttpWire
-from onceward.wire.sockets import HttpWire
+from onceward.wire import calls, connections, credentials, endpoints, nonblocking, sockets
 from servers.certificates import certificate
 from web.scripted import CALL, Carrier, Server, answer, reset, serve, slow
 
@@ -104,8 +99,8 @@ def test_requests_go_over_tls_with_the_certificates_of_aws_ca_bundle(carrier, tl
     with Server(serve(answer(b'{"a":1}'), answer(b""), answer(large)), tls=tls[1]) as server:
         made = carrier.wire(server.url)
         assert carrier.send(made).body == {"a": 1}
-        assert carrier.send(made, ObjectCall("PUT", "b", "k", large)).status == 200
-        assert carrier.send(made, ObjectCall("GET", "b", "k")).body == large
+        assert carrier.send(made, calls.ObjectCall("PUT", "b", "k", large)).status == 200
+        assert carrier.send(made, calls.ObjectCall("GET", "b", "k")).body == large
     assert server.connections == 1
     assert server.requests[1][1] == large
 
@@ -127,7 +122,7 @@ def test_a_host_that_is_to_be_reached_through_a_proxy_is_refused(monkeypatch, sc
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with contextlib.nullcontext() if allowed else pytest.raises(StoreError, match="NO_PROXY") as caught:
-        check_direct(Origin(scheme, host, 443))
+        endpoints.check_direct(endpoints.Origin(scheme, host, 443))
     assert allowed or not caught.value.transient
 
 
@@ -148,8 +143,8 @@ def test_a_child_process_uses_connections_of_its_own():
             connection.sendall(answer())
 
     with Server(script) as server:
-        wire = HttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
-        send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
+        wire = sockets.HttpWire(endpoints.Endpoints("eu-west-1", dynamodb=server.url), credentials.CredentialSource())
+        send = lambda who: wire.send(calls.Call(DYNAMODB, "GetItem", {"who": who}), time.time())
         send("parent")
         child = os.fork()
         if child == 0:
@@ -164,7 +159,9 @@ def test_a_child_process_uses_connections_of_its_own():
 
 
 def async_wire(server):
-    return AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+    return nonblocking.AsyncHttpWire(
+        endpoints.Endpoints("eu-west-1", dynamodb=server.url), credentials.CredentialSource()
+    )
 
 
 async def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):

@@ -22,11 +22,9 @@ from onceward.aws.sqs.queue_steps import SQS
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.testing.clock import ManualClock
-from onceward.wire.calls import Call, ObjectCall
+from onceward.wire import calls, http_calls, nonblocking
 from onceward.wire.credentials import CHECKED, Credentials, CredentialSource, find_region
 from onceward.wire.endpoints import Endpoints
-from onceward.wire.http_calls import Encoder
-from onceward.wire.nonblocking import AsyncHttpWire
 from tables import each
 
 
@@ -244,8 +242,8 @@ def test_a_child_forked_during_a_renewal_can_renew(monkeypatch):
 
 async def test_getting_credentials_does_not_hold_up_the_event_loop(tmp_path):
     count = process(tmp_path, lasts=3600, slow=0.8)
-    wire = AsyncHttpWire(Endpoints("eu-west-1", dynamodb="http://127.0.0.1:1"), CredentialSource())
-    sends = [asyncio.ensure_future(wire.send(Call(DYNAMODB, "GetItem", {}), time.time())) for _ in range(20)]
+    wire = nonblocking.AsyncHttpWire(Endpoints("eu-west-1", dynamodb="http://127.0.0.1:1"), CredentialSource())
+    sends = [asyncio.ensure_future(wire.send(calls.Call(DYNAMODB, "GetItem", {}), time.time())) for _ in range(20)]
     turns = 0
     while not all(send.done() for send in sends):
         await asyncio.sleep(0.01)
@@ -301,7 +299,7 @@ def test_a_request_is_signed_as_botocore_signs_it(botos):
     for _ in range(300):
         region = chance.choice(REGIONS)
         endpoint = chance.choice([None, "http://127.0.0.1:8000", "https://localhost", "http://[::1]:8000"])
-        encoder = Encoder(Endpoints(region, dynamodb=endpoint, sqs=endpoint))
+        encoder = http_calls.Encoder(Endpoints(region, dynamodb=endpoint, sqs=endpoint))
         credentials = someone(chance)
         at = chance.uniform(0, 4e9)
         for _ in range(8):  # one encoder signs many, of which some are prepared already
@@ -310,7 +308,7 @@ def test_a_request_is_signed_as_botocore_signs_it(botos):
             body = {text(chance, ODD, 9): {"S": text(chance, ODD, 99)}, "B": {"B": chance.randbytes(5)}}
             service = chance.choice([DYNAMODB, SQS])
             action = chance.choice(["PutItem", "TransactWriteItems", "TagResource"])
-            request = encoder.encode(Call(service, action, body), credentials, at)
+            request = encoder.encode(calls.Call(service, action, body), credentials, at)
             theirs = botos(botocore.auth.SigV4Auth, request, credentials, service=service.name, region=region, at=at)
             headers = sent(request.data)[2]
             domain = "amazonaws.com.cn" if region == "cn-north-1" else "amazonaws.com"
@@ -327,12 +325,12 @@ def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
     chance = random.Random(3)
     for _ in range(2000):
         region = chance.choice(REGIONS)
-        encoder = Encoder(Endpoints(region, s3=chance.choice([None, None, "http://127.0.0.1:9000"])))
+        encoder = http_calls.Encoder(Endpoints(region, s3=chance.choice([None, None, "http://127.0.0.1:9000"])))
         credentials, at = someone(chance), chance.uniform(0, 4e9)
         key = text(chance, ODD, 60)
         bucket = chance.choice(["results", "dotted.name", "a-b-c"])
         content = chance.choice([None, b"", chance.randbytes(50)])
-        call = ObjectCall("GET" if content is None else "PUT", bucket, key, content)
+        call = calls.ObjectCall("GET" if content is None else "PUT", bucket, key, content)
         request = encoder.encode(call, credentials, at)
         theirs = botos(botocore.auth.S3SigV4Auth, request, credentials, service="s3", region=region, at=at)
         method, path, headers, body = sent(request.data)
