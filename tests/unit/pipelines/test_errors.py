@@ -38,6 +38,14 @@ def test_a_message_can_go_on_without_a_step_and_never_makes_it_again(pipelines):
     assert pipelines.made == [1, "later", "later"]
 
 
+def test_a_generator_is_no_step_that_was_made(pipelines):
+    pipelines.functions("def each(order):\n    yield 1\ndef pay(order): return each(order)\n")
+    outcome = pipelines.write(STEP).handle({"id": 1})
+    assert "Its body has not run" in str(outcome.error)
+    pipelines.write(STEP.replace("pay}", "each}"))
+    assert "each is a generator" in pipelines.mistakes()[0][2]
+
+
 @pytest.mark.parametrize("error", ["concurrent.futures.CancelledError", "StopIteration"])
 def test_a_function_fails_with_any_error_of_its_own(pipelines, error):
     pipelines.functions(f"import concurrent.futures\ndef pay(order):\n    raise {error}\n")

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from onceward.claim.called import refuse_not_begun
+from onceward.claim.handler import handler_of
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, text_of
 from onceward.pipelines.keyvalue import opened
@@ -40,23 +42,25 @@ class CallStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         function: Any = kit.imported("function", self.function)
         arguments = [MESSAGE] if self.arguments is None else self.arguments
+        awaits = False
         if function is not None:
+            with kit.noting("function", TypeError):
+                awaits = handler_of(function).is_async
             try:
                 inspect.signature(function).bind(*arguments, **self.named)
             except TypeError as error:
                 kit.mistake("function", f"{self.function} does not take these arguments: {error}")
             except ValueError:
                 pass  # a builtin without a signature
-        awaits = inspect.iscoroutinefunction(function)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             # the function can change what it gets, and a later attempt would not see that
             args = [copy.deepcopy(find(message)) for find in arguments]
             kwargs = {name: copy.deepcopy(find(message)) for name, find in self.named.items()}
-            if awaits:
-                return await function(*args, **kwargs)
-            value = await call.thread(lambda: function(*args, **kwargs))
-            return await value if inspect.isawaitable(value) else value
+            value = function(*args, **kwargs) if awaits else await call.thread(lambda: function(*args, **kwargs))
+            value = await value if inspect.isawaitable(value) else value
+            refuse_not_begun(function, value)
+            return value
 
         return make
 
