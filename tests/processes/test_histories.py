@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from histories.grounds import GROUNDS
 from histories.recording import PLANTS
-from histories.run import KINDS, Asked, checker, judge, run
+from histories.run import GROUNDS, KINDS, Asked, checker, judge, run
 from places import SOURCES, SUPPORT
 from torture.facts import Journal
 

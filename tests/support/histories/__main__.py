@@ -8,9 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from histories.grounds import GROUNDS, REPLICATED
 from histories.recording import PLANTS
-from histories.run import KINDS, Asked, checker, run
+from histories.run import GROUNDS, KINDS, REPLICATED, Asked, checker, run
 from servers.orphans import begin_run
 
 
