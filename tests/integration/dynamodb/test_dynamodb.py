@@ -154,7 +154,7 @@ def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
     ],
 )
 def test_a_lasting_error_names_the_table_the_action_and_the_fix(once, proxy, table, code, says):
-    proxy.rule = lambda seen: Refuse(code)
+    proxy.rule = lambda seen: Refuse(code, message="not this request: POST\n/\nx-amz-security-token:not-a-secret\n")
     with pytest.raises(StoreError, match=says) as caught:
         once.run("k", charge, 1)
     told = str(caught.value)

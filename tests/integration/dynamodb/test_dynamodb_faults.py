@@ -23,8 +23,6 @@ from stores.dynamodb_desk import (
     claim_many,
     each_has_one_owner,
     keys,
-    ran_once,
-    run,
     some_taken,
     transact,
     transact_in_claim,
@@ -210,31 +208,6 @@ def test_batches_of_any_size_are_made_whole(bench, mode, count):
     assert sorted(bench.proxy.actions) == ["BatchExecuteStatement"] * (math.ceil(count / 25) + math.ceil(count / 50))
 
 
-OWN = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
-BROKEN = {
-    "two lengths": OWN + b"Content-Length: 2\r\nContent-Length: 1\r\n\r\n{}",
-    "deep JSON": OWN + b"Content-Length: 50000\r\n\r\n" + b'{"Item":[[' * 5000,
-    "cut short": OWN + b"Content-Length: 20\r\n\r\n{}",
-    "no object": OWN + b"Content-Length: 2\r\n\r\n[]",
-    "a page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
-    "noise": b"\x16\x03\x01\x00\x00",
-}
-
-
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_a_write_whose_answer_is_broken_is_asked_again_and_recognised(bench, mode, broken):
-    """It was made; its answer says neither that it was won nor that it was lost."""
-    for number in range(2):  # the claim, the completion
-        desk = Desk(bench, mode)
-        at = len(bench.proxy.seen) + number
-        bench.proxy.rule = lambda seen, at=at: Fault(raw=broken) if seen.number == at else None
-        value = run(desk, None)
-        assert len(bench.proxy.seen) > at + 1, "it was asked again"
-        ran_once(desk, value)
-        assert desk.record().attempts == 1
-        back(bench)
-
-
 def without_item(body):
     return {name: value for name, value in body.items() if name != "Item"}
 
@@ -246,12 +219,3 @@ def test_a_server_that_does_not_show_what_it_holds_is_asked_for_it(url, proxy):
     proxy.rule = lambda seen: Fault(edit_reply=without_item) if seen.action == "PutItem" else None
     assert once.run("k", int) == 0
     assert proxy.actions == ["PutItem", "GetItem"]
-
-
-def test_a_session_token_is_in_no_error(url, proxy):
-    once = Once(url)
-    text = "The Canonical String should have been 'POST\\n/\\nx-amz-security-token:FwoGZXIvYXdzEXAMPLE\\n'"
-    proxy.rule = lambda seen: Refuse("InvalidSignatureException", message=text)
-    with pytest.raises(StoreError) as caught:
-        once.run("k", int)
-    assert "FwoGZXIvYXdzEXAMPLE" not in str(caught.value)

@@ -221,6 +221,8 @@ BROKEN = {
     "an endless trailer": CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 20_000,
     "another checksum": answer(b"{}", headers=[f"x-amz-crc32: {zlib.crc32(b'[]')}"]),
     "a page": answer(b"<html>Sign in to this network"),
+    "no object": answer(b"[]"),
+    "noise": b"\x16\x03\x01\x00\x00",
     "deep JSON": answer(b'{"a":' * 100_000),
 }
 
