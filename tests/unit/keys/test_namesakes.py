@@ -182,22 +182,16 @@ def example(name, **space):
     return space
 
 
-def test_the_example_of_a_path_prints_the_right_spelling(once, capsys):
+def test_the_examples_print_the_right_spelling_and_find_the_old_records_after_a_rename(once, capsys):
     example("path", once=once, __name__="shop.orders")
     assert capsys.readouterr().out == "key='id' names no parameter of charge(order); write key='order.id'\n"
-
-
-def test_the_example_of_a_rename_finds_the_old_records(once):
     space = {"__name__": "shop.orders", "once": once}
     exec("@once(key='order.id')\ndef charge(order):\n    return {'charged': order['id']}\n", space)
     space["charge"]({"id": 1})
     renamed = example("rename", once=once)["take_payment"]
     assert (renamed({"id": 1}), renamed({"id": 2})) == ({"charged": 1}, {"paid": 2})
-
-
-def test_the_example_of_a_factory_runs(once):
-    space = example("factory", once=once, __name__="shop.notify")
-    assert (space["sms"](1), space["email"](1)) == ("sms", "email")
+    factory = example("factory", once=once, __name__="shop.notify")
+    assert (factory["sms"](1), factory["email"](1)) == ("sms", "email")
 
 
 def charge(order, region="eu"):
