@@ -8,6 +8,7 @@ import logging
 import os
 import pty
 import subprocess
+import traceback
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ from onceward.core.drivers import drive
 from onceward.core.urls import shown_url
 from onceward.kafka.topics import connection
 from onceward.nats import NatsWorker
+from onceward.outbox.targets import open_target
 from onceward.rabbitmq import RabbitWorker
 from onceward.redis_streams import RedisStreamsWorker
 from onceward.stores import url_parts
@@ -177,15 +179,54 @@ def test_brokers_of_kafka_with_a_login_are_refused(servers):
 
 
 @each("character", CHARACTERS)
-@each(("worker", "scheme"), [(NatsWorker, "nats"), (RabbitWorker, "amqp"), (RedisStreamsWorker, "redis")])
-def test_no_worker_prints_a_password(worker, scheme, character, port):
-    url = f"{scheme}://user:{password(character)}@127.0.0.1:{port}/"
+@each(
+    ("worker", "scheme"),
+    [(NatsWorker, "nats://"), (NatsWorker, ""), (RabbitWorker, "amqp://"), (RedisStreamsWorker, "redis://")],
+)
+def test_no_worker_prints_a_password(monkeypatch, worker, scheme, character, port):
+    monkeypatch.setattr("onceward.nats.broker._PATIENCE", 0.2)
+    url = f"{scheme}user:{password(character)}@127.0.0.1:{port}/"
     with pytest.raises(Exception) as refused:
-        worker(Once("memory:", name="n"), "orders", print, key="order.id", url=url).run(until_empty=True)
-    assert shows_none(str(refused.value))
+        worker(Once("memory:", name="n"), "orders", print, url=url).run(until_empty=True)
+    assert shows_none("".join(traceback.format_exception(refused.value)))
     with pytest.raises(TypeError, match="give an Once") as refused:
         worker(url, "orders", print)
     assert shows_none(str(refused.value))
+
+
+@each("character", CHARACTERS)
+@each(
+    "address",
+    [
+        "amqp://user:{}@host:5672/?queue=q",
+        "nats://user:{}@host:4222/s",
+        "redis-stream://user:{}@host:6379/0/s",
+        "kafka://user:{}@host:9092/t",
+        "https://user:{}@host/hook",
+    ],
+)
+def test_no_target_takes_a_password_which_the_ledger_would_hold(address, character):
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        open_target(address.format(password(character)))
+    assert shows_none("".join(traceback.format_exception(refused.value)))
+
+
+@each(
+    ("arguments", "says"),
+    [
+        (["show", "a:k"], "next"),
+        (["show", "k"], "onceward show a:k"),
+        (["redrive", "dlq", "--to", "orders"], "give --name"),
+        (["demo"], "give postgresql"),
+    ],
+)
+def test_a_command_that_names_its_ledger_hides_its_password(redis, cli, arguments, says):
+    url = f"redis://default:{''.join(WORDS)}@{redis.url.partition('://')[2]}"
+    for name in ("a", "b"):
+        Once(url, name=name).run("k", int)
+    told = cli.run(*arguments, "--store", url)
+    assert says in (text := told.stderr + told.stdout.decode())
+    assert shows_none(text), text
 
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"

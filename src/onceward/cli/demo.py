@@ -18,6 +18,7 @@ from typer import Option
 
 from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
 from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
+from onceward.core.urls import shown_url
 from onceward.terminal import drawing
 
 EVERY = {"killed": 0.5, "paused": 0.9}  # seconds on average between two workers that are
@@ -115,7 +116,10 @@ def demo(
     if not hasattr(signal, "SIGSTOP"):
         refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)
     if store and not store.startswith(("postgresql:", "postgres:")):
-        refuse(f"--store {store}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file", USAGE)
+        refuse(
+            f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file",
+            USAGE,
+        )
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
     ledger = DemoLedger(folder, store)
     try:

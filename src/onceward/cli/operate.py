@@ -30,6 +30,7 @@ from onceward.cli.records import as_json, details
 from onceward.consumers.redriving import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
+from onceward.core.urls import shown_url
 from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import send_again
 from onceward.errors import Busy, OncewardError
@@ -94,7 +95,7 @@ def show(
         refuse("several --store and --scan are for --chain", USAGE)
     (url,) = urls
     with looking_at(url) as ledger:
-        options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(url)}"
+        options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(url))}"
         record, now = _find(ledger, key, options)
         typer.echo(as_json(record, now) if json else details(record, now, options))
 

@@ -99,7 +99,7 @@ def redrive(
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
-            namespace = _namespace(ledger, store) if name is None else name
+            namespace = _namespace(ledger) if name is None else name
             run = Redrive(
                 Once(ledger.store),
                 source,
@@ -209,13 +209,13 @@ class _Report:
         )
 
 
-def _namespace(ledger: Ledger, url: str) -> str:
+def _namespace(ledger: Ledger) -> str:
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:
         return names.pop()
     there = ", ".join(sorted(names)[:10]) or "none"
     raise ValueError(
-        f"give --name, the start of the consumer's keys in {url}: its name=, or its handler's module and name. "
+        f"give --name, the start of the consumer's keys in {ledger.store.url}: its name=, or its handler's module and name. "
         f"{'There are' if whole else 'Among the first are'}: {there}"
     )
 

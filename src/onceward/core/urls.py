@@ -55,6 +55,12 @@ def encoded_url(url: str) -> str:
     return f"{scheme}://{''.join(split_authority(url, rest))}" if slashes else url
 
 
+def has_login(url: str) -> bool:
+    """Return whether a URL has a user or a password; raises ValueError if it can be read in two ways."""
+    _, slashes, rest = url.partition("://")
+    return bool(slashes) and "@" in split_authority(url, rest)[0]
+
+
 def split_authority(url: str, rest: str) -> tuple[str, str]:
     """Return the authority of a URL, whose login is percent-encoded, and what follows it.
 

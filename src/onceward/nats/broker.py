@@ -286,7 +286,8 @@ class NatsWorker(Worker[Msg]):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_once(once, "NatsWorker({}, 'orders.new', charge)")
-        where = ",".join(map(encoded_url, (url or os.environ.get("NATS_URL") or LOCAL).split(",")))
+        servers = (url or os.environ.get("NATS_URL") or LOCAL).split(",")
+        where = ",".join(encoded_url(one if "://" in one else f"nats://{one}") for one in servers)
         client_options = library_settings(settings, Client.connect, "nats.connect")
         broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=client_options)
         super().__init__(once, broker, handler, **options)

@@ -13,7 +13,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_letters import ID_HEADER, fitting
 from onceward.core.arguments import check_type
-from onceward.core.urls import shown_url
+from onceward.core.urls import has_login, shown_url
 from onceward.outbox.loop_thread import LoopTarget
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refuse_options
 
@@ -58,15 +58,10 @@ class NatsTarget(LoopTarget[Any]):
 
     def __init__(self, address: str, **connection: Any) -> None:
         check_type("NatsTarget(address)", address, str, "nats://HOST:PORT/SUBJECT")
+        login = has_login(address)  # first: what urlsplit raises can quote a password
         parts = urlsplit(address)
         super().__init__(unquote(parts.path.removeprefix("/")))
-        if (
-            not parts.netloc
-            or "@" in parts.netloc
-            or parts.query
-            or parts.fragment
-            or not _SUBJECT.fullmatch(self._where)
-        ):
+        if not parts.netloc or login or parts.query or parts.fragment or not _SUBJECT.fullmatch(self._where):
             raise ValueError(
                 f"{shown_url(address)!r} is not a subject: write nats://HOST:PORT/SUBJECT, without a user or "
                 "wildcards. For credentials, register a target of your own (docs/reference/outbox.md)"

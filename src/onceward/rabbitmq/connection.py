@@ -14,7 +14,7 @@ from yarl import URL
 from onceward.consumers import retry_queues
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.retry_queues import InTurn, fit
-from onceward.core.urls import encoded_url, shown_url
+from onceward.core.urls import encoded_url, has_login, shown_url
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
 
@@ -39,12 +39,10 @@ def read_address(address: str) -> RabbitPlace:
     Raises:
         ValueError: the address is not valid, or has a password.
     """
+    if has_login(address):  # first: what urlsplit raises can quote a password
+        raise ValueError("amqp: the ledger would hold the password of this address: leave it out, and set AMQP_URL")
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if "@" in parts.netloc:
-        raise ValueError(
-            f"{parts.scheme}: the ledger would hold the password of this address: leave it out, and set AMQP_URL"
-        )
     queue = options.pop("queue", "") or ("" if parts.netloc else unquote(parts.path))
     exchange, key = options.pop("exchange", ""), options.pop("key", "")
     if options or bool(queue) is bool(exchange) or (queue and key) or parts.fragment:

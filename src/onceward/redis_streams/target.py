@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.arguments import check_type
-from onceward.core.urls import shown_url
+from onceward.core.urls import has_login, shown_url
 from onceward.outbox.targets import OutboxMessage, answers_of, not_sent, refuse_options
 
 _TIMEOUT: Final = 2.5  # seconds for a connection, and for an answer
@@ -36,10 +36,11 @@ class RedisStreamTarget:
 
     def __init__(self, address: str, **connection: Any) -> None:
         check_type("RedisStreamTarget(address)", address, str, "redis-stream://HOST:PORT/DATABASE/STREAM")
+        login = has_login(address)  # first: what urlsplit raises can quote a password
         parts = urlsplit(address)
         number, _, name = parts.path.removeprefix("/").partition("/")
         self._stream = unquote(name)
-        if not (parts.hostname and number.isdecimal() and name) or "@" in parts.netloc or parts.query or parts.fragment:
+        if not (parts.hostname and number.isdecimal() and name) or login or parts.query or parts.fragment:
             raise ValueError(
                 f"{shown_url(address)!r} is not a stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a "
                 "user. For a password, register a target of your own (docs/reference/outbox.md)"
