@@ -34,6 +34,11 @@ LEDGER = {"postgresql://db/shop": "memory:"}
 _NUMBERS = numbers()
 
 
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
 @each(
     ("page", "title", "replaced"),
     [
@@ -46,8 +51,7 @@ _NUMBERS = numbers()
         ("docs/reference/proxy.md", "In your own server", LEDGER),
     ],
 )
-def test_a_page_that_needs_nothing(page, title, replaced, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_page_that_needs_nothing(page, title, replaced):
     if once := run(page, {"__name__": "shop"}, replaced, title).get("once"):
         once.close()
 
@@ -69,8 +73,7 @@ def test_a_page_of_a_ledger_on_a_server(page, printed, fixture, request):
     names["once"].close()
 
 
-def test_batches(ministack, aws, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_batches(ministack, aws, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
     queue = ministack.queue(f"pages-{next(_NUMBERS)}")
     ran, done = [], []
@@ -116,7 +119,6 @@ def test_celery():
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=lambda line: None))
     (tmp_path / "orders.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"id": 1}\n')
     run("docs/reference/commands.md", {})
@@ -136,8 +138,7 @@ def test_dynamodb(dynoxide, aws, monkeypatch):
     names["once"].close()
 
 
-def test_sqlite(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_sqlite(capsys):
     names = run("docs/reference/sqlite.md", {})
     assert capsys.readouterr().out == "order 42 is paid order 42 is paid\n"
     names["once"].close()
@@ -200,8 +201,7 @@ def test_a_worker_of_redis_streams():
         server.stop()
 
 
-def test_http_clients(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_http_clients(monkeypatch):
     posted = []
     monkeypatch.setattr(httpx.Client, "post", lambda client, url, **given: posted.append(given["headers"]))
     names = {"claim": SimpleNamespace(key=lambda *parts: f"{parts}"), "refund": {"id": 7}}
@@ -220,8 +220,7 @@ def test_webhooks():
     names["once"].close()
 
 
-def test_a_store_of_your_own(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_store_of_your_own(monkeypatch):
     monkeypatch.syspath_prepend(SUPPORT / "toy")
     run("docs/explanation/architecture.md", {}, title="Check it")
 
@@ -265,15 +264,13 @@ def test_http():
     names["once"].close()
 
 
-def test_the_first_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_first_page():
     names = run("docs/index.md", {})
     assert names["charge"].outcome({"id": 42, "total": 0}).value == {"paid": 1250}
     names["once"].close()
 
 
-def test_guards(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_guards(capsys):
     connection = sqlite3.connect("orders.db", isolation_level=None)
     connection.execute("CREATE TABLE payments (id INTEGER, total INTEGER)")
     bank = SimpleNamespace(pay=lambda card, idempotency_key: "paid")
