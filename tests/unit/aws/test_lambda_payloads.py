@@ -141,7 +141,8 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
         seen.append([type(arg).__name__ for arg in args])
 
     def only(delivery: aws.Delivery):
-        assert delivery.data == {"id": 1}
+        told = (delivery.id, delivery.source, delivery.body, delivery.data)
+        assert told == ("m-0", "aws:sqs", '{"id": 1}', {"id": 1})
         take(delivery)
 
     def claimed(claim: Claim, payload: dict, delivery: aws.Delivery, more: int = 0):

@@ -29,14 +29,6 @@ HASHED = base64.b64decode(
 EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
 
 
-def test_sqs_gives_json_or_text_and_keys_by_message_id(once):
-    payloads, deliveries = given(once, aws.on_sqs, events.sqs({"id": 1}, "Test message.", "[1, 2]", ""))
-    assert payloads == [{"id": 1}, "Test message.", [1, 2], ""]
-    first = deliveries[0]
-    assert (first.id, first.source, first.body) == ("m-0", "aws:sqs", '{"id": 1}')
-    assert keys(once) == ["n:m-0", "n:m-1", "n:m-2", "n:m-3"]
-
-
 def test_a_message_may_say_what_its_key_is(once):
     said = {"onceward-key": {"stringValue": "order-1", "dataType": "String"}}
     event = changed(events.sqs("x", "y"), "Records", 0, "messageAttributes", to=said)
@@ -82,6 +74,7 @@ FIREHOSE_KEY = (
             "n:6a7e8feb-b491-4cf7-a9f1-bf3703467718",
         ),
         (aws.on_firehose, events.firehose({"id": 1}, "text", b"\xff"), [{"id": 1}, "text", b"\xff"], FIREHOSE_KEY),
+        (aws.on_sqs, events.sqs({"id": 1}, "Text.", "[1, 2]", ""), [{"id": 1}, "Text.", [1, 2], ""], "n:m-0"),
         (aws.on_invoke, [1, {"x": 2}], [[1, {"x": 2}]], f"n:{events.Context.aws_request_id}"),
         (aws.on_activemq, events.activemq({"id": 1}, "text"), [{"id": 1}, "text"], 'n:"ID:b-0"'),
     ],
