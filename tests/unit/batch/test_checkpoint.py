@@ -29,10 +29,7 @@ def form(request):
 def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
     seen = []
 
-    def done(items):
-        seen.append(statuses(once))
-
-    with form.open(once, sink, on_done=done) as checkpoint:
+    with form.open(once, sink, on_done=lambda items: seen.append(statuses(once))) as checkpoint:
         assert [checkpoint.add(item) for item in items(3, 1, 2)] == ["added"] * 3
         assert (sink.flushes, statuses(once)) == ([], dict.fromkeys("123", IN_PROGRESS))
     assert sink.flushes == [items(3, 1, 2)]

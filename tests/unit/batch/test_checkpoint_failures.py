@@ -138,9 +138,7 @@ def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, 
 
 
 def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
-    def refuses(ask):
-        return settling(ask) and any(write.key == "sink:2" for write in ask.writes)
-
+    refuses = lambda ask: settling(ask) and any(write.key == "sink:2" for write in ask.writes)
     once = Once(Faults(MemoryStore(), when(refuses, fail_before(StoreError))))
     with pytest.raises(ResultNotRecorded, match="sink:2"):
         filled(form, once, sink, 1, 2, 3)

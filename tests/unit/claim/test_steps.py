@@ -131,11 +131,8 @@ def test_a_zombies_step_is_refused_and_told(once, form, clock, effects):
         clock.advance(61)
         Script(once, "called", only(step("charge", effects.append, "the successor's")))()
 
-    def parts(claim):
-        yield step("charge", late)
-
     with pytest.raises(LeaseLost):
-        Script(once, form, parts)()
+        Script(once, form, only(step("charge", late)))()
     assert effects == ["the successor's"]
     assert record(once).status == "COMPLETED"
 
