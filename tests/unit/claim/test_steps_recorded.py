@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import onceward
-from onceward import LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
+from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
 from onceward.claim.stepping.writer import StepWriter
 from onceward.results.step_entries import LONGEST
@@ -215,3 +215,7 @@ def test_retry_forgets_a_step_and_those_after_it_and_a_fresh_life_all_of_them(on
     clock.advance(200)
     place()
     assert effects[5:] == ["a", "b", "c"]
+    claim = once.acquire(2, name="place")
+    claim.step("a", int)
+    with pytest.raises(Busy):  # a worker holds it
+        once.ledger.retry("place:2", "a")
