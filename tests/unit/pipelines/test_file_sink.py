@@ -1,11 +1,13 @@
 """A file as a sink has each line once, whatever crashes between two writes; messages of one object of S3 have ends of their own."""
 
 import asyncio
+import contextlib
 import threading
 import uuid
 
 import pytest
 
+from onceward import Once
 from onceward.pipelines.sinks.lines import Appender, KeyedLine
 from onceward.pipelines.sinks.s3 import ObjectGrouping, _Member
 from waiting import until
@@ -17,8 +19,8 @@ def line(number):
     return f"line {number}\n".encode()
 
 
-def keyed(number, fence=7, *, follows=True):
-    return KeyedLine(KEYS[number], line(number), fence, follows)
+def keyed(number, fence=7, first=0):
+    return KeyedLine(KEYS[number], line(number), fence, first)
 
 
 def append(path, *numbers):
@@ -27,7 +29,7 @@ def append(path, *numbers):
 
 def test_a_claim_that_was_taken_over_appends_no_line_after_its_successor(tmp_path):
     appender = Appender(tmp_path / "out")
-    zombie = threading.Thread(target=appender.add, args=(keyed(1, 7, follows=False),))
+    zombie = threading.Thread(target=appender.add, args=(keyed(1, 7, 7),))
     with appender._lock:
         zombie.start()
         until(lambda: appender._waiting)
@@ -94,9 +96,19 @@ def test_a_first_attempt_appends_its_line_again_after_the_record_of_an_older_one
     path = tmp_path / "out"
     append(path, 1)
     for _ in range(2):
-        Appender(path).append([keyed(1, 8, follows=False)])  # twice by one claim, after an error
-    Appender(path).append([keyed(1, 9)])  # the attempt after it
+        Appender(path).append([keyed(1, 8, 8)])  # twice by one claim, after an error
+    Appender(path).append([keyed(1, 9, 8)])  # the attempt after it
     assert path.read_bytes() == line(1) * 2
+
+
+def test_a_later_attempt_takes_no_line_of_a_record_that_is_forgotten_for_its_own(pipelines):
+    pipelines.functions("def pay(order):\n    made.append(1)\n    assert len(made) not in {2, 3}\n")
+    pipelines.write("steps: [{call: {function: SHOP:pay}}]\nsinks: [{file: {path: out}}]\n")
+    assert pipelines.handle({"id": 1}).ok
+    with contextlib.closing(Once(pipelines.ledger)) as once:
+        once.ledger.clear("orders:1")
+    assert [pipelines.handle({"id": 1}).ok for _ in range(3)] == [False, False, True]
+    assert pipelines.folder.joinpath("out").read_text() == '{"id":1}\n' * 2
 
 
 def test_a_text_is_one_line_whatever_is_in_it(pipelines):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from onceward.claim.held import HeldClaim
+from onceward.core.attempts import attempts_of
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.terminal import write_all
@@ -29,13 +30,13 @@ class KeyedLine(NamedTuple):
     """A line and the claim that brings it.
 
     Attributes:
-        follows: whether an earlier attempt may have brought it. If not, what the journal has of the key is of an older record.
+        first: the least fence of this record's attempts. If the journal has a smaller one, that line is of an older record.
     """
 
     key: str
     data: bytes
     fence: int
-    follows: bool = True
+    first: int = 0
 
 
 class Appender:
@@ -96,7 +97,7 @@ class Appender:
 
     def _has(self, line: KeyedLine) -> bool:
         fence = self._fences.get(uuid.UUID(line.key).bytes)
-        return fence is not None and (line.follows or fence >= line.fence)
+        return fence is not None and fence >= line.first
 
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""
@@ -150,10 +151,19 @@ class FileSink(SinkSettings, kw_only=True):
         appender = Appender(path)
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
-            line = KeyedLine(call.key(), line_of(message.data), call.claim.fence, cast("HeldClaim", call.claim).follows)
+            claim = cast("HeldClaim", call.claim)
+            line = KeyedLine(call.key(), line_of(message.data), claim.fence, _first_fence(claim))
             await call.record_in_thread(appender.add, line)
 
         return write
+
+
+def _first_fence(claim: HeldClaim) -> int:
+    """Return the least fence of a record's attempts; 0 if its history does not tell it."""
+    if not claim.follows:
+        return claim.fence
+    first, *later = attempts_of(claim.record, claim.store_time())
+    return first.fence if later and first.number == 1 else 0
 
 
 def line_of(value: object) -> bytes:
