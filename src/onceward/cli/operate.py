@@ -234,7 +234,7 @@ def settle(
     Options:
         result (JSON): What the handler would have returned; `null` for nothing.
         retention (DURATION): How long the record answers duplicates, as 30d, or `forever`. Default: the handler's
-            retention, or 14d for a parked key.
+            retention, or 14d for a key that is parked or keeps its input.
         yes: Do not ask, and lose a message that the key's record keeps.
     """
     try:

@@ -51,8 +51,8 @@ class Policy(NamedTuple):
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
             before it is recorded. The second opens it for a duplicate. If the first
             fails, the result is not recorded.
-        keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed. Then
-            :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
+        keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed, and does not expire
+            before. Then :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
         history: Whether the record keeps a list of its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that
             succeeds adds no line.
     """

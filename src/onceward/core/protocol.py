@@ -220,7 +220,8 @@ def unclaimed(record: Record, policy: Policy) -> Write:
         back = back._replace(history=history.without_begin(record))
     if attempts or record.steps is not None:  # an operator can have set the attempts to 0
         return back
-    return back._replace(fingerprint=None, input=None)  # no handler saw this input, so do not bind it
+    # No handler saw this input, so do not bind it.
+    return back._replace(fingerprint=None, input=None, keep=policy.retention)
 
 
 class Ending(Enum):

@@ -29,7 +29,7 @@ def first_claim(
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
     origin, input_, trace = provenance
-    lease, keep = policy.lease, policy.retention
+    lease, keep = policy.lease, policy.retention if input_ is None else None  # as in next_version()
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
         None, None, origin, input_, None, trace)  # fmt: skip
@@ -94,6 +94,8 @@ def next_version(
             error = held_error
     if status == COMPLETED:
         input_ = None  # nothing runs the handler with it again
+    elif input_ is not None:
+        keep = None  # nobody else may have the input
     fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, created_at, lease, keep, until, by, needs,
         did, None, None, origin, input_, past, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # as above

@@ -117,8 +117,8 @@ class Ledger(LedgerReader):
             key: the key as it stands in the ledger.
             result: what the handler would have returned.
             retention: seconds that it answers duplicates; ``float("inf")`` is for ever. None is the handler's own
-                retention. A parked record does not contain that, so it then stays 14 days, the default of
-                :class:`Policy`.
+                retention. A record that is parked or keeps its input does not contain that, so it then stays 14 days, the
+                default of :class:`Policy`.
             message: whether to settle it even if it keeps a message, which is then lost.
             seen: the record as you looked at it. If it has changed since, nothing is done. None settles it as it is.
 
@@ -235,7 +235,7 @@ class Ledger(LedgerReader):
 
 def kept_for(record: Record) -> float | None:
     """Return for how many seconds a record stays when it is settled; None is for ever."""
-    if record.status == PARKED:  # it does not know its policy
+    if record.status == PARKED or record.input is not None:  # it does not know its policy
         return Policy().retention
     return None if record.expires_at is None else record.expires_at - record.lease_until
 

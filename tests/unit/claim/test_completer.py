@@ -114,16 +114,19 @@ def test_an_interrupt_ends_the_sweep():
     assert shop.record().status == IN_PROGRESS
 
 
-def test_completed_parked_and_expired_keys_are_left_alone():
+def test_completed_and_parked_keys_are_left_alone_and_what_keeps_its_input_outlives_its_retention():
     shop = Shop(retention=LEASE)
     shop.call(1)
-    shop.crash(2, 3)
+    shop.crash(2, 3, 4)
     shop.lapse()
     shop.once.ledger.park("place:2")
+    shop.once.ledger.park("place:3")
+    shop.once.ledger.unpark("place:3")
     shop.lapse()
-    assert shop.record(3).status == IN_PROGRESS
-    assert shop.complete(released=0) == Sweep()
-    assert shop.calls == []
+    assert [shop.record(n).expires_at for n in (2, 3, 4)] == [None] * 3
+    assert shop.complete(released=0) == Sweep(completed=2)
+    assert sorted(shop.calls) == [(3, 1), (4, 2)]
+    assert shop.record(4).expires_at == shop.clock() + LEASE
 
 
 def test_keys_of_other_functions_are_left_alone():

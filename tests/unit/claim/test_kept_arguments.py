@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet
 from onceward import InputNotKept
 from onceward.claim.inputs import LONGEST, InputCodec, read_input
 from onceward.core import protocol
+from onceward.core.policy import DAY
 from onceward.core.record import Record
 from onceward.core.writes import NO_STEPS
 from onceward.results.classes import NotReplayable
@@ -94,7 +95,10 @@ def test_every_way_to_call_a_function_keeps_its_arguments(once, how):
 def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
     claim = Record(key="k", status="IN_PROGRESS", owner="me", fence=1, beat=0, lease_until=9, attempts=1, fingerprint="f",
                    result=None, error=None, created_at=1, expires_at=None, input="{}")  # fmt: skip
-    assert protocol.unclaimed(claim, once.policy).input is None
+    assert (protocol.unclaimed(claim, once.policy).input, protocol.unclaimed(claim, once.policy).keep) == (
+        None,
+        14 * DAY,
+    )
     assert protocol.unclaimed(claim._replace(attempts=2), once.policy).input == "{}"
     unparked = protocol.unclaimed(claim._replace(steps=NO_STEPS), once.policy)  # its attempts count from 0 again
     assert (unparked.fingerprint, unparked.input) == ("f", "{}")
