@@ -1,18 +1,6 @@
-"""What happens, for tests: the events of a Once, and the outcomes of batches that a face makes."""
+"""The outcomes of batches that a face makes, for tests."""
 
-from onceward import Once
 from onceward.batch.report import Report
-from onceward.observe import Event
-
-
-def told_of(once, told):
-    """Return a Once on the same ledger that adds the kind and the route of each event about a key to ``told``."""
-
-    def observe(event):
-        if isinstance(event, Event):
-            told.append((event.kind, event.route))
-
-    return Once(once.store, name="told", observe=[observe])
 
 
 def note_outcomes(tell):

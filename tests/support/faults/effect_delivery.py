@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import sys
+from contextlib import closing
 
 from onceward import Claim, Completed, Once
 
@@ -52,11 +53,8 @@ def deliver(folder, way, *, dies=None, retention=3600):
 
 
 def count(folder, way):
-    bank = sqlite3.connect(f"{folder}/{'ledger' if 'transaction' in way else 'bank'}.db")
-    try:
+    with closing(sqlite3.connect(f"{folder}/{'ledger' if 'transaction' in way else 'bank'}.db")) as bank:
         return bank.execute("SELECT count(*) FROM effects").fetchone()[0]
-    finally:
-        bank.close()
 
 
 if __name__ == "__main__":

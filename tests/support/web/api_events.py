@@ -146,7 +146,3 @@ class Shop:
 
 def served(once, shop, rules=None, **options):
     return on_api(once, rules, name="shop", **options)(shop)
-
-
-def records(once):
-    return [record for record, _ in once.ledger.records()]

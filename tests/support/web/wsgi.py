@@ -121,11 +121,3 @@ class Shop:
     @property
     def runs(self):
         return len(self.bodies)
-
-
-def records(once):
-    return [record for record, _ in once.ledger.records()]
-
-
-def statuses(once):
-    return [record.status for record in records(once)]

@@ -46,16 +46,12 @@ async def handle_async():
         await asyncio.sleep(0.02)
 
 
-async def home(request):
-    return PlainTextResponse("")
-
-
 async def slow(request):
     await handle_async()
     return PlainTextResponse("done", 201)
 
 
-routes = [Route("/", home), Route("/slow", slow, methods=["POST"])]
+routes = [Route("/slow", slow, methods=["POST"])]
 starlette = Starlette(routes=routes, middleware=[Middleware(AsgiIdempotency, once=once, rules=rules)])
 
 router = APIRouter(route_class=idempotent_route(once, rules))

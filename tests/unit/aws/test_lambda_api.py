@@ -18,7 +18,8 @@ from onceward.web import Route
 from onceward.web.webhooks import GitHub, WebhookReceiver, meta_handshake
 from tables import each
 from waiting import within
-from web.api_events import BODY, Context, Shop, balancer, header, http, keyed, records, rest, served, source, url
+from web.api_events import BODY, Context, Shop, balancer, header, http, keyed, rest, served, source, url
+from web.asgi import records
 from web.calls import Rules, on_api
 
 pytestmark = pytest.mark.sampled(once=1)

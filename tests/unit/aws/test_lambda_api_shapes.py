@@ -12,7 +12,8 @@ from onceward.aws.events.api_event import answer_of, read, response_of
 from onceward.web import Answer, Route, Scope
 from places import DOCS
 from tables import each
-from web.api_events import Context, Shop, balancer, balancer_lines, header, http, keyed, records, rest, served, url
+from web.api_events import Context, Shop, balancer, balancer_lines, header, http, keyed, rest, served, url
+from web.asgi import records
 from web.calls import Rules
 
 pytestmark = pytest.mark.sampled(once=1)

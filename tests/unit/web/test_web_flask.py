@@ -3,9 +3,9 @@
 import pytest
 from flask import Flask, Response, request, stream_with_context
 
-from observing import told_of
-from onceward import current
+from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.observe import Event
 from onceward.web import flask as of_flask
 from web.asgi import statuses
 from web.calls import guards
@@ -70,7 +70,8 @@ def test_an_error_that_the_application_handles_is_recorded_as_its_answer(app, vi
 
 def test_the_route_is_told_as_flask_has_it(app, once):
     told = []
-    order = idempotent(told_of(once, told))(lambda number: "done")
+    observe = lambda event: told.append((event.kind, event.route)) if isinstance(event, Event) else None
+    order = idempotent(Once(once.store, name="told", observe=[observe]))(lambda number: "done")
     app.add_url_rule("/orders/<int:number>", "order", order, methods=["POST"])
     for _ in range(2):
         app.test_client().post("/orders/7", headers=KEY)

@@ -15,8 +15,9 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Scope
 from tables import each
+from web.asgi import records, statuses
 from web.calls import Rules, WsgiIdempotency
-from web.wsgi import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
+from web.wsgi import EVENTS, JSON, Exchange, Shop, ask, environ
 
 
 def streaming(*parts, headers=JSON, log=None, status="200 OK"):
