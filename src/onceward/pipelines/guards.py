@@ -10,7 +10,7 @@ from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, ledger_key
-from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepFailed
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSettings
 
@@ -121,6 +121,11 @@ class InnerGuard:
             record["data"] = msgspec.to_builtins(result.data)
         if len(call.printed) > before:
             record["printed"] = call.printed[before:]
+        if (lacks := claim.completion(record)).result is None:  # a later attempt at this message could not go on
+            raise StepFailed(
+                f"the record of this guard cannot hold the message: {lacks.error}. Let the guarded steps end with a "
+                "smaller one (map:), and give the guard a field for it (to:)"
+            )
         await inner.ended(record)
         return record
 

@@ -89,6 +89,13 @@ def test_a_sink_can_have_a_guard_of_its_own_which_knows_what_no_record_could_hol
     assert pipelines.folder.joinpath("out.ndjson").read_text() == '{"id":1,"shop":"a"}\n'
 
 
+def test_a_message_that_the_record_of_a_guard_cannot_hold_fails_in_it_each_time(pipelines):
+    pipelines.write("steps: [{guard: {name: payment, key: message.id, steps: [{map: {to: message}}]}}]\n")
+    for _ in range(2):
+        outcome = pipelines.handle({"id": 1, "text": "x" * 300_000})
+        assert "the record of this guard cannot hold the message: it takes 3" in str(outcome.error)
+
+
 def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
     pipelines.functions(PAY)
     pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", head="name: orders\nsource: {schedule: {every: 1d}}\n", guard="")

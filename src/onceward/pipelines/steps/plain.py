@@ -137,7 +137,7 @@ class EachStep(StepSettings, kw_only=True):
 
 
 class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
-    """Do some steps once for each key. The record keeps the resulting message.
+    """Do some steps once for each key. The record keeps the resulting message, so one that is larger than the ledger's `max_result` fails.
 
     Attributes:
         steps: The guarded steps.
