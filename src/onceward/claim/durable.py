@@ -17,6 +17,7 @@ from onceward.core.policy import Policy
 SDK: Final = "aws_durable_execution_sdk_python"
 LONGEST: Final = 366 * 86400.0  # seconds
 Function = Callable[..., Any]
+_RUNNING: Final[dict[tuple[str, int], object]] = {}  # by owner, and the id of what each run has of its own
 
 
 class _RunsAgain(BaseException):
@@ -32,11 +33,18 @@ def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str 
 
     Two branches of one execution are two callers: its ``map`` and ``parallel`` run them at once.
     """
+    context = _context_of(args, kwargs)
+    if context is None:
+        return None
+    branch = getattr(context, "_step_id_prefix", None)  # no public name tells; None outside of branches
+    arn: str = context.execution_context.durable_execution_arn
+    return arn if branch is None else f"{arn}\n{branch}"
+
+
+def _context_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     for value in (*args, *kwargs.values()):
-        arn = getattr(getattr(value, "execution_context", None), "durable_execution_arn", None)
-        if isinstance(arn, str):
-            branch = getattr(value, "_step_id_prefix", None)  # no public name tells; None outside of branches
-            return arn if branch is None else f"{arn}\n{branch}"
+        if isinstance(getattr(getattr(value, "execution_context", None), "durable_execution_arn", None), str):
+            return value
     return None
 
 
@@ -62,10 +70,17 @@ def call(
     from hashlib import sha256  # OpenSSL, which no other cold start needs
 
     owner = sha256(f"{execution}\n{key}".encode()).hexdigest()[:32]
+    caller = object()
+    run = (owner, id(getattr(_context_of(args, kwargs), "execution_context", caller)))
     try:
+        if _RUNNING.setdefault(run, caller) is not caller:  # another thread of this run has the key
+            return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
         return _lasting(guard).call(key, fingerprint, partial(_run, function), args, kwargs, whole=whole, owner=owner)
     except _RunsAgain as again:
         raise again.error from again.error.__cause__
+    finally:
+        if _RUNNING.get(run) is caller:
+            del _RUNNING[run]
 
 
 @cache

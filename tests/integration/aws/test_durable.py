@@ -1,6 +1,7 @@
 """Durable functions of AWS Lambda, by AWS's own SDK and its test runner: a suspension is no end, and another execution waits outside."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestR
 from botocore.exceptions import ClientError
 
 from fixtures import closing_fixture
-from onceward import Made, Once, current
+from onceward import Busy, Made, Once, current
 from onceward.aws import on_invoke
 from printed.pages import run as run_page
 from waiting import until
@@ -135,6 +136,21 @@ def test_another_execution_with_the_key_is_refused_while_the_first_is_suspended(
     assert json.loads(run(handlers[face]).result) == "first"
     assert others[0].status is InvocationStatus.FAILED
     assert "Busy" in str(others[0].error.type)
+
+
+def test_a_second_thread_of_a_run_is_a_duplicate(once):
+    effects = []
+    context = SimpleNamespace(execution_context=SimpleNamespace(durable_execution_arn="arn:first"))
+
+    @once(key="order")
+    def charge(order, context):
+        effects.append(order)
+        if len(effects) == 1:
+            with ThreadPoolExecutor() as pool:
+                assert isinstance(pool.submit(charge, order, context).exception(), Busy)
+        return "paid"
+
+    assert (charge(7, context), charge(7, context), effects) == ("paid", "paid", [7])
 
 
 def test_an_execution_that_lambda_invokes_again_after_a_crash_goes_on(once):
