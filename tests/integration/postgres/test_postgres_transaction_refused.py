@@ -241,14 +241,6 @@ def test_a_session_that_has_read_at_a_stricter_level_is_refused(once, engine):
     assert records(once) == [("COMPLETED", 1)]
 
 
-def test_a_body_that_asks_django_for_a_rollback_has_failed(once, django, table, effects):
-    with pytest.raises(StoreError, match="set_rollback"), once.transaction("k", django):
-        with django.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {table} VALUES ('effect')")
-        transaction.set_rollback(True, using=django.alias)
-    assert (effects(), records(once)) == ([], [("RELEASED", 1)])
-
-
 OPEN = "COMPLETED, but a (Session|transaction) of SQLAlchemy.*transactions.md"
 
 

@@ -90,17 +90,6 @@ def test_two_functions_that_a_module_gives_one_name_are_refused_unless_it_is_loa
     assert (kept(1), again(1), again(2)) == (0, 0, 1)
 
 
-def test_functions_that_were_given_names_are_left_alone(once):
-    sent = []
-    sms = once(key="n", name="sms")(sender("sms", sent))
-    email = once(key="n", name="email")(sender("email", sent))
-    both = [once(key="n", name="both")(sender(channel, sent)) for channel in ("sms", "email")]
-    assert (sms(1), email(1)) == ("sms", "email")
-    assert [send(1) for send in both] == ["sms", "sms"]
-    assert once.using(name="more").run(1, sender("fax", sent), 1) == "fax"
-    assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
-
-
 def test_a_function_and_what_wraps_it_share_their_keys(once):
     def send(n):
         return n

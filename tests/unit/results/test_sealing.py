@@ -78,14 +78,6 @@ def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(sealing, seal, 
     assert records(sealing)[0].result.startswith('{"$onceward":1,"sealed')
 
 
-def test_so_is_that_of_a_claim(sealing):
-    with sealing.claim("k") as claim:
-        claim.complete(CARD)
-    with pytest.raises(Completed) as told, sealing.claim("k"):
-        pass
-    assert told.value.result == CARD
-
-
 def test_a_final_exception_and_its_text_are_sealed_and_raised_again(sealing):
     for _ in range(2):
         with pytest.raises(Declined, match=f"^no money on {CARD}$"):
