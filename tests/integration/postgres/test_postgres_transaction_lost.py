@@ -1,4 +1,4 @@
-"""Connections and replies that are lost, and servers that freeze, around a transaction: it ends in time, as both effect and record or as neither."""
+"""Transactions whose connections and replies are lost, that are cut short, or whose server freezes: both effect and record, or neither."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,7 @@ from onceward.stores.capabilities import Apart
 from onceward.stores.postgres.inside import TRY_LOCK
 from servers.postgres import PgBouncer, Postgres
 from servers.wires import Fault, Wire
+from stores.cut_cases import *  # noqa: F403 - its tests run here
 from stores.lost_cases import *  # noqa: F403 - its tests run here
 from stores.postgres_hands import HANDS
 
@@ -184,3 +185,42 @@ async def test_a_transaction_on_a_frozen_server_ends_in_time(hasty, hand, freeze
             async with hand.within(hasty.transaction("k", connection)):
                 assert at == "commit", "nothing was claimed"
                 freeze(hand.table)
+
+
+pytestmark = pytest.mark.sampled(waiting=1, blocking=1)
+
+
+@pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
+def waiting(request, postgres, table):
+    return HANDS[request.param](postgres.url, table)
+
+
+@pytest.fixture(params=["psycopg", "psycopg2", "Session", "Django"])
+def blocking(request, postgres, table):
+    return HANDS[request.param](postgres.url, table)
+
+
+def test_a_transaction_adds_two_statements(once, postgres, table, tmp_path):
+    def asked(path):
+        """Return the first word of each statement in libpq's trace."""
+        told = [line.split("\t") for line in path.read_text().splitlines()]
+        sent = [line[4].replace('""', "").partition('"')[2] for line in told if line[3] in {"Query", "Parse"}]
+        return [text.split()[0].strip('"') for text in sent]
+
+    def act(connection):
+        with once.transaction("k", connection):
+            connection.execute(f"INSERT INTO {table} VALUES ('effect')")
+
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        with once.transaction("first", connection):  # whose connection is looked at
+            pass
+        seen = []
+        for turn in ("first", "duplicate"):
+            path = tmp_path / turn
+            with path.open("w") as trace:
+                connection.pgconn.trace(trace.fileno())
+                with contextlib.suppress(Completed):
+                    act(connection)
+                connection.pgconn.untrace()
+            seen.append(asked(path))
+    assert seen == [["BEGIN", "INSERT", "INSERT", "UPDATE", "COMMIT"], ["BEGIN", "INSERT", "WITH", "ROLLBACK"]]
