@@ -1,5 +1,6 @@
 """Kafka beside its worker: dead letters that go back after the fix, topics as targets of the outbox, messages that are sent once."""
 
+import asyncio
 import json
 from contextlib import closing
 
@@ -8,6 +9,7 @@ import pytest
 from fixtures import closing_fixture
 from observing import note_outcomes
 from onceward import Claim
+from onceward.consumers.broker import BrokerError
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaRedrive, KafkaTarget, KafkaWorker, send
 from onceward.outbox import MessageRefused, OutboxMessage
@@ -43,7 +45,7 @@ def test_a_parked_record_is_handled_after_the_redrive(once, kafka, topic):
     assert moved(once, kafka, topic, dry_run=True) == [("moved", "shop:1")]
     assert once.ledger.show("shop:1")[0].status == PARKED
     assert moved(once, kafka, topic) == [("moved", "shop:1")]
-    assert moved(once, kafka, topic) == []
+    assert moved(once, kafka, topic) == moved(once, kafka, topic, group="shop") == []
     seen = []
     assert worked(once, kafka, topic, lambda order: seen.append(order["id"])) == ["done"]
     assert seen == [1]
@@ -59,7 +61,7 @@ def test_another_input_stays_behind_the_letters_that_were_looked_at(once, kafka,
     assert sorted(worked(once, kafka, topic, handler, fingerprint="order", concurrency=1)) == ["done", "mismatch"]
     assert moved(once, kafka, topic) == [("refused", "shop:1")]
     assert moved(once, kafka, topic, completed="drop") == [("refused", "shop:1")], "its input was never handled"
-    assert len(kafka.read(f"{topic}.onceward-dead")) == 3
+    assert len(kafka.read(f"{topic}.onceward-dead")) == 1
 
 
 def test_letters_of_another_group_stay(once, kafka, topic):
@@ -73,12 +75,26 @@ def test_a_run_that_was_cut_off_begins_again_and_the_effect_is_made_once(once, k
     kafka.send(topic, order(1), order(2))
     worked(once, kafka, topic, failing, backoff=(0, 0))
     with closing(KafkaRedrive(once, topic, servers=kafka.servers).run()) as fates:
-        assert next(fates).outcome == "moved"  # and its offset is not committed
+        assert next(fates).outcome == "moved"  # and it is not deleted
     assert [outcome for outcome, _ in moved(once, kafka, topic)] == ["moved", "moved"]
     seen = []
     told = worked(once, kafka, topic, lambda order: seen.append(order["id"]))
     assert sorted(seen) == [1, 2]
     assert sorted(told) == ["done", "done", "replayed"]
+
+
+def test_a_broker_that_goes_away_ends_the_run(once, kafka, topic, monkeypatch):
+    async def nothing(*_, **__):
+        await asyncio.sleep(0.05)
+        return {}
+
+    kafka.send(topic, b"torn")
+    assert worked(once, kafka, topic, failing) == ["malformed"]
+    monkeypatch.setattr("aiokafka.AIOKafkaConsumer.getmany", nothing)
+    assert list(KafkaRedrive(once, topic, servers=kafka.servers).run(lambda: True)) == []
+    monkeypatch.setattr("onceward.kafka.redrive.PATIENCE", 1)
+    with pytest.raises(BrokerError, match="no answer from Kafka"):
+        moved(once, kafka, topic)
 
 
 target = closing_fixture(lambda kafka, topic: KafkaTarget(f"kafka://{kafka.servers}/{topic}"))
