@@ -14,6 +14,7 @@ from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, Ne
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
 from onceward.consumers.worker import run_stoppable
+from onceward.errors import ResultUnavailable
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.terminal import json, line
@@ -165,6 +166,8 @@ class PipelineReport(WorkReport):
 
     def outcome(self, outcome: BatchOutcome) -> None:
         super().outcome(outcome)
+        with self.lock:
+            self.missing += outcome.status == "replayed" and isinstance(outcome.error, ResultUnavailable)
         if self.as_json or not isinstance(outcome.value, list):
             return
         if self._new_only and outcome.status == "replayed":

@@ -31,12 +31,14 @@ class RunReport:
         nothing: stands for the counts while there are none.
         read: bytes of an input with an end that were read so far.
         total: how many it has; None if nobody knows.
+        missing: how many duplicates had an output that no record has.
         has_output: whether the standard output is for what the command itself writes; with JSON it always is.
     """
 
     nothing = "nothing done yet"
     read = 0
     total: int | None = None
+    missing = 0
     has_output = False
 
     def __init__(self, kinds: Collection[str], *, as_json: bool) -> None:
@@ -77,6 +79,8 @@ class RunReport:
             without: says so for programs.
             more: further counts; people see those that are not 0.
         """
+        if self.missing:
+            self.say(f"{self.missing} duplicate(s) printed nothing, because their output was too large to be recorded")
         took, more = round(time.monotonic() - self._began, 3), more or {}
         self._screen.stop()
         more_text = "".join(f"; {count} record(s) {name}" for name, count in more.items() if count)
@@ -197,7 +201,7 @@ class PipeReport(RunReport, Reporter):
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
         super().__init__(KINDS, as_json=as_json)
         self._signals, self._new_only = stop, new_only
-        self._unstored = self._missing = 0
+        self._unstored = 0
 
     def start(self, total: int | None = None) -> None:
         """Take the signals of this process and show the progress from now on."""
@@ -208,7 +212,7 @@ class PipeReport(RunReport, Reporter):
     def show(self, job: LineJob) -> None:
         if job.unstored:
             self._unstored += job.kind == "ran"
-            self._missing += job.kind == "replayed"
+            self.missing += job.kind == "replayed"
         if job.errors is not None:
             self._pass_on(job.errors)
         if self._new_only and job.kind == "replayed":
@@ -232,8 +236,6 @@ class PipeReport(RunReport, Reporter):
         """Write how it went; ``text`` says why the run stopped before the end of its input."""
         if self._unstored:
             self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
-        if self._missing:
-            self.say(f"{self._missing} duplicate(s) printed nothing, because their output was too large to be recorded")
         self.summary(text, "at the end of the input")
 
     # --- the caller holds the lock, or is alone -------------------------------------------------------------------

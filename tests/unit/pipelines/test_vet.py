@@ -207,6 +207,14 @@ def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
     assert sorted(one.name for one in cli.folder.iterdir()) == ["a.yaml", "orders.ndjson"]
 
 
+def test_a_duplicate_whose_output_was_too_large_for_the_record_is_told(cli):
+    cli.write("a.yaml", "name: a\nsource: {ndjson: {files: [orders.ndjson]}}\nguard: {}\nsinks: [{stdout: null}]\n")
+    cli.write("orders.ndjson", {"text": "x" * 300_000})
+    first, second = cli.run("run", "a.yaml"), cli.run("run", "a.yaml")
+    assert (len(first.stdout), second.stdout) == (300_012, b"")
+    assert "1 duplicate(s) printed nothing, because their output was too large to be recorded" in second.stderr
+
+
 @each(
     ("source", "worker"),
     [
