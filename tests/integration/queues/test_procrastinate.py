@@ -65,14 +65,10 @@ async def holds(condition):
             await asyncio.sleep(0.05)
 
 
-def work(app, database):
+async def work(app, database):
     """Let a worker run until no job waits or runs."""
-
-    async def run():
-        async with working(app, fetch_job_polling_interval=0.1, concurrency=4):
-            await holds(lambda: not {status for status, _ in jobs(database)} & {"todo", "doing"})
-
-    asyncio.run(run())
+    async with working(app, fetch_job_polling_interval=0.1, concurrency=4):
+        await holds(lambda: not {status for status, _ in jobs(database)} & {"todo", "doing"})
     return jobs(database)
 
 
@@ -90,23 +86,20 @@ def charge(order):
     RUNS.append(order)
 
 
-def defer(app, task, *calls):
-    async def deferred():
-        async with app.open_async():
-            for arguments in calls:
-                await task.defer_async(**arguments)
-
-    asyncio.run(deferred())
+async def defer(app, task, *calls):
+    async with app.open_async():
+        for arguments in calls:
+            await task.defer_async(**arguments)
 
 
-def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, runs):
+async def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, runs):
     once.acquire(42, name="charge", lease=3)
-    defer(app, task(app, once, charge, key="order"), {"order": 42})
-    assert work(app, database) == [("succeeded", 1)]
+    await defer(app, task(app, once, charge, key="order"), {"order": 42})
+    assert await work(app, database) == [("succeeded", 1)]
     assert runs == [42]
 
 
-def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database, once):
+async def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database, once):
     runs = []
 
     def charge(order):
@@ -114,18 +107,14 @@ def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database
         if len(runs) == 1:
             raise ValueError("no such card")
 
-    defer(app, task(app, once, charge, retry=RETRY, max_attempts=1), {"order": 42})
-
-    async def run():
-        async with app.open_async():
-            await app.run_worker_async(wait=False, install_signal_handlers=False, delete_jobs="always")
-
-    asyncio.run(run())
+    await defer(app, task(app, once, charge, retry=RETRY, max_attempts=1), {"order": 42})
+    async with app.open_async():
+        await app.run_worker_async(wait=False, install_signal_handlers=False, delete_jobs="always")
     assert jobs(database) == [("todo", 1)]
     assert runs == [42]
 
 
-def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(app, database, once):
+async def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(app, database, once):
     begun = []
 
     async def charge(order):
@@ -134,19 +123,15 @@ def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(
             await asyncio.sleep(PATIENCE)
 
     guarded = task(app, once, charge, key="order")
-    defer(app, guarded, {"order": 42})
-
-    async def stopped():
-        async with working(app, shutdown_graceful_timeout=0.1):
-            await holds(lambda: begun)
-
-    asyncio.run(stopped())
+    await defer(app, guarded, {"order": 42})
+    async with working(app, shutdown_graceful_timeout=0.1):
+        await holds(lambda: begun)
     assert jobs(database) == [("todo", 0)]
-    assert work(app, database) == [("succeeded", 1)]
+    assert await work(app, database) == [("succeeded", 1)]
     assert begun == [42, 42]
 
 
-def test_a_cancelled_job_is_aborted_and_keeps_its_key_claimed(app, database, once):
+async def test_a_cancelled_job_is_aborted_and_keeps_its_key_claimed(app, database, once):
     begun = []
 
     async def charge(order):
@@ -154,20 +139,16 @@ def test_a_cancelled_job_is_aborted_and_keeps_its_key_claimed(app, database, onc
         await asyncio.sleep(PATIENCE)
 
     guarded = task(app, once, charge, key="order")
-    defer(app, guarded, {"order": 42})
-
-    async def cancelled():
-        async with working(app, abort_job_polling_interval=0.1):
-            await holds(lambda: begun)
-            await app.job_manager.cancel_job_by_id_async(1, abort=True)
-            await holds(lambda: jobs(database)[0][0] != "doing")
-
-    asyncio.run(cancelled())
+    await defer(app, guarded, {"order": 42})
+    async with working(app, abort_job_polling_interval=0.1):
+        await holds(lambda: begun)
+        await app.job_manager.cancel_job_by_id_async(1, abort=True)
+        await holds(lambda: jobs(database)[0][0] != "doing")
     assert jobs(database)[0][0] == "aborted"
     assert [record.status for record, _ in once.ledger.records()] == ["IN_PROGRESS"]
 
 
-def test_effect_record_and_next_job_commit_together(app, database, postgres15):
+async def test_effect_record_and_next_job_commit_together(app, database, postgres15):
     ledger = Once(database.replace("postgres://", "postgresql://"), lease=3)
     sent = []
 
@@ -183,8 +164,8 @@ def test_effect_record_and_next_job_commit_together(app, database, postgres15):
     def ship(order: int) -> None:
         sent.append(order)
 
-    defer(app, charge, {"order": 42}, {"order": 42})
-    assert {status for status, _ in work(app, database)} == {"succeeded"}
+    await defer(app, charge, {"order": 42}, {"order": 42})
+    assert {status for status, _ in await work(app, database)} == {"succeeded"}
     assert sent == [42]
     ledger.close()
 
@@ -196,26 +177,26 @@ def test_two_jobs_of_one_enqueue_take_effect_once(app, database, once, runs):
         queue.put(key, {"order": 1}, {})
     assert jobs(database) == [("todo", 0)] * 2  # the second one of a key that waits is the first one
     queue.close()
-    work(app, database)
+    asyncio.run(work(app, database))
     queue.put("a", {"order": 1}, {})  # as after a lost reply, when the first one has run
     queue.close()
-    work(app, database)
+    asyncio.run(work(app, database))
     assert jobs(database) == [("succeeded", 1)] * 3
     assert runs == [1, 1]
 
 
-def test_a_job_whose_number_comes_again_in_a_restored_database_is_not_taken_for_an_old_one(app, database, once):
+async def test_a_job_whose_number_comes_again_in_a_restored_database_is_not_taken_for_an_old_one(app, database, once):
     runs = []
 
     def charge(order):
         runs.append(order)
 
     guarded = task(app, once, charge)
-    defer(app, guarded, {"order": 42})
-    work(app, database)
+    await defer(app, guarded, {"order": 42})
+    await work(app, database)
     with psycopg.connect(database) as connection:
         connection.execute("TRUNCATE procrastinate_jobs RESTART IDENTITY CASCADE")
-    defer(app, guarded, {"order": 43}, {"order": 44})
-    work(app, database)
+    await defer(app, guarded, {"order": 43}, {"order": 44})
+    await work(app, database)
     assert runs == [42, 44]
     assert [status for status, _ in jobs(database)] == ["failed", "succeeded"]
