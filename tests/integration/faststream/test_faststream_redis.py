@@ -1,4 +1,4 @@
-"""FastStream over Redis Streams: each outcome becomes what they need; and messages of the outbox to them and to JetStream."""
+"""FastStream over Redis Streams and Kafka: each outcome becomes what they need; and messages of the outbox to streams."""
 
 import asyncio
 import json
@@ -7,17 +7,20 @@ from functools import partial
 
 import nats as client
 import pytest
+from faststream.kafka import KafkaBroker
 from faststream.redis import RedisBroker, StreamSub
 from pydantic import BaseModel
 from redis.asyncio import Redis as Client
-from stations import NACK, Order, Station, charging, until
+from stations import NACK, Order, Station, charging, is_poison, numbered, until
 
 import onceward.nats
 import onceward.redis_streams
-from onceward import Claim
+from onceward import Claim, Once
 from onceward.faststream import exactly
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before
 from servers.nats import Nats
 from servers.redis import Redis
 from tables import each
@@ -247,3 +250,99 @@ def test_what_a_target_can_never_take_is_refused_before_it_is_sent(address):
         with pytest.raises(ValueError, match="leave it out"):
             open_target(address).check(message(**more))
         assert isinstance(open_target(address).send([message(**more)])[0], MessageRefused)
+
+
+class KafkaStation(Station):
+    def __init__(self, server):
+        super().__init__(KafkaBroker(server.servers, acks="all", logger=None))
+        self.server, self.retry = server, f"{self.orders}.onceward-retry"
+
+    def subscriber(self, *, topics=None, **options):
+        given = {"group_id": self.name, "auto_offset_reset": "earliest", "ack_policy": NACK} | options
+        return self.broker.subscriber(*(topics or (self.orders, self.retry)), **given)
+
+    async def publish(self, *orders, **options):
+        for order in orders:
+            headers = {"content-type": "application/json"} if isinstance(order, bytes) else {}
+            await self.broker.publish(order, self.orders, headers=headers, **options)
+
+    async def read(self, topic, count):
+        """Return the records of a topic when there are so many."""
+        return await until(lambda: self._read(topic, count))
+
+    async def _read(self, topic, count):
+        try:
+            found = await asyncio.to_thread(self.server.read, topic)
+        except Exception:  # it is not there yet
+            return None
+        return found if len(found) >= count else None
+
+    async def committed(self):
+        """Return how far the orders are committed."""
+        return sum((await asyncio.to_thread(self.server.committed, self.name, self.orders)).values())
+
+    async def has_committed(self, count):
+        return await self.committed() == count
+
+
+def told(record):
+    return {name: value.decode() for name, value in record.headers}
+
+
+@pytest.fixture
+def kafka_shop(kafka):
+    made = KafkaStation(kafka)
+    kafka.make(made.orders, made.retry, partitions=2)
+    return made
+
+
+def is_refused(runs):
+    return runs[-1] == "1" and runs.count("1") < 3
+
+
+async def test_a_failed_record_goes_to_the_retry_topic(kafka_shop, once):
+    runs = charging(kafka_shop, once, is_refused, backoff=(0.5, 0.5))
+    async with kafka_shop:
+        await kafka_shop.publish(Order(id="1"), Order(id="2"), partition=0)
+        await until(lambda: len(runs) == 4)
+        await until(kafka_shop.committed)
+        waited = await kafka_shop.read(kafka_shop.retry, 2)
+    assert sorted(runs) == ["1", "1", "1", "2"]
+    assert sorted(told(record)["onceward-receives"] for record in waited) == ["1", "2"]
+
+
+async def test_an_ordered_partition_waits_and_the_others_go_on(kafka_shop, once):
+    runs = charging(kafka_shop, once, is_refused, {"topics": [kafka_shop.orders]}, order=True, backoff=(0.5, 0.5))
+    async with kafka_shop:
+        await kafka_shop.publish(Order(id="1"), Order(id="2"), partition=0)
+        await until(lambda: runs)
+        await kafka_shop.publish(Order(id="3"), partition=1)
+        await until(lambda: len(runs) == 5)
+        await until(lambda: kafka_shop.has_committed(3))
+    assert [run for run in runs if run != "3"] == ["1", "1", "1", "2"]
+
+
+async def test_records_wait_in_their_partition_while_the_ledger_is_away(kafka_shop, caplog):
+    gone = [True]
+    once = Once(Faults(MemoryStore(), lambda _: fail_before() if gone else None))
+    runs = charging(kafka_shop, once, backoff=(0.2, 0.5))
+    async with kafka_shop:
+        await kafka_shop.publish(Order(id="1"), Order(id="2"), partition=0)
+        await until(lambda: "waits for the ledger" in caplog.text)
+        gone.clear()
+        await until(lambda: runs == ["1", "2"])
+        told = await asyncio.to_thread(kafka_shop.server.read, kafka_shop.retry)
+    assert told == []
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_batch_is_claimed_together_and_settled_one_by_one(kafka_shop, once, order):
+    queue = {"batch": True, "max_records": 50} | ({"topics": [kafka_shop.orders]} if order else {})
+    runs = charging(kafka_shop, once, is_poison, queue, max_attempts=2, backoff=(0.1, 0.1), order=order)
+    async with kafka_shop:
+        await kafka_shop.publish(Order(id="poison"), b"no JSON at all", *numbered(10), Order(id="3"))
+        letters = await kafka_shop.read(kafka_shop.dead, 2)
+        await until(lambda: kafka_shop.has_committed(13))
+    assert sorted(runs) == sorted([*(f"{n}" for n in range(10)), "poison", "poison"])
+    assert {told(record)["onceward-status"] for record in letters} == {"malformed", "parked"}
+    assert {json.loads(record.value)["id"] for record in letters if record.value[:1] == b"{"} == {"poison"}
