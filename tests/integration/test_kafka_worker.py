@@ -183,6 +183,20 @@ def test_a_handler_longer_than_the_poll_interval_stays_a_member(once, kafka, top
     assert (ran, told) == ([1], ["done"])
 
 
+def test_an_old_retry_without_an_offset_ends_the_worker_because_it_may_have_been_handled(
+    once, kafka, topic, monkeypatch
+):
+    kafka.send(topic, order(1))
+    drain(once, kafka, topic, print)  # it makes the retry topic
+    send(kafka, retry_name(topic), order(1), headers=[(GROUP, topic.encode())])
+    monkeypatch.setattr("onceward.consumers.retry_topics.BrokerClock.age", lambda *_: once.policy.retention + 1)
+    with pytest.raises(BrokerError, match="--reset-offsets"):
+        drain(once, kafka, topic, lambda order: pytest.fail("it is handled"))
+    monkeypatch.undo()
+    assert kafka.committed(topic, retry_name(topic)) == {}
+    assert drain(once, kafka, topic, lambda order: None) == ["done"]
+
+
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
     with pytest.raises(BrokerError, match="topic nowhere does not exist"):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()

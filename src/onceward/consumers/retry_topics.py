@@ -241,5 +241,9 @@ class BrokerClock:
             return 0.0
         if self._ahead is None:
             return seconds  # rather too long than too short
-        now = boottime() + self._ahead if self._stamps else time.time()
-        return max(0.0, min(seconds, stamped / 1000 + seconds - now))
+        return max(0.0, min(seconds, seconds - self.age(stamped)))
+
+    def age(self, stamped: float) -> float:
+        """Return how many seconds ago a record got its timestamp, which is in milliseconds."""
+        now = time.time() if self._ahead is None or not self._stamps else boottime() + self._ahead
+        return now - stamped / 1000

@@ -91,7 +91,7 @@ class KafkaBroker(Broker[KafkaMessage]):
         reach = connection(self._servers, self._settings)
         await self._topics.prepare(reach, policy)
         self._reading = TopicReader(
-            self._topics.main, self._topics.retry, self.group, self._ask_time, order=self.ordered
+            self._topics.main, self._topics.retry, self.group, self._ask_time, policy.retention, order=self.ordered
         )
         try:
             self._producer = AIOKafkaProducer(**reach, **COPIES)

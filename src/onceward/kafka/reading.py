@@ -5,7 +5,9 @@ numbers are paused.
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -34,7 +36,8 @@ _DEFAULTS: Final = {"auto_offset_reset": "earliest", "rebalance_timeout_ms": 60_
 class TopicReader:
     """The records of a topic and its retry topic, for one member of a group. It belongs to one event loop.
 
-    ``asks`` sends a record to the retry topic, so that its answer tells ``clock`` the time.
+    ``asks`` sends a record to the retry topic, so that its answer tells ``clock`` the time. The ledger remembers for ``keep`` seconds
+    what is done; None is for ever.
 
     Attributes:
         group: the consumer group.
@@ -42,7 +45,16 @@ class TopicReader:
         changed: set when there may be something to take, or a message is done.
     """
 
-    def __init__(self, topic: str, retry: str, group: str, asks: Callable[[], Awaitable[None]], *, order: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        retry: str,
+        group: str,
+        asks: Callable[[], Awaitable[None]],
+        keep: float | None,
+        *,
+        order: bool,
+    ) -> None:
         self.group = group
         self.clock = BrokerClock()
         self.changed = asyncio.Event()
@@ -50,6 +62,10 @@ class TopicReader:
         self._topics, self._order = (topic, retry), order
         self._consumer: Any = None
         self._partitions: dict[Any, Partition] = {}  # by aiokafka's TopicPartition
+        self._keep = math.inf if keep is None else keep
+        self._begun: set[Any] = (
+            set()
+        )  # partitions of the retry topic without a committed offset when they were assigned
         self._assigned = False  # whether partitions may be taken from: not while the group rebalances
         self._trouble: BrokerError | None = None
         self._committing = asyncio.Lock()
@@ -126,8 +142,16 @@ class TopicReader:
             partition.revoked = True
         self._partitions = {}
 
-    def assigned(self, places: set[Any]) -> None:
+    async def assigned(self, places: set[Any]) -> None:
         """Begin with these partitions, each from its committed offset."""
+        self._begun = set()
+        for place in places:
+            if place.topic == self._retry:
+                with contextlib.suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(PATIENCE):
+                        if await self._consumer.committed(place) is not None:
+                            continue
+                self._begun.add(place)
         self._partitions = {place: Partition(ordered=self._order) for place in places}
         self._assigned = True
         self.changed.set()
@@ -152,6 +176,8 @@ class TopicReader:
             self._balance()
             if batch:
                 self.changed.set()
+            if self._trouble is not None:
+                await asyncio.sleep(WAIT)  # the worker ends
 
     def _sort(self, place: Any, records: Sequence[Any]) -> None:
         """Let records wait in their partition until they are due."""
@@ -163,8 +189,17 @@ class TopicReader:
         now, retried = boottime(), place.topic == self._retry
         for record in records:
             message = KafkaMessage(record, retried, partition)
+            ours = message.told(GROUP) in {None, self.group}
             wait = self.clock.left(message.told(DELAY), record.timestamp)
-            partition.read(message, now + wait if message.told(GROUP) in {None, self.group} else None)
+            if ours and not wait and place in self._begun and self.clock.age(record.timestamp) > self._keep:
+                self._consumer.seek(place, record.offset)  # so that nothing is committed beyond it
+                self._trouble = BrokerError(
+                    f"{message.place}: Kafka has no offset of the group {self.group} here, and the ledger may have forgotten that this record "
+                    "was handled. Set the group's offset: kafka-consumer-groups --reset-offsets (docs/reference/brokers.md)",
+                    gone=True,
+                )
+                return
+            partition.read(message, now + wait if ours else None)
 
     def _balance(self) -> None:
         """Pause partitions that have enough, and resume those that need more."""
@@ -213,4 +248,4 @@ class _Listener(ConsumerRebalanceListener):
 
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
         """Begin with new ones."""
-        self._reading.assigned(assigned)
+        await self._reading.assigned(assigned)

@@ -235,6 +235,9 @@ class Consumer:
     def assignment(self):
         return {PLACE}
 
+    async def committed(self, place):
+        return 0
+
     def paused(self):
         return set()
 
@@ -246,12 +249,12 @@ async def test_records_read_before_a_rebalance_do_not_hide_those_that_are_read_a
     async def ask():
         if rebalances:
             await reader.revoked()
-            reader.assigned({PLACE})  # the same one, again from its committed offset
+            await reader.assigned({PLACE})  # the same one, again from its committed offset
         asked.set()
 
-    reader = TopicReader("t", PLACE.topic, "g", ask, order=False)
+    reader = TopicReader("t", PLACE.topic, "g", ask, None, order=False)
     reader._consumer = Consumer(500)
-    reader.assigned({PLACE})
+    await reader.assigned({PLACE})
     reading = asyncio.create_task(reader._read())
     await asked.wait()
     await asyncio.sleep(0)
