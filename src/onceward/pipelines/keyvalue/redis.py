@@ -6,6 +6,7 @@ import msgspec
 import redis
 from redis.exceptions import ResponseError
 
+from onceward.core.urls import encoded_url
 from onceward.pipelines.keyvalue import Values, options_of
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
@@ -17,7 +18,7 @@ class RedisValues(Values):
     def __init__(self, url: str, space: str, folder: str) -> None:
         options_of(url, frozenset())
         self._space = f"{space}:" if space else ""
-        self._client = redis.Redis.from_url(url, socket_timeout=10, socket_connect_timeout=10)
+        self._client = redis.Redis.from_url(encoded_url(url), socket_timeout=10, socket_connect_timeout=10)
 
     def get(self, key: str) -> Any:
         """Return a value, or the members of a set."""
