@@ -92,6 +92,24 @@ def test_a_half_done_window_is_finished_after_others_have_begun(scheduled, monke
     assert [one.status for one in run(jobs)] == ["replayed"]
 
 
+def test_a_running_machine_finishes_a_window_that_another_one_left_half_done(scheduled, monkeypatch):
+    jobs = scheduled({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 1")
+    now, ahead, outcomes = ScheduleRuns._now, [1], []
+
+    async def moved(runs):
+        return await now(runs) + ahead[0] * 86_400_000.0
+
+    def all_done():
+        ahead[0] = 2 if outcomes else 0
+        return len(outcomes) == 3
+
+    monkeypatch.setattr(ScheduleRuns, "_now", moved)
+    monkeypatch.setattr(schedule, "_LONGEST", 0.01)
+    asyncio.run(run_until(opened(jobs.load()), lambda: jobs.made))
+    asyncio.run(run_until(opened(jobs.load(), outcomes.append), all_done))
+    assert [one.status for one in outcomes] == ["done"] * 3
+
+
 def test_a_window_is_left_out_when_it_is_too_late(scheduled):
     jobs = scheduled({"every": "1000d", "late": 0})
     assert run(jobs) == []

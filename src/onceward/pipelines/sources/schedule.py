@@ -88,9 +88,10 @@ class ScheduleRuns(FlowRuns):
                 now = await self._now()
                 start = self._calendar.last(now)
                 if start != last_start:
-                    if now - start <= self._late:
+                    in_time = now - start <= self._late
+                    if in_time:
                         self._begin(start)
-                    if last_start is None:
+                    if not in_time or self._calendar.last(start - 1e-3) != last_start:  # this one slept over a window
                         await self._resume(start)
                     last_start = start
                 if until_empty:
@@ -115,7 +116,7 @@ class ScheduleRuns(FlowRuns):
                     raise
 
     async def _resume(self, start: float) -> None:
-        """Begin this window and those before it that an earlier run has left half done. They can have failed for hours."""
+        """Begin this window and those before it that another run has left half done. They can have failed for hours."""
         store, keys = self.flow.built.once.store, set[object]()
         for _ in range(1 + _BEFORE):
             if start < 0 or (key := self._key(start)) in keys:
