@@ -90,6 +90,7 @@ class Kit(msgspec.Struct, eq=False):
         marked: the part in the file.
         guarded: whether a guard of the file stands around this part.
         within: the title of the recorded step that this part is in, or "".
+        around: the title of the recorded step around the guard that this part is in, or "".
         named: the ``name:`` beside the type of a step.
         records: whether the engine records what this part does.
     """
@@ -98,6 +99,7 @@ class Kit(msgspec.Struct, eq=False):
     marked: Marked
     guarded: bool
     within: str = ""
+    around: str = ""
     named: str | None = None
     records: bool = True
 
@@ -172,7 +174,7 @@ class Kit(msgspec.Struct, eq=False):
             open_target(address).check(OutboxMessage("0" * 36, "{}", dict.fromkeys(FAILED_HEADERS, "x")))
 
     def chain(self, steps: StepList, **changes: bool | str) -> "StepAction":
-        """Return what runs a list of steps. ``changes`` are what differs for them: ``guarded`` or ``within``."""
+        """Return what runs a list of steps. ``changes`` are what differs for them."""
         return self.built.chain(msgspec.structs.replace(self, **changes), steps)
 
     def sink(self, choice: SinkChoice) -> "StepAction":

@@ -125,11 +125,3 @@ def test_a_hold_whose_key_cannot_be_asked_for_is_not_taken_for_free():
 
     with pytest.raises(LookupError):
         asyncio.run(unless_set(asyncio.Event(), ask()))
-
-
-def test_what_is_printed_within_a_retry_is_printed_once(pipelines):
-    pipelines.functions("def pay(order):\n    made.append(order['id'])\n    assert len(made) > 2\n")
-    steps = "[{guard: {key: message.id, steps: [{send: {to: {stdout: null}}}]}}, {call: {function: 'SHOP:pay'}}]"
-    pipelines.write(f"steps: [{{retry: {{pause: 0, steps: {steps}}}}}]\n").lines({"id": 1})
-    assert [one.value for one in pipelines.run()] == [[{"id": 1}]]
-    assert len(pipelines.made) == 3

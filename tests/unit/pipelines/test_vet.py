@@ -54,6 +54,13 @@ sinks:
         ("json:dumps", "nowhere:f", 8, 7, "cannot be imported"),
         ("json:dumps", "json:dumps\n      arguments: [message, message.x]", 8, 7, "does not take"),
         ("name: pay", "retry: {steps: [{run: {command: [ls]}, on_lapse: park}]}\n  - name: pay", 6, 44, "to it"),
+        (
+            "name: pay",
+            "retry: {steps: [{guard: {steps: [send: {to: {stdout: }}]}}]}\n  - name: pay",
+            6,
+            57,
+            "print after",
+        ),
         ("into: paid", "into: paid\n    on_error: dead_letter", 10, 5, "needs the address"),
         ("into: paid", "into: paid\n    not_made: ['(']\n    on_lapse: park", 10, 16, "regular expression"),
         ("sinks:", "  - call: {function: json:dumps}\n    name: pay\nsinks:", 11, 5, "the name 'pay'"),

@@ -176,9 +176,13 @@ class StdoutSink(SinkSettings):
     """Print messages as lines of JSON.
 
     What a message prints is recorded with its key. A duplicate prints it again, so that a second run prints the whole output.
+    Within `retry`, nothing can be printed.
     """
 
     def build(self, kit: "Kit") -> SinkAction:
+        if kit.around:
+            kit.mistake("", f"what is printed within {kit.around!r} is not recorded with it: print after it")
+
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
             call.printed.append(message.data)
 

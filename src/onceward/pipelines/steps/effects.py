@@ -98,9 +98,8 @@ class RetryStep(EffectSettings, kw_only=True):
             return not self.errors or any(one.search(describe(error)) for one in self.errors)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            before, wait = len(call.printed), self.pause
+            wait = self.pause
             for number in range(self.tries):
-                del call.printed[before:]  # a guard in these steps prints again what it printed in the last try
                 if number and call.stand_in is None:
                     await asyncio.sleep(min(wait, _LONGEST))
                     wait *= self.factor

@@ -155,7 +155,7 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
         if self.to is not None:
             kit.place("to", self.to)
-        steps = kit.chain(self.steps, guarded=True, within="")
+        steps = kit.chain(self.steps, guarded=True, within="", around=kit.within or kit.around)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
             result = await guard.run(message, call, steps)
