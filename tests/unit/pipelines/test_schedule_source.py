@@ -116,11 +116,13 @@ def test_a_window_is_left_out_when_it_is_too_late(scheduled):
     assert jobs.made == []
 
 
-def test_a_half_done_window_is_finished_after_its_time_to_begin(scheduled):
+def test_a_half_done_window_is_finished_after_its_time_to_begin(scheduled, monkeypatch, caplog):
+    monkeypatch.setattr(schedule, "_BEFORE", 0)
     step = "made.append(message)\n    assert len(made) > 1"
     jobs = scheduled({"every": "1000d"}, step=step)
     asyncio.run(run_until(opened(jobs.load()), lambda: jobs.made))
     assert [one.status for one in run(scheduled({"every": "1000d", "late": 0}, step=step))] == ["done"]
+    assert "windows before the last 1 may be half done" in caplog.text
 
 
 @pytest.mark.slow

@@ -124,9 +124,14 @@ class ScheduleRuns(FlowRuns):
             keys.add(key)
             load = partial(store.load, ledger_key(self.name, key))
             reply = await drive_async(retry_transient(load, boottime, patience(boottime)), store)
-            if reply.record is not None and meets(reply.record, _HALF_DONE, reply.now):
+            half_done = reply.record is not None and meets(reply.record, _HALF_DONE, reply.now)
+            if half_done:
                 self._begin(start)  # also if it is too late for a window to begin
             start = self._calendar.last(start - 1e-3)
+        if half_done:
+            logger().warning(
+                "pipeline %s: windows before the last %d may be half done, and stay so", self.name, 1 + _BEFORE
+            )
 
     def _key(self, start: float) -> object:
         reading = DeliveryReader(self.flow.handler, self.flow.options.get("key"), None)
