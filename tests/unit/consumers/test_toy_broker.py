@@ -178,16 +178,6 @@ def fail(order):
     raise ZeroDivisionError("an odd\norder")
 
 
-def test_what_is_parked_is_kept_in_the_ledger_and_acknowledged_only_then(once):
-    broker = ToyBroker(order(1))
-    told = drain(once, broker, fail, key="order.id", backoff=(0, 0), max_attempts=2)
-    assert told == ["failed", "parked"]
-    assert broker.acknowledged == ["m-0"]
-    kept = record(once, "shop:1")
-    assert kept.status == PARKED
-    assert json.loads(message_in(kept)) == {"message": {"id": "m-0", "body": order(1)}}
-
-
 def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
     broker = ToyBroker(order(1), dead_letters="broker")
 
@@ -308,6 +298,7 @@ def test_a_kept_message_is_sealed_and_known_when_it_comes_again(caplog):
     for _ in range(2):
         assert drain(once, ToyBroker(secret), fail, key="order.id", max_attempts=1) == ["parked"]
     held = record(once, "shop:1")
+    assert held.status == PARKED
     assert "4242" not in held.result
     assert json.loads(opened_kept("shop:1", held.result, seal))["message"]["body"] == secret
     with pytest.raises(OncewardError, match="no seal was given"):
