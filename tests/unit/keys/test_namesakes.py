@@ -275,29 +275,20 @@ def test_no_key_is_read_from_the_claim_nor_from_no_input(once):
         once(key="order.id")(alone)
 
 
-@each("option", ["fingerprint", "at"])
-def test_other_options_are_checked_in_the_same_way(once, option):
-    with pytest.raises(
-        ValueError, match=rf"{option}='time' names no parameter of charge.*; write {option}='order\.time'"
-    ):
-        if option == "at":
-            once.per("1h", at="time")(charge)
-        else:
-            once(key="order.id", fingerprint="time")(charge)
-
-
 @each(
     ("make", "says"),
     [
         (lambda once: once.checkpoint(print, name="n", key="id"), "key='id' does not start with item, .*; write key='item.id'"),
         (lambda _: web.Route(key="payment.id"), "key='payment.id' does not start with body, .*; write key='body.payment.id'"),
+        (lambda once: once.per("1h", at="time")(charge), r"at='time' names no parameter of charge.*; write at='order\.time'"),
+        (lambda once: once(key="order.id", fingerprint="time")(charge), r"fingerprint='time' names no parameter of charge.*; write fingerprint='order\.time'"),
         (lambda _: Letters("n", "id"), "key='id' does not start with body, .*; write key='body.id'"),
         (lambda _: Letters("n", where="total"), "where='total' does not start with body, .*; write where='body.total'"),
         (lambda once: pipe.Pipe(once, pipe.Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
         (lambda _: pipe.Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
     ],
 )  # fmt: skip
-def test_where_no_function_is_known_the_fixed_name_is_told(once, make, says):
+def test_where_no_function_is_known_the_fixed_name_is_told_and_other_options_are_checked(once, make, says):
     with pytest.raises(ValueError, match=says):
         make(once)
 
