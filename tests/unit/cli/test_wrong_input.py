@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from typer.testing import CliRunner
@@ -75,6 +77,14 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(run, tmp_path):
     result = run("doctor", "--store", "sqlite:///typo.db")
     assert (result.exit_code, "ok 1" in result.output) == (2, False)
     assert "there is no ledger at" in result.output
+
+
+def test_the_file_of_another_program_is_no_ledger_and_stays_as_it_is(run):
+    with closing(sqlite3.connect("app.db")) as app, app:
+        app.execute("CREATE TABLE customers (name)")
+        for command in ("ls", "stats", "doctor"):
+            assert "there is no ledger at" in run(command, "--store", "sqlite:///app.db").output
+        assert app.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
 
 
 @each(

@@ -41,6 +41,9 @@ _EXPIRED: Final = (
     f"SELECT count(*) FROM (SELECT 1 FROM {TABLE} WHERE expires_at IS NOT NULL AND expires_at <= ? LIMIT {READ})"
 )
 _MESSAGES: Final = f"SELECT coalesce(sum(due_at <= ?), 0), coalesce(sum(due_at > ?), 0) FROM {TABLE} INDEXED BY {DUE_INDEX} WHERE due_at IS NOT NULL"
+_OTHER: Final = (
+    "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)"  # a row for a database without a ledger
+)
 _WAL: Final = "sqlite.org/wal.html"
 
 _FREE: Final = 100 * 1024 * 1024  # bytes
@@ -57,7 +60,7 @@ class File(NamedTuple):
     kind: str | None  # the file system's kind, such as ``ext4``; None if unknown
     free: int  # free bytes there
     writable: bool  # whether this user can write the file, or make it
-    there: bool = True  # whether there is a file with something in it
+    there: bool = True  # whether it is there
     differs: tuple[Finding, ...] = ()  # what of the table is not as this version needs it
 
     @property
@@ -104,9 +107,9 @@ def inspect(store: SqliteStore) -> File:
     there = Path(path).exists()
     may = os.access(path, os.R_OK | os.W_OK) if there else folder == Path(path).parent
     writable = may and os.access(folder, os.W_OK | os.X_OK)
-    filled = there and os.path.getsize(path) > 0
-    differs = _differences(path) if filled else ()
-    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, filled, differs)
+    is_ledger = exists(store)
+    differs = _differences(path) if is_ledger else ()
+    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, is_ledger, differs)
 
 
 def _differences(path: str) -> tuple[Finding, ...]:
@@ -164,8 +167,8 @@ def count_records(connection: sqlite3.Connection, now: float) -> Survey:
 
 
 def exists(store: SqliteStore) -> bool:
-    """Return whether there is a file with something in it (:data:`onceward.stores.capabilities.EXISTS`)."""
-    return os.path.exists(store.path) and os.path.getsize(store.path) > 0
+    """Return whether there is a ledger in the file, also one that cannot be read (:data:`onceward.stores.capabilities.EXISTS`)."""
+    return os.path.exists(store.path) and not read(store.path, _OTHER, META)
 
 
 def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]]:
