@@ -3,8 +3,6 @@
 import datetime as dt
 from typing import Any, Final, Literal
 
-import msgspec
-
 from onceward.claim.held import HeldClaim, held
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
@@ -118,7 +116,7 @@ class InnerGuard:
         result = await action(message, inner)
         record: dict[str, object] = {"by": by}
         if result is not None:
-            record["data"] = msgspec.to_builtins(result.data)
+            record["data"] = result.data
         if len(call.printed) > before:
             record["printed"] = call.printed[before:]
         if (lacks := claim.completion(record)).result is None:  # a later attempt at this message could not go on

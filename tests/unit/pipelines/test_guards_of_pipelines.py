@@ -96,6 +96,14 @@ def test_a_message_that_the_record_of_a_guard_cannot_hold_fails_in_it_each_time(
         assert "the record of this guard cannot hold the message: it takes 3" in str(outcome.error)
 
 
+def test_a_guard_leaves_a_binary_message_as_it_is_also_for_a_duplicate(pipelines):
+    pipelines.functions("def pay(order):\n    made.append(order)\n    assert len(made) > 1\n")
+    steps = "steps: [{guard: {key: meta.id, steps: [{map: {to: message}}]}}, {call: {function: SHOP:pay}}]\n"
+    pipelines.write(steps, guard="guard: {key: meta.id}\n")
+    assert [pipelines.handle(b"\xff").ok for _ in range(2)] == [False, True]
+    assert pipelines.made == [b"\xff"] * 2
+
+
 def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
     pipelines.functions(PAY)
     pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", head="name: orders\nsource: {schedule: {every: 1d}}\n", guard="")
