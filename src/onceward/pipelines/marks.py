@@ -38,11 +38,13 @@ class Marked(msgspec.Struct, eq=False):
         value: a dict or list of Marked, or the scalar itself.
         place: where it begins.
         keys: of a mapping, where each key stands.
+        is_filled: whether a variable fills a part of the text, which can be a secret.
     """
 
     value: Any
     place: Position
     keys: dict[str, Position] = {}
+    is_filled: bool = False
 
     def plain(self) -> Any:
         """Return it as dicts, lists and scalars."""
@@ -147,7 +149,8 @@ class _Reader:
             return self._mapping(node, place, depth)
         if node.id == "sequence":
             return Marked([self.read(part, depth + 1) for part in node.value], place)
-        return Marked(self._scalar(node, place), place)
+        value = self._scalar(node, place)
+        return Marked(value, place, is_filled=isinstance(value, str) and value != node.value)
 
     def _mapping(self, node: Any, place: Position, depth: int) -> Marked:
         parts: dict[str, Marked] = {}

@@ -172,13 +172,13 @@ class ModelReader:
             value = msgspec.convert(marked.plain(), annotation)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
-            return self._mistake(_at(marked, path), _plainly(text))
+            return self._mistake(_at(marked, path), _FILLED if marked.is_filled else _plainly(text))
         if (reading := reading_of(annotation, value)) is None:
             return value
         try:
             return reading.make(value)
         except ValueError as error:
-            self._mistake(place, str(error))
+            self._mistake(place, _FILLED if marked.is_filled else str(error))
             return reading.instead
 
     def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
@@ -241,6 +241,9 @@ def _at(marked: Marked, path: str) -> Position:
     return marked.place_of(*names)
 
 
+_FILLED: Final = (
+    "not valid here, and not shown, because a variable fills it; in an expression, a constant is written 'text'"
+)
 _WORDS: Final = {
     "`object`": "a mapping",
     "`array`": "a list",

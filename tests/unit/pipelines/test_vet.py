@@ -126,9 +126,11 @@ def test_a_password_is_taken_as_it_is_meant_and_not_told(pipelines):
         "ledger: postgresql://u:${PW}#@h:port/db",
         "ledger: redis://h/0?a=${PW}&a=1",
         "dead_letters: rabbit://u:${PW}@h/q",
+        "    when: Bearer ${PW}",
+        "    on_error: ${PW}",
     ],
 )
-def test_a_mistake_in_a_url_tells_no_password(pipelines, monkeypatch, line):
+def test_a_mistake_tells_no_password(pipelines, monkeypatch, line):
     monkeypatch.setenv("PW", "s3/c?r@et")
     pipelines.file.write_text(f"{GOOD}{line}\n")
     ((_, _, told),) = pipelines.mistakes()
