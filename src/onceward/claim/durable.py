@@ -13,6 +13,8 @@ from typing import Any, Final
 from onceward.claim.guard import Guard
 from onceward.claim.held import held
 from onceward.core.policy import Policy
+from onceward.core.recovery import go_on
+from onceward.core.steps import abandon
 
 SDK: Final = "aws_durable_execution_sdk_python"
 LONGEST: Final = 366 * 86400.0  # seconds
@@ -87,7 +89,9 @@ def call(
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
-    return guard.under(guard.policy._replace(lease=lease, heartbeat=None))
+    lasting = guard.under(guard.policy._replace(lease=lease, heartbeat=None)).claiming_by(go_on, abandon)
+    lasting.inputs = guard.inputs  # which refuse the context
+    return lasting
 
 
 def _run(function: Function, *args: object, **kwargs: object) -> object:

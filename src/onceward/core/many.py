@@ -130,7 +130,7 @@ def end_many(
     pairs = {
         number: (last_write(record, outcome, policy), record)
         for number, (record, outcome, policy) in enumerate(ends)
-        if is_mine(record, record.owner)
+        if is_mine(record, record)
     }
     if not pairs:
         return [None] * len(ends)
@@ -170,7 +170,7 @@ def give_back(
             if isinstance(reply, StoreError):
                 trouble = reply
             # A store that refuses to change an unchanged record would refuse for ever.
-            elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record.owner):
+            elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record):
                 assert reply.record is not None
                 again[number] = (reply.record, policy)  # a heartbeat of mine came between
         todo = again

@@ -232,18 +232,18 @@ class Ending(Enum):
     LOST = "the key has gone on without me"
 
 
-def judge(held: Record | None, owner: str, status: str) -> Ending:
-    """Return what ``held`` means for an owner that tried to leave the key in ``status``."""
-    if held is None or held.owner != owner or unknown_needs(held):
+def judge(held: Record | None, owner: str, status: str, fence: int | None = None) -> Ending:
+    """Return what ``held`` means for an owner that tried to leave the key in ``status``; ``fence`` is its claim's, if it has one."""
+    if held is None or held.owner != owner or fence not in {None, held.fence} or unknown_needs(held):
         return Ending.LOST
     if held.status == status:
         return Ending.DONE
     return Ending.AGAIN if held.status == IN_PROGRESS else Ending.LOST
 
 
-def is_mine(held: Record | None, owner: str) -> bool:
-    """Return whether ``owner`` still has the claim."""
-    if held is None or held.owner != owner or held.status != IN_PROGRESS:
+def is_mine(held: Record | None, mine: Record) -> bool:
+    """Return whether the claim that has seen the version ``mine`` still stands."""
+    if held is None or held.owner != mine.owner or held.fence != mine.fence or held.status != IN_PROGRESS:
         return False
     return not (held.needs and unknown_needs(held))
 

@@ -11,7 +11,7 @@ from onceward.core.protocol import Verdict, decide, given_up
 from onceward.core.record import Reply
 from onceward.core.register import KeyLocked, Register
 from onceward.core.retries import patience, retry_transient
-from onceward.core.steps import Bid, Refused, Won, renewed
+from onceward.core.steps import Bid, Refused, Replay, Won, claim, renewed
 from onceward.core.writes import first_claim, next_claim
 from onceward.errors import OncewardError
 
@@ -41,8 +41,8 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
     verdict = decide(held, seen.now, bid.owner, None, bid.policy)
     if verdict is Verdict.NEXT:
         provenance = bid.provenance._replace(input=held.input)
-        claim = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, provenance)
-        write = next_claim(claim, held, fresh=False, noting=bid.policy.history != 0)
+        first = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, provenance)
+        write = next_claim(first, held, fresh=False, noting=bid.policy.history != 0)
     elif verdict is Verdict.PARK:
         write = given_up(held, bid.policy)
     else:
@@ -63,6 +63,25 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
     until = belief(store, bid.policy, sent, reply, now, lease=bid.policy.lease)
     won = Won(now, until, held)
     return won if until - clock() >= bid.policy.lease / 2 else (yield from renewed(store, bid, won))
+
+
+def go_on(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
+    """Claim as :func:`claim`, for an owner that has one run after the other. A run that goes on gets a larger fence.
+
+    The run before can still be alive after it was given up: now it cannot end this one's claim.
+    """
+    while True:
+        outcome = yield from claim(store, bid, value=value)
+        if not isinstance(outcome, Won) or not outcome.goes_on:
+            return outcome
+        held, clock = outcome.record, bid.clock
+        first = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, bid.provenance)
+        write = next_claim(first, held, fresh=False, noting=False)._replace(attempts=held.attempts, error=held.error)
+        sent = clock()
+        reply = yield from retry_transient(partial(store.swap, write, held), clock, patience(clock))
+        if reply.won and reply.record is not None:
+            until = belief(store, bid.policy, sent, reply, reply.record, lease=bid.policy.lease)
+            return outcome._replace(record=reply.record, until=until)
 
 
 def leave(_store: Register, _bid: Bid) -> Steps[None]:

@@ -38,9 +38,7 @@ def write_steps(
     """
     mine = record
     while True:
-        if not is_mine(
-            mine, record.owner
-        ):  # it has ended meanwhile, and must not open again: its version is still current
+        if not is_mine(mine, record):  # it has ended meanwhile, and must not open again: its version is still current
             return Lost(mine)
         text, seconds, sent = add(mine.steps), lease(), clock()
         verb = partial(store.swap, with_steps(mine, text, seconds, policy), mine)
@@ -49,7 +47,7 @@ def write_steps(
         except Exception as error:
             reply = yield from retry_transient(verb, clock, until, error)
         held = reply.record
-        if held is None or not is_mine(held, record.owner):
+        if held is None or not is_mine(held, record):
             return Lost(held)
         if reply.won or add(held.steps) == held.steps:  # made now, or earlier with a lost reply
             return Won(held, belief(store, policy, sent, reply, held, lease=seconds))

@@ -232,7 +232,7 @@ def renewals(
     renewed from there. A claim that could not be renewed has its error in its place.
     """
     # A claim that has ended meanwhile must not open again: its version is still current.
-    todo = {i: record for i, (record, _) in enumerate(claims) if is_mine(record, record.owner)}
+    todo = {i: record for i, (record, _) in enumerate(claims) if is_mine(record, record)}
     outcomes: dict[int, Won | Lost | StoreError] = {
         i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo
     }
@@ -248,7 +248,7 @@ def renewals(
             held = reply.record
             if reply.won and held is not None:
                 outcomes[i] = Won(held, belief(store, policy_of[i], sent, reply, held, lease=claims[i][1]))
-            elif held is not None and is_mine(held, before.owner):
+            elif held is not None and is_mine(held, before):
                 again[i] = held
             else:
                 outcomes[i] = Lost(held)
@@ -275,8 +275,8 @@ def end(
     not known to be this one.
     """
     mine = record
-    if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
-        return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
+    if not is_mine(mine, record):  # another thread has ended it: its version is still current
+        return Settled(mine) if judge(mine, record.owner, outcome.status, record.fence) is Ending.DONE else Lost(mine)
     while True:
         write = last_write(mine, outcome, policy)
         verb = store.swap if commit is None else commit
@@ -287,7 +287,7 @@ def end(
         held = reply.record
         if reply.won and held is not None:
             return tuple.__new__(Settled, (held,))  # as above
-        ending = judge(held, record.owner, outcome.status)
+        ending = judge(held, record.owner, outcome.status, record.fence)
         if held is None or ending is Ending.LOST:
             return Lost(held)
         if ending is Ending.DONE:
@@ -311,7 +311,8 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     until = patience(bid.clock)
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
     held = outcome.record if isinstance(outcome, Won) else None
-    while held is not None and is_mine(held, bid.owner):
+    mine = held
+    while held is not None and mine is not None and is_mine(held, mine):
         verb = partial(store.swap, unclaimed(held, bid.policy), held)
         reply = yield from retry_transient(verb, bid.clock, until)
         if reply.won:

@@ -239,7 +239,7 @@ class Claims:
 
     async def _begin_step(self, claim: RemoteClaim, text: str, entry: Entry | None, *, parks: bool) -> None:
         chain, record = claim.handler_steps, claim.record
-        if not is_mine(record, record.owner):
+        if not is_mine(record, record):
             raise LeaseLost(record.key, f"begin its step {text!r}")
         chain.check_lease(text)
         if parks and entry is not None and not entry.is_of(claim.fence, claim.attempt):

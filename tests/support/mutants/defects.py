@@ -67,7 +67,7 @@ a record that needs a newer version is taken
 what has not begun counts as an attempt
         attempts = record.attempts[- - 1-]
 2 a zombie ends its successor's claim
-    if held is None or [-held.owner != owner or -]unknown_needs(held):
+    if held is None or [-held.owner != owner or fence not in {None, held.fence} or -]unknown_needs(held):
             return Ending.LOST
 [core/protocol.py: unit/stores/test_ledger.py unit/core]
 3 an operator completes a key that is completed
@@ -108,7 +108,7 @@ a takeover keeps the fence
             [-mine = held-]{+return Lost(held)+}
 [core/steps.py: unit/core/test_ending_many.py]
 2 a heartbeat of a key that has gone on counts
-                elif held is not None and [-is_mine(held, before.owner):
+                elif held is not None and [-is_mine(held, before):
                     again[i] = held-]{+held.owner:
                     again[i] = held._replace(owner=before.owner)+}
 [core/record.py: conformance/test_conformance.py unit/core]

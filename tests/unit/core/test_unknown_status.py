@@ -89,7 +89,7 @@ def test_a_need_that_is_known_is_no_obstacle(once, monkeypatch):
 
 def test_a_need_that_came_while_it_worked_takes_the_claim_from_its_owner():
     held = claim_of("k", "me").at(1.0)
-    assert is_mine(held, "me")
+    assert is_mine(held, held)
     needy = held._replace(needs="chunks")
-    assert not is_mine(needy, "me")
+    assert not is_mine(needy, held)
     assert judge(needy._replace(status="COMPLETED"), "me", "COMPLETED") is protocol.Ending.LOST
