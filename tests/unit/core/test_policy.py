@@ -103,7 +103,7 @@ def test_a_waiter_gets_the_result_or_runs_the_handler_itself_when_the_run_it_wai
         ("fails", lambda claim: claim.release("no"), "mine"),
         ("lapses", lambda claim: None, "mine"),
     ):
-        timer = threading.Timer(0.1, end, [vanish(once, key, lease=0.15)])
+        timer = threading.Timer(0.1, end, [vanish(once, key, lease=0.15 if key == "lapses" else 60)])
         timer.start()
         assert once.using(name="n").run(key, lambda: "mine") == got
         timer.join()
