@@ -79,6 +79,14 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(run, tmp_path):
     assert "there is no ledger at" in result.output
 
 
+def test_doctor_does_not_pass_a_ledger_that_cannot_be_read(run):
+    with closing(sqlite3.connect("ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE onceward_meta SET value = '2' WHERE name = 'version'")
+    for path, says in (("ledger.db", "version"), ("bytes", "not a database"), (".", "unable to open")):
+        result = run("doctor", "--store", f"sqlite:///{path}")
+        assert (result.exit_code, says in result.output) == (2, True), result.output
+
+
 def test_the_file_of_another_program_is_no_ledger_and_stays_as_it_is(run):
     with closing(sqlite3.connect("app.db")) as app, app:
         app.execute("CREATE TABLE customers (name)")

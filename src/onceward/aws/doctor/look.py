@@ -65,7 +65,7 @@ class Inspection:
             drive(ready(), store)
             return drive(store.select(DueWithin(), None, 1), store)
 
-        page = self._gaps.read("messages", look, is_needed=False)
+        page = self._gaps.read("messages", look)
         if page is not None and page.records:
             self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
