@@ -146,17 +146,15 @@ def clear(
 ) -> None:
     """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker has the key, or its record keeps a message.
 
-    A key with unsent messages is not cleared, unless you pass --lose-messages.
+    It also asks if a later version of onceward wrote the record, and this version does not understand it. A key with unsent messages is not cleared, unless you pass --lose-messages.
 
     Options:
         yes: Do not ask, even if a worker has the key, or the key's record keeps a message.
         lose: Clear the key even if it has unsent messages. These messages are lost.
     """
     with looking_at(store) as ledger:
-        if not yes and _is_completed(ledger, key):
-            _confirm(
-                f"{quoted(key)}: this key is completed", "Clear it", "its effect happens again at its next delivery"
-            )
+        if not yes and (why := _final(ledger, key)):
+            _confirm(f"{quoted(key)}: {why}", "Clear it", "its effect happens again at its next delivery")
         record = _asking(
             lambda live, message: ledger.clear(key, live=live, message=message, unsent=lose),
             "Clear it",
@@ -167,11 +165,15 @@ def clear(
         _tell(record, f"cleared; it was {was}", json=json)
 
 
-def _is_completed(ledger: Ledger, key: str) -> bool:
+def _final(ledger: Ledger, key: str) -> str:
+    """Return why the key may have taken effect; "" if its record does not say so."""
     try:
-        return ledger.show(key)[0].status == COMPLETED
+        record, now = ledger.show(key)
     except (NotFound, DamagedRecord):  # told when it is cleared
-        return False
+        return ""
+    if next_step(record, now) is NextStep.UPGRADE:
+        return NextStep.UPGRADE.value
+    return "this key is completed" if record.status == COMPLETED else ""
 
 
 def park(
