@@ -61,7 +61,7 @@ def test_a_failed_handler_of_a_batch_sends_nothing_before_its_failure_is_recorde
         claims.append(claim)
         if n == 1:
             raise ValueError
-        with pytest.raises(OncewardError, match="its handler has failed|was ended before"):
+        with pytest.raises(OncewardError, match=r"its handler has failed|was ended before"):
             claims[0].send(box.address, "late")  # the failure is recorded after that, unless the machine is slow
 
     outcomes = once.batch(handle, key="n", name="b", final=(ValueError,), concurrency=1).run([1, 2])
