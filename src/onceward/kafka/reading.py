@@ -63,9 +63,7 @@ class TopicReader:
         self._consumer: Any = None
         self._partitions: dict[Any, Partition] = {}  # by aiokafka's TopicPartition
         self._keep = math.inf if keep is None else keep
-        self._begun: set[Any] = (
-            set()
-        )  # partitions of the retry topic without a committed offset when they were assigned
+        self._begun: set[Any] = set()  # retry partitions without a committed offset when they were assigned
         self._assigned = False  # whether partitions may be taken from: not while the group rebalances
         self._trouble: BrokerError | None = None
         self._committing = asyncio.Lock()
