@@ -140,8 +140,6 @@ def limits_in(options: dict[str, str], lanes: int, url: str) -> tuple[float, int
         timeout, most = float(options.get("timeout", "5")), int(options.get("lanes", lanes))
     except ValueError:
         timeout = most = 0
-    if not 0 < timeout < 3600:
-        raise ValueError(f"{url!r}: timeout must be seconds above 0, and lanes a number of connections")
-    if most < 1:
-        raise ValueError(f"{url!r}: lanes must be at least 1")
+    if not 0 < timeout < 3600 or most < 1:
+        raise ValueError(f"{url!r}: timeout must be seconds above 0 and below 3600, and lanes a number of at least 1")
     return timeout, most

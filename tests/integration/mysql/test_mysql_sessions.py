@@ -166,7 +166,8 @@ def test_a_server_is_known_by_what_it_says(says, mariadb, version):
     [
         ("mysql://u@h", "name the database"),
         ("mysql://u@h/d?colour=red", "is no option"),
-        ("mysql://u@h/d?lanes=0", "lanes must be at least 1"),
+        ("mysql://u@h/d?lanes=0", "lanes a number of at least 1"),
+        ("mysql://u@h/d?lanes=abc", "lanes a number of at least 1"),
         ("mysql://u:geheim@h:x/d", "port"),
         ("mysql://u@h/d?table=Upper", "lower-case"),
     ],

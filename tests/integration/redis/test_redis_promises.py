@@ -221,6 +221,8 @@ def test_the_documented_rights_are_enough(worker_url, caplog):
     assert not waiter.is_alive()
     assert "cannot be read" not in caplog.text
     assert levels(once.store)["appendonly"] == "error"
+    with pytest.raises(StoreError, match=r"[^.]\. docs/reference/redis\.md lists the rights"):
+        Once(worker_url.replace("secret", "wrong"), lease=5).run("k", int)
 
 
 def test_a_missing_right_is_told_or_warned_of(server, worker_url, caplog):

@@ -45,7 +45,9 @@ def translated(error: Exception, url: str) -> StoreError:
             f"ledger {url}: disk=yes needs Redis 7.2 or newer, or Valkey, with appendonly yes, and the right to WAITAOF ({text})"
         )
     if isinstance(error, _DENIED) or "NOPERM" in text:
-        return StoreError(f"ledger {url}: {text}. docs/reference/redis.md lists the rights that a worker needs")
+        return StoreError(
+            f"ledger {url}: {text.removesuffix('.')}. docs/reference/redis.md lists the rights that a worker needs"
+        )
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in text:
         return StoreError(
             f"ledger {url}: Redis has no memory left, and recorded nothing ({text}): raise maxmemory, or purge",
