@@ -49,12 +49,7 @@ def test_a_claim_context_can_be_entered_again_after_it_was_left():
 def test_a_missing_key_never_becomes_an_unprotected_call(key):
     once = Once(MemoryStore())
     guarded = once(key="k", name="n")(lambda k: pytest.fail("it ran"))
-    for call in (
-        lambda: once.run(key, pytest.fail),
-        lambda: once.claim(key),
-        lambda: once.acquire(key),
-        lambda: guarded(key),
-    ):
+    for call in (lambda: once.run(key, int), lambda: once.claim(key), lambda: once.acquire(key), lambda: guarded(key)):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}

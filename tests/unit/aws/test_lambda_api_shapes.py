@@ -26,10 +26,7 @@ def with_authorizer(event, authorizer):
 
 CLAIMS = {"iss": "https://issuer", "sub": "{}"}
 
-POOLED = {
-    "userArn": "arn:aws:sts::1:assumed-role/pool/CognitoIdentityCredentials",
-    "cognitoIdentity": {"identityId": "{}"},
-}
+POOLED = {"userArn": "arn:aws:sts::1:assumed-role/pool/Cognito", "cognitoIdentity": {"identityId": "{}"}}
 
 
 @each(

@@ -149,16 +149,15 @@ def test_where_nothing_can_be_answered_a_failure_fails_the_invocation(once, effe
 
 
 @each(
-    ("wrapper", "answer"),
-    [(aws.on_sqs, {"batchItemFailures": []}), (aws.on_eventbridge, None), (aws.on_firehose, "ProcessingFailed")],
+    ("wrapper", "event", "answer"),
+    [
+        (aws.on_sqs, events.sqs(ONE), {"batchItemFailures": []}),
+        (aws.on_eventbridge, events.eventbridge(ONE), None),
+        (aws.on_firehose, events.firehose("x"), "ProcessingFailed"),
+    ],
 )
-def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, answer):
+def test_an_exception_that_is_the_outcome_ends_the_retries(once, wrapper, event, answer):
     runs = []
-    event = {
-        aws.on_sqs: events.sqs(ONE),
-        aws.on_eventbridge: events.eventbridge(ONE),
-        aws.on_firehose: events.firehose("x"),
-    }[wrapper]
 
     @wrapper(once, final=(LookupError,))
     def handle(payload):

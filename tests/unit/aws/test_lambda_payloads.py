@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import pydantic
@@ -18,9 +18,6 @@ from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import given, keys, refusing
 from tables import each
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.sampled(other=2)
 

@@ -60,19 +60,9 @@ FIREHOSE_KEY = (
 @pytest.mark.parametrize(
     ("wrapper", "event", "payloads", "key"),
     [
-        (
-            aws.on_kinesis,
-            events.kinesis({"id": 1}, "Hello", b"\xff\x00"),
-            [{"id": 1}, "Hello", b"\xff\x00"],
-            STREAM_KEY,
-        ),
+        (aws.on_kinesis, events.kinesis({"id": 1}, "Hello", b"\xff"), [{"id": 1}, "Hello", b"\xff"], STREAM_KEY),
         (aws.on_sns, events.sns({"id": 1}), [{"id": 1}], "n:95df01b4-ee98-5cb9-9903-4c221d41eb5e"),
-        (
-            aws.on_eventbridge,
-            events.eventbridge({"order": 1}),
-            [{"order": 1}],
-            "n:6a7e8feb-b491-4cf7-a9f1-bf3703467718",
-        ),
+        (aws.on_eventbridge, events.eventbridge({"n": 1}), [{"n": 1}], "n:6a7e8feb-b491-4cf7-a9f1-bf3703467718"),
         (aws.on_firehose, events.firehose({"id": 1}, "text", b"\xff"), [{"id": 1}, "text", b"\xff"], FIREHOSE_KEY),
         (aws.on_sqs, events.sqs({"id": 1}, "Text.", "[1, 2]", ""), [{"id": 1}, "Text.", [1, 2], ""], "n:m-0"),
         (aws.on_invoke, [1, {"x": 2}], [[1, {"x": 2}]], f"n:{events.Context.aws_request_id}"),
@@ -134,32 +124,22 @@ def test_an_aggregate_that_cannot_be_read_is_one_malformed_record_and_says_why(o
 
 
 def test_dynamodb_gives_plain_values(once):
-    image = {
-        "text": {"S": "a"},
-        "whole": {"N": "-12345678901234567890123456789012345678"},
-        "part": {"N": "1.5"},
-        "binary": {"B": "AAE="},
-        "yes": {"BOOL": True},
-        "nothing": {"NULL": True},
-        "map": {"M": {"list": {"L": [{"S": "x"}, {"N": "1"}]}}},
-        "texts": {"SS": ["a", "b"]},
-        "numbers": {"NS": ["1", "2.5"]},
-        "binaries": {"BS": ["AAE="]},
+    values = {
+        "text": ({"S": "a"}, "a"),
+        "whole": ({"N": "-12345678901234567890123456789012345678"}, -12345678901234567890123456789012345678),
+        "part": ({"N": "1.5"}, Decimal("1.5")),
+        "binary": ({"B": "AAE="}, b"\0\1"),
+        "yes": ({"BOOL": True}, True),
+        "nothing": ({"NULL": True}, None),
+        "map": ({"M": {"list": {"L": [{"S": "x"}, {"N": "1"}]}}}, {"list": ["x", 1]}),
+        "texts": ({"SS": ["a", "b"]}, {"a", "b"}),
+        "numbers": ({"NS": ["1", "2.5"]}, {1, Decimal("2.5")}),
+        "binaries": ({"BS": ["AAE="]}, {b"\0\1"}),
     }
+    image = {name: value for name, (value, _) in values.items()}
     event = {"Records": [events.change_record(1, NewImage=image, OldImage={"text": {"S": "b"}})]}
     (payload,), _ = given(once, aws.on_dynamodb_stream, event, key="payload.NewImage.whole")
-    assert payload["NewImage"] == {
-        "text": "a",
-        "whole": -12345678901234567890123456789012345678,
-        "part": Decimal("1.5"),
-        "binary": b"\0\1",
-        "yes": True,
-        "nothing": None,
-        "map": {"list": ["x", 1]},
-        "texts": {"a", "b"},
-        "numbers": {1, Decimal("2.5")},
-        "binaries": {b"\0\1"},
-    }
+    assert payload["NewImage"] == {name: plain for name, (_, plain) in values.items()}
     assert (payload["eventName"], payload["Keys"], payload["OldImage"]) == ("MODIFY", {"Id": 1}, {"text": "b"})
     assert keys(once) == ["n:-12345678901234567890123456789012345678"]
 

@@ -31,11 +31,8 @@ def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurre
             other.acquire("b", name="b")
 
     batch = batches.batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
-    outcomes = (
-        batches.within_patience(batch.run_async(batches.orders("a", "b", "c")))
-        if awaiting
-        else batch.run(batches.orders("a", "b", "c"))
-    )
+    orders = batches.orders("a", "b", "c")
+    outcomes = batches.within_patience(batch.run_async(orders)) if awaiting else batch.run(orders)
     assert ran == ["a"]
     assert batches.statuses(outcomes)[1:] == ["deferred", "deferred"]
     assert type(outcomes[1].error) is LeaseLost
@@ -186,11 +183,8 @@ def test_a_failed_handler_waits_for_steps_that_still_run(once):
         raise ValueError
 
     assert batches.statuses(batches.batch_of(once, fail_beside).run(batches.orders("a"))) == ["failed"]
-    assert (ended, batches.standing(once, "a").status, "slow" in batches.standing(once, "a").steps) == (
-        [1],
-        RELEASED,
-        True,
-    )
+    held = batches.standing(once, "a")
+    assert (ended, held.status, "slow" in held.steps) == ([1], RELEASED, True)
 
 
 def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_claimed(once):

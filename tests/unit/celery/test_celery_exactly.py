@@ -172,20 +172,12 @@ def test_safe_settings_are_ok():
         ({"broker_transport_options": {}}, "confirm_publish", "error"),
         ({"options": {"max_attempts": None}}, "max_attempts", "warning"),
         ({"options": {"retention": 3600.0}}, "result_expires", "warning"),
-        (
-            {"task": {"time_limit": 60, "acks_on_failure_or_timeout": True}},
-            "task_acks_on_failure_or_timeout",
-            "warning",
-        ),
+        ({"task": {"time_limit": 9, "acks_on_failure_or_timeout": True}}, "task_acks_on_failure_or_timeout", "warning"),
         ({"broker": "redis://", "worker_prefetch_multiplier": 4}, "worker_prefetch_multiplier", "warning"),
         ({"broker": "redis://", "options": {"lease": 3600.0}}, "visibility_timeout", "warning"),
         ({"broker": "redis://", "task": {"default_retry_delay": 7200}}, "visibility_timeout", "warning"),
         ({"broker": "sqs://", "options": {"lease": 2000.0}}, "visibility_timeout", "warning"),
-        (
-            {"broker": "redis://", "options": {"retention": 3000}, "task_ignore_result": True},
-            "visibility_timeout",
-            "error",
-        ),
+        ({"broker": "redis://", "options": {"retention": 999}, "task_ignore_result": 1}, "visibility_timeout", "error"),
         ({"task_create_missing_queues": False, "task_queues": [Queue("celery")]}, "dead letters", "error"),
     ],
 )

@@ -95,10 +95,8 @@ def test_every_way_to_call_a_function_keeps_its_arguments(once, how):
 def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
     claim = Record(key="k", status="IN_PROGRESS", owner="me", fence=1, beat=0, lease_until=9, attempts=1, fingerprint="f",
                    result=None, error=None, created_at=1, expires_at=None, input="{}")  # fmt: skip
-    assert (protocol.unclaimed(claim, once.policy).input, protocol.unclaimed(claim, once.policy).keep) == (
-        None,
-        14 * DAY,
-    )
+    given_back = protocol.unclaimed(claim, once.policy)
+    assert (given_back.input, given_back.keep) == (None, 14 * DAY)
     assert protocol.unclaimed(claim._replace(attempts=2), once.policy).input == "{}"
     unparked = protocol.unclaimed(claim._replace(steps=NO_STEPS), once.policy)  # its attempts count from 0 again
     assert (unparked.fingerprint, unparked.input) == ("f", "{}")

@@ -296,10 +296,7 @@ def test_unsent_messages_are_lost_only_by_who_accepts_it(shop, ada):
 
 
 def test_refused_messages_are_sent_again_or_forgotten(shop, ada):
-    refused = (
-        MessageEntry("sqs:mails", "k", "hello", refused="NotFound"),
-        MessageEntry("sqs:gone", "m", "x", refused="No"),
-    )
+    refused = (MessageEntry("sqs:mails", "k", "hello", refused="No"), MessageEntry("sqs:gone", "m", "x", refused="No"))
     for key in ("shop:a", "shop:b"):
         completed_with(shop, key, *refused, due=outbox_writes.NEVER_DUE)
     assert do(ada, "resend", "shop:a").status_code == 303

@@ -27,6 +27,7 @@ from tables import each
 NACK = AckPolicy.NACK_ON_ERROR
 SAFE = {"stream": "ORDERS", "durable": "shop", "pull_sub": PullSub(), "ack_policy": NACK}
 GROUP = {"group": "shop", "consumer": "one"}
+KAFKA = {"group_id": "shop", "auto_offset_reset": "earliest", "ack_policy": NACK}
 
 
 class Order(BaseModel):
@@ -178,9 +179,8 @@ def test_a_redis_subscriber_that_loses_messages_is_refused(once, options, fix):
     ],
 )
 def test_a_kafka_subscriber_that_loses_records_is_refused(once, options, broker, fix):
-    told = {"acks": "all"} | broker
-    kafka, safe = KafkaBroker(**told), {"group_id": "shop", "auto_offset_reset": "earliest", "ack_policy": NACK}
-    given = safe | options
+    kafka = KafkaBroker(**{"acks": "all"} | broker)
+    given = KAFKA | options
     topics = given.pop("topics", ["orders", "orders.onceward-retry"])
     kafka.subscriber(*topics, **given)(charging(once))
     with pytest.raises(SetupError, match=fix):
@@ -211,36 +211,21 @@ def test_a_queue_that_loses_messages_is_refused(once, options, queue, broker, fi
     refused(rabbit, TestRabbitBroker, fix)
 
 
-KAFKA = {"group_id": "shop", "auto_offset_reset": "earliest"}
+REDIS = {"stream": StreamSub("orders", claim_min_idle_time=100, **GROUP), "ack_policy": NACK}
 KINDS = {
-    "nats": (NatsBroker, TestNatsBroker, lambda broker: broker.subscriber("orders", **SAFE), {"subject": "orders"}),
-    "kafka": (
-        lambda: KafkaBroker(acks="all"),
-        TestKafkaBroker,
-        lambda broker: broker.subscriber("orders", "orders.onceward-retry", ack_policy=NACK, **KAFKA),
-        {"topic": "orders"},
-    ),
-    "rabbitmq": (
-        RabbitBroker,
-        TestRabbitBroker,
-        lambda broker: broker.subscriber("orders", ack_policy=NACK),
-        {"queue": "orders"},
-    ),
-    "redis": (
-        RedisBroker,
-        TestRedisBroker,
-        lambda broker: broker.subscriber(stream=StreamSub("orders", claim_min_idle_time=100, **GROUP), ack_policy=NACK),
-        {"stream": "orders"},
-    ),
+    "nats": (NatsBroker, TestNatsBroker, ["orders"], SAFE, "subject"),
+    "kafka": (lambda: KafkaBroker(acks="all"), TestKafkaBroker, ["orders", "orders.onceward-retry"], KAFKA, "topic"),
+    "rabbitmq": (RabbitBroker, TestRabbitBroker, ["orders"], {"ack_policy": NACK}, "queue"),
+    "redis": (RedisBroker, TestRedisBroker, [], REDIS, "stream"),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_test_broker_knows_replays_and_errors(once, kind):
-    make, testing, subscriber, where = KINDS[kind]
+    make, testing, names, options, where = KINDS[kind]
     broker, runs = make(), []
 
-    @subscriber(broker)
+    @broker.subscriber(*names, **options)
     @exactly(once, key="order.id", name="charge", fingerprint="order.cents")
     async def charge(order: Order) -> None:
         runs.append(order.id)
@@ -256,24 +241,23 @@ async def test_each_test_broker_knows_replays_and_errors(once, kind):
             (Order(id="poison"), ConnectionError),
         ):
             with pytest.raises(error) if error else nullcontext():
-                await fake.publish(order, **where)
+                await fake.publish(order, **{where: "orders"})
     assert runs == ["1", "poison"]
 
 
 async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog):
-    make, testing, subscriber, where = KINDS["nats"]
-    broker, runs = make(), []
+    broker, runs = NatsBroker(), []
 
     def charge(order: dict) -> None:
         runs.append(order["id"])
 
-    subscriber(broker)(exactly(once, key="order.id", name="charge")(charge))
-    async with testing(broker, connect_only=False) as fake:
+    broker.subscriber("orders", **SAFE)(exactly(once, key="order.id", name="charge")(charge))
+    async with TestNatsBroker(broker, connect_only=False) as fake:
         told = {"content-type": "application/json"}
-        await fake.publish(b'\xef\xbb\xbf{"id": 1}', headers=told, **where)
+        await fake.publish(b'\xef\xbb\xbf{"id": 1}', "orders", headers=told)
         for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}', b"[" * 100_000, b'{"n": %s}' % (b"9" * 5000)):
             with pytest.raises(MalformedRecord):
-                await fake.publish(body, headers=told, **where)
+                await fake.publish(body, "orders", headers=told)
     assert runs == [1]
     assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
     assert "the payload is not JSON: NaN at byte 15" in caplog.text

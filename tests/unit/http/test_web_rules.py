@@ -37,29 +37,11 @@ def test_a_string_in_quotes_is_a_key(line, key):
     assert read_key([line], strict=True) == read_key([line]) == key
 
 
-@each(
-    "line",
-    [
-        "",
-        " ",
-        '""',
-        '"   "',
-        '"a',
-        'a"',
-        '"a" "b"',
-        '"a", "b"',  # what a proxy makes of two lines
-        '"a"b',
-        '"a";q=',
-        r'"a\b"',
-        '"ü"',
-        "ü",
-        "a b",
-        "a,b",
-        "a;b",
-        "a\\b",
-        "a\n",
-    ],
-)
+TORN = ["", " ", '""', '"   "', '"a', 'a"', '"a" "b"', '"a"b', '"a";q=', r'"a\b"', '"ü"', "ü"]
+JOINED = ['"a", "b"', "a b", "a,b", "a;b", "a\\b", "a\n"]  # the first is what a proxy makes of two lines
+
+
+@each("line", [*TORN, *JOINED])
 def test_everything_else_is_refused(line):
     for strict in (True, False):
         with pytest.raises(BadRequest):

@@ -95,11 +95,7 @@ def test_a_missing_part_is_key_missing_with_its_name_and_the_handlers_and_nothin
 @each(
     ("keys", "error", "says"),
     [
-        (
-            ["order[].id", "order.*", "order.lines[?sku=='x']", "[order.lines[*].sku, order.id]"],
-            ValueError,
-            "projection",
-        ),
+        (["order[].id", "order.*", "order.lines[?sku=='x']", "[order.lines[*].n, order.id]"], ValueError, "projection"),
         (["'constant'", "`1`"], ValueError, "the same for every input"),
         (["order..id", "", "to_string("], ValueError, "key="),
         ([7, None, ("order", "id")], TypeError, "key="),

@@ -107,9 +107,7 @@ LOOP.append(LOOP)
 
 def test_what_is_no_key_is_refused_with_what_would_be():
     for key in (object(), {1, 2}, 1j, LOOP):
-        with pytest.raises(
-            TypeError, match="contains itself" if key is LOOP else "give str, int, UUID, bytes, or a tuple"
-        ):
+        with pytest.raises(TypeError, match="contains itself" if key is LOOP else "give str, int, UUID, bytes"):
             ledger_key("n", key)
     for value in (object(), LOOP):
         with pytest.raises(TypeError, match="no fingerprint"):

@@ -295,9 +295,7 @@ def test_where_no_function_is_known_the_fixed_name_is_told_and_other_options_are
 
 def test_a_callable_that_names_no_input_is_refused(once):
     for key in (lambda customer, country: 1, lambda order, customer: 1):
-        with pytest.raises(
-            ValueError, match=r"customer.*, which names no parameter of charge\(order, region\): let it name"
-        ):
+        with pytest.raises(ValueError, match=r"customer.*, which names no parameter of charge\(order, region\): let"):
             once(key=key)(charge)
     with pytest.raises(ValueError, match=r"key= takes order, which names no parameter of nothing\(\)"):
 

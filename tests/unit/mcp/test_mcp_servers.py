@@ -11,6 +11,7 @@ import uvicorn
 from fastmcp import FastMCP
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from fastmcp.server.dependencies import get_http_headers
+from fastmcp.tools import Tool
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
@@ -63,9 +64,6 @@ def test_tools_that_were_there_before_are_not_left_unguarded(shop, once):
 
 
 def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
-    from fastmcp import FastMCP
-    from fastmcp.tools import Tool
-
     def charge(order: str) -> str:
         return "charged"
 
@@ -239,23 +237,15 @@ def authenticated(library="sdk"):
         tokens = {name: {"client_id": token.client_id, "sub": token.subject} for name, token in TOKENS.items()}
         return {"auth": StaticTokenVerifier(tokens)}
     url = "http://127.0.0.1"
-    return {
-        "token_verifier": Verifier(),
-        "auth": AuthSettings(
-            issuer_url=url, resource_server_url=url, required_scopes=[], validate_token_resource=False
-        ),
-    }
+    auth = AuthSettings(issuer_url=url, resource_server_url=url, required_scopes=[], validate_token_resource=False)
+    return {"token_verifier": Verifier(), "auth": auth}
 
 
 @pytest.mark.slow
 @both
 def test_a_key_belongs_to_the_principal_of_the_token_also_after_it_was_renewed(library):
     with serving(ToolScope.TOKEN, library, **authenticated(library)) as call:
-        assert [text(call(token)[0]) for token in ("old", "renewed", "other")] == [
-            "charged 1",
-            "charged 1",
-            "charged 2",
-        ]
+        assert [text(call(token)[0]) for token in ("old", "renewed", "other")] == [f"charged {n}" for n in (1, 1, 2)]
         refused = call("machine")[0]
         assert (refused.is_error, mark(refused, "refused")) == (True, "scope")
         assert "names no subject" in text(refused)
@@ -274,11 +264,8 @@ def test_a_key_belongs_to_the_session(library):
 @both
 def test_the_owner_can_say_who_the_caller_is(library):
     def caller(context):
-        return (
-            context.headers.get("authorization")
-            if library == "sdk"
-            else get_http_headers(include_all=True).get("authorization")
-        )
+        headers = context.headers if library == "sdk" else get_http_headers(include_all=True)
+        return headers.get("authorization")
 
     with serving(caller, library) as call:
         assert [text(call(token)[0]) for token in ("a", "b", "a")] == ["charged 1", "charged 2", "charged 1"]

@@ -325,12 +325,7 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     exec(compile(BLOCKS[0], "docs/how-to/observing.md", "exec"), names)
     assert names["charge"]({"id": "1"}) == names["charge"]({"id": "1"}) == "paid 1"
     assert not trace.get_current_span().is_recording()
-    exec(
-        compile(
-            BLOCKS[1].replace("start_http_server(PORT)", "server = start_http_server(PORT, '127.0.0.1')"), "o", "exec"
-        ),
-        names,
-    )
+    exec(BLOCKS[1].replace("start_http_server(PORT)", "server = start_http_server(PORT, '127.0.0.1')"), names)
     names["once"].run("k", int)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         scraped = answer.read().decode()

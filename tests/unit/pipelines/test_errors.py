@@ -129,13 +129,11 @@ def test_a_step_that_died_is_made_again_with_the_same_key_or_parks_it(pipelines,
     assert len(set(pipelines.made)) == 1
 
 
-@pytest.mark.parametrize(
-    ("made", "count", "paid"), [("message.there.found", 1, "asked"), ("message.there.lost", 2, "paid")]
-)
+@pytest.mark.parametrize(("made", "count", "paid"), [("found", 1, "asked"), ("lost", 2, "paid")])
 def test_a_step_that_died_can_be_found_out_about(pipelines, made, count, paid):
     find_out = (
         "    on_lapse:\n      steps: [{call: {function: SHOP:look}, into: there}]\n"
-        f"      made: {made}\n      result: \"'asked'\"\n"
+        f"      made: message.there.{made}\n      result: \"'asked'\"\n"
     )
     sql = f"  - sql: {{database: 'sqlite:///other.db', statement: SELECT 1}}\n{find_out.replace('call:', 'name: l, call:')}"
     outcome = after_a_kill(pipelines, STEP + find_out + sql + PRINT)

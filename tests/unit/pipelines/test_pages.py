@@ -131,11 +131,7 @@ def results(cli):
 def test_examples_that_hold_are_ok_after_each_kill(cli):
     status, found = results(cli)
     assert status == 0, found
-    assert [(one["example"], one["ok"]) for one in found] == [
-        ("an order", True),
-        ("nothing to pay", True),
-        ("declined", True),
-    ]
+    assert [one["example"] for one in found if one["ok"]] == ["an order", "nothing to pay", "declined"]
     assert found[0]["kills"] >= 10
     assert sorted(one.name for one in cli.folder.iterdir()) == ["nowhere.py", "orders.ndjson", "orders.yaml"]
 

@@ -96,9 +96,7 @@ def test_a_retry_is_for_errors_by_their_pattern(pipelines, errors, calls):
 
 def test_a_result_is_the_same_now_and_from_the_record(pipelines):
     later = "def later(order):\n    made.append(order['paid'])\n    assert len(made) > 1\n"
-    pipelines.functions(
-        f"import datetime as dt\ndef pay(order):\n    return (1, dt.date(2026, 1, 2), {{3: 4}})\n{later}"
-    )
+    pipelines.functions(f"import datetime as dt\ndef pay(_):\n    return (1, dt.date(2026, 1, 2), {{3: 4}})\n{later}")
     pipelines.write("steps: [{call: {function: SHOP:pay}, into: paid}, {call: {function: SHOP:later}}]\n")
     assert [pipelines.handle({"id": 1}).status for _ in range(2)] == ["failed", "done"]
     assert pipelines.made == [[1, "2026-01-02", {"3": 4}]] * 2

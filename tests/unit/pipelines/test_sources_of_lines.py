@@ -15,9 +15,7 @@ CSV = "name: orders\nsource: {csv: {files: [a.csv, b.csv], rejects: bad.csv}}\n"
 
 
 def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
-    pipelines.folder.joinpath("orders.ndjson").write_bytes(
-        b'\xef\xbb\xbf{"id": 1}\r\n{"id": \n\n\xff\n{"n": 1}\n{"id": 2}'
-    )
+    (pipelines.folder / "orders.ndjson").write_bytes(b'\xef\xbb\xbf{"id": 1}\r\n{"id": \n\n\xff\n{"n": 1}\n{"id": 2}')
     head = "name: orders\nsource: {ndjson: {files: [orders.ndjson], rejects: bad.ndjson}}\n"
     outcomes = pipelines.write(PRINT, head=head).run()
     assert sorted(one.status for one in outcomes) == ["done", "done", "malformed", "malformed", "malformed"]

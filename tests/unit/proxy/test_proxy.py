@@ -127,9 +127,8 @@ async def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, acce
 
 @pytest.mark.parametrize("data", [b"no gzip", gzip.compress(bytes(1 << 25))[:-4]], ids=["none", "torn"])
 async def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
-    async with Scripted(
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
-    ) as upstream:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data)
+    async with Scripted(head + data) as upstream:
         proxy = upstream.proxy(once)
         assert [(await ask(proxy)).body for _ in range(2)] == [data] * 2
 

@@ -50,9 +50,7 @@ def work(broker):
 
 
 def actor(broker, once, function, **options):
-    policy = {
-        name: options.pop(name) for name in ("key", "max_attempts", "per", "at", "final", "name") if name in options
-    }
+    policy = {name: options.pop(name) for name in ("key", "max_attempts", "name") if name in options}
     policy.setdefault("name", "charge")
     return exactly(once, **policy)(
         dramatiq.actor(function, broker=broker, actor_name="charge", min_backoff=1, max_backoff=2, **options)

@@ -23,10 +23,8 @@ from web.calls import AsgiIdempotency, call, post
 CARD = "4242-4242-4242-4242"
 fernet = Fernet(Fernet.generate_key())
 FERNET = (fernet.encrypt, fernet.decrypt)
-RAW = (
-    lambda plain: b"\xff" + bytes(255 - byte for byte in plain),
-    lambda token: bytes(255 - byte for byte in token[1:]),
-)
+flip = lambda data: bytes(255 - byte for byte in data)
+RAW = (lambda plain: b"\xff" + flip(plain), lambda token: flip(token[1:]))
 SEALS = pytest.mark.parametrize("seal", [FERNET, RAW], ids=["text", "bytes"])
 
 

@@ -25,32 +25,41 @@ def server():
 
 
 both = pytest.mark.parametrize("run", [of_threads, of_tasks])
+HALF = line.MOST_BYTES // 2
+
+
+LINES = {  # what waits behind the first, and which leave together
+    "what waits leaves together": ([Write("a"), Write("b"), Write("c")], [["a", "b", "c"]]),
+    "a batch is no longer than servers take": (
+        [Write("a", size=HALF), Write("b", size=HALF + 1), Write("c"), Write("d", size=HALF)],
+        [["a", "c"], ["b"], ["d"]],
+    ),
+    "a write does not pass an earlier one of its key": (
+        [Write("a", size=20), Write("b", size=line.MOST_BYTES), Write("b"), Write("c")],
+        [["a", "c"], ["b"], ["b"]],
+    ),
+    "one key twice leaves twice": ([Write("a"), Write("b"), Write("a"), Write("a")], [["a", "b"], ["a"], ["a"]]),
+    "ends leave before claims": (
+        [Write("a"), Write("b"), Write("c", "swap"), Write("d", "swap")],
+        [["c", "d"], ["a", "b"]],
+    ),
+    "a claim does not wait for all ends": (
+        [Write("a"), *(Write("k", "swap") for _ in range(6)), Write("b")],
+        [*[["k"]] * line.MOST_AHEAD, ["a", "b"], ["k"], ["k"]],
+    ),
+    "a large request waits its turn and no longer": (
+        [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")],
+        [["a", "b", "c"], ["thousand"], ["more"]],
+    ),
+}
 
 
 @both
-def test_what_waits_leaves_together(run, server):
-    assert run(server, [Write("a"), Write("b"), Write("c")], server.open()) == ["a done", "b done", "c done"]
-    assert server.seen == [["first"], ["a", "b", "c"]]
-
-
-@both
-def test_a_batch_is_no_longer_than_the_servers_take(run, server):
-    half = line.MOST_BYTES // 2
-    run(server, [Write("a", size=half), Write("b", size=half + 1), Write("c"), Write("d", size=half)], server.open())
-    assert server.seen == [["first"], ["a", "c"], ["b"], ["d"]]
-
-
-@both
-def test_a_write_does_not_pass_an_earlier_one_of_its_key(run, server):
-    large = Write("b", size=line.MOST_BYTES)
-    run(server, [Write("a", size=20), large, Write("b"), Write("c")], server.open())
-    assert server.seen == [["first"], ["a", "c"], ["b"], ["b"]]
-
-
-@both
-def test_one_key_twice_in_the_line_leaves_twice(run, server):
-    run(server, [Write("a"), Write("b"), Write("a"), Write("a")], server.open())
-    assert server.seen == [["first"], ["a", "b"], ["a"], ["a"]]
+@pytest.mark.parametrize("case", LINES)
+def test_each_batch_takes_what_can_leave_together(run, server, case):
+    writes, batches = LINES[case]
+    assert run(server, writes, server.open()) == [f"{write.key} done" for write in writes]
+    assert server.seen == [["first"], *batches]
 
 
 @both
@@ -235,13 +244,6 @@ def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server
     loop.close()
     asyncio.run(write("b"))
     assert server.closed == 1
-
-
-@both
-def test_a_large_request_waits_its_turn_and_no_longer(run, server):
-    writes = [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")]
-    run(server, writes, server.open())
-    assert server.seen == [["first"], ["a", "b", "c"], ["thousand"], ["more"]]
 
 
 class Interrupted(Write):

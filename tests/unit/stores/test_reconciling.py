@@ -95,13 +95,10 @@ def test_a_csv_file_is_read(tmp_path):
 @pytest.mark.slow
 @each(
     ("page", "title"),
-    [
-        ("docs/how-to/runbook.md", "Compare the ledger with the downstream"),
-        ("docs/reference/records.md", "The last attempts"),
-    ],
+    [("how-to/runbook.md", "Compare the ledger with the downstream"), ("reference/records.md", "The last attempts")],
 )
 def test_the_page_prints_what_it_says(page, title, tmp_path):
-    text = section(page, title)
+    text = section(f"docs/{page}", title)
     found = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", text, re.DOTALL)
     assert found
     for number, (code, printed) in enumerate(found):

@@ -220,10 +220,6 @@ def test_an_effect_in_a_commit_of_its_own_happens_twice(tmp_path):
             assert paid(connection) == ["order-1"], str(crash)
 
 
-with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
-    warnings.simplefilter("ignore")
-    from starlette.testclient import TestClient
-
 ran = []
 
 

@@ -58,9 +58,7 @@ GUARDS = [
 @each("guard", GUARDS)
 def test_a_guard_needs_rules_and_a_name_and_waits_seconds(guard, once):
     for rules in (None, Route("/orders"), [Route("/orders")], {}):
-        with pytest.raises(
-            TypeError, match=r"^rules=.*: give Rules, as in rules=Rules\(Route\('/orders'\), scope=Scope"
-        ):
+        with pytest.raises(TypeError, match=r"^rules=.*: give Rules, as in rules=Rules\(Route\('/orders'\), scope="):
             guard(once, rules=rules)
     for wait in ("5", -1, True):
         with pytest.raises((TypeError, ValueError), match=f"^wait={wait!r}: give"):

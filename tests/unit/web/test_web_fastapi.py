@@ -144,8 +144,6 @@ def test_what_no_guard_covers_can_be_found(once):
     assert unguarded(app) == []
 
 
-idempotent_route = guards(of_fastapi.idempotent_route)
-
 PROBLEM = "application/problem+json"
 
 

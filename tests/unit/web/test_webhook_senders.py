@@ -51,9 +51,7 @@ DISCORD_KEY = "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
 
 
 def adyen(*items):
-    return json.dumps(
-        {"live": "false", "notificationItems": [{"NotificationRequestItem": one} for one in items]}
-    ).encode()
+    return json.dumps({"notificationItems": [{"NotificationRequestItem": one} for one in items]}).encode()
 
 
 # What the sender's own library signs or has in its tests: (verifier, headers, body, key of the first event, its kind, its source)

@@ -373,9 +373,7 @@ def test_the_environment_may_name_endpoints(monkeypatch):
     assert str(endpoints(dynamodb="http://given:3").of("dynamodb")) == "http://given:3"
 
 
-@each(
-    "url", ["tables:8000", "ftp://tables", "http://", "http://tables/path", "http://me:pass@tables", "http://tables:x"]
-)
+@each("url", ["tables:8000", "ftp://tables", "http://", "http://tables/p", "http://me:pass@tables", "http://tables:x"])
 def test_an_endpoint_that_is_none_is_refused_without_being_repeated(url):
     with pytest.raises(ValueError, match="give an endpoint as") as caught:
         Endpoints("eu-west-1", dynamodb=url)
