@@ -17,10 +17,6 @@ from printed.pages import blocks
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_is_short():
-    assert len(TEXT.splitlines()) < 150
-
-
 def test_the_readmes_code_prints_what_it_says(tmp_path):
     (code,) = [block for block in blocks("README.md") if block.language == "python"]
     (shown,) = [block for block in blocks("README.md") if block.language == "text"]

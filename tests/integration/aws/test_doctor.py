@@ -40,30 +40,14 @@ def test_of_safe_settings_everything_is_ok():
     assert bad(SAFE._replace(ledger=FILE, triggers=())) == []
 
 
-def queue(**changes):
-    return SAFE._replace(queue=QUEUE._replace(**changes))
+def but(part, facts=SAFE):
+    """Return what gives these facts with other settings of one part."""
+    return lambda **changes: facts._replace(**{part: getattr(facts, part)._replace(**changes)})
 
 
-def dead(**changes):
-    return SAFE._replace(dead=DEAD._replace(**changes))
-
-
-def policy(**changes):
-    return SAFE._replace(policy=Policy()._replace(**changes))
-
-
-def trigger(**changes):
-    return SAFE._replace(triggers=(TRIGGER._replace(**changes),))
-
-
-def table(**changes):
-    return SAFE._replace(ledger=TABLE._replace(**changes))
-
-
-def file(**changes):
-    return SAFE._replace(ledger=FILE._replace(**changes), triggers=())
-
-
+queue, dead, policy, table = map(but, ("queue", "dead", "policy", "ledger"))
+file = but("ledger", SAFE._replace(ledger=FILE, triggers=()))
+trigger = lambda **changes: SAFE._replace(triggers=(TRIGGER._replace(**changes),))
 FIFO = SAFE._replace(
     queue=QUEUE._replace(fifo=True), dead=DEAD._replace(fifo=True), policy=Policy(retention=18.0 * DAY)
 )

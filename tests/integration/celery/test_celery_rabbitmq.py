@@ -1,4 +1,4 @@
-"""Tasks of real Celery workers over RabbitMQ: what its queues do with a delivery that did not run."""
+"""Tasks of real Celery workers over RabbitMQ: what its queues do with a delivery that did not run; and tasks that leave by the outbox."""
 
 import socket
 import threading
@@ -6,27 +6,29 @@ import time
 import uuid
 
 import pytest
+from celery import Celery
 
+from onceward import Claim
+from onceward.celery import CeleryTarget
+from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, register
 from queues.celery_workers import Shop
 from servers.wires import Gate
+from waiting import until
+
+pytestmark = pytest.mark.sampled(broker=1)
 
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
 
 @pytest.fixture
-def broker(rabbitmq):
-    return rabbitmq
-
-
-@pytest.fixture
-def opened(broker, tmp_path):
+def opened(rabbitmq, tmp_path):
     """Give a function that opens an application with a queue of its own, which has these arguments."""
     made = []
 
     def shop(arguments, transport=None, conf=None, **more):
         queue = {"name": f"celery-{uuid.uuid4().hex}", "arguments": arguments, **more}
         given = {"queue": queue, "transport": transport or {}, "conf": conf or {}}
-        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", **given))
+        made.append(Shop(rabbitmq.url, tmp_path, backend=f"file://{tmp_path}", **given))
         return made[-1], queue["name"]
 
     yield shop
@@ -46,53 +48,53 @@ def test_a_busy_task_comes_again_on_both_kinds_of_queue(opened, arguments):
     assert shop.journal() == {"begin a": 1, "end a 0": 1}
 
 
-def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, broker):
-    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
+def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, rabbitmq):
+    graveyard = rabbitmq.queue(f"graveyard-{uuid.uuid4().hex}")
     shop, queue = opened({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard})
     shop.start("-c", 1)
     result = shop.send("refused", "a")
-    shop.until(lambda: broker.ready(graveyard) == 1)
+    shop.until(lambda: rabbitmq.ready(graveyard) == 1)
     assert shop.journal() == {"refused a": 1}
-    (dead,) = broker.take(graveyard)
+    (dead,) = rabbitmq.take(graveyard)
     assert dead.headers["id"] == result.id
     assert dead.headers["x-first-death-reason"] == "rejected"
-    assert broker.ready(f"{queue}.onceward-dead") == 0
+    assert rabbitmq.ready(f"{queue}.onceward-dead") == 0
 
 
-def test_a_parked_task_that_was_acknowledged_before_it_ran_is_published_as_a_dead_letter(opened, broker):
-    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
+def test_a_parked_task_that_was_acknowledged_before_it_ran_is_published_as_a_dead_letter(opened, rabbitmq):
+    graveyard = rabbitmq.queue(f"graveyard-{uuid.uuid4().hex}")
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard}
     shop, queue = opened(arguments, conf={"task_acks_late": False})
     shop.start("-c", 1)
     shop.send("refused", "a")
     shop.until(lambda: f"goes to {queue}.onceward-dead" in shop.log)
-    shop.until(lambda: broker.ready(f"{queue}.onceward-dead") == 1)
+    shop.until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
 
 
-def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, broker):
+def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, rabbitmq):
     shop, queue = opened(CLASSIC)
-    dead = broker.queue(f"{queue}.onceward-dead", "quorum")  # of another kind than the worker declares
+    dead = rabbitmq.queue(f"{queue}.onceward-dead", "quorum")  # of another kind than the worker declares
     shop.start("-c", 1)
     shop.send("refused", "a")
     shop.until(lambda: "could not be published again" in shop.log)
     before, began = shop.log.count("could not be published again"), time.monotonic()
     shop.until(lambda: shop.log.count("could not be published again") >= before + 3)
     assert time.monotonic() - began > 2.0, "it comes again in a hot loop"
-    broker.do(lambda channel: channel.queue_delete(dead))
-    shop.until(lambda: broker.ready(dead) == 1)
+    rabbitmq.do(lambda channel: channel.queue_delete(dead))
+    shop.until(lambda: rabbitmq.ready(dead) == 1)
     assert shop.journal() == {"refused a": 1}
 
 
 @pytest.mark.sampled("fails")
 @pytest.mark.parametrize("order", ["asks", "fails"])
-def test_a_retry_that_the_broker_refuses_puts_the_message_back(opened, broker, order):
+def test_a_retry_that_the_broker_refuses_puts_the_message_back(opened, rabbitmq, order):
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     shop, queue = opened(full, transport={"confirm_publish": True})
     shop.start("-c", 1)
     result = shop.send("late", order)
     shop.until(lambda: shop.journal()[f"late {order} 0"] == 1)
     shop.send("charge", {"id": 1})  # it waits, so the queue is full
-    shop.until(lambda: broker.ready(queue) == 1)
+    shop.until(lambda: rabbitmq.ready(queue) == 1)
     shop.open()
     assert shop.get(result) == 1
     assert "could not be sent for its retry" in shop.log
@@ -118,10 +120,10 @@ class DeafGate(Gate):
         back.join()
 
 
-def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(broker, tmp_path):
+def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(rabbitmq, tmp_path):
     name = f"celery-{uuid.uuid4().hex}"
-    gate, queue = DeafGate(broker.port, b"onceward-receives"), {"name": name, "arguments": CLASSIC}
-    client = Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue)
+    gate, queue = DeafGate(rabbitmq.port, b"onceward-receives"), {"name": name, "arguments": CLASSIC}
+    client = Shop(rabbitmq.url, tmp_path, backend=f"file://{tmp_path}", queue=queue)
     worker = Shop(f"amqp://guest:guest@127.0.0.1:{gate.port}/", tmp_path, backend=f"file://{tmp_path}", queue=queue)
     try:
         worker.start("-c", 1)
@@ -130,9 +132,77 @@ def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(broker, tmp_p
         result = client.send("slow", "a")
         worker.until(gate.is_deaf.is_set)
         held.release()
-        gate.turn(broker.port)
+        gate.turn(rabbitmq.port)
         assert worker.get(result) == 0
     finally:
         worker.stop()
         client.stop()
         gate.close()
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def broker(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def shop(broker, tmp_path):
+    queue = {"name": f"celery-{uuid.uuid4().hex}", "arguments": {}}  # a killed worker's tasks go back to their queue
+    made = Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue)
+    yield made
+    made.stop()
+
+
+def test_a_task_leaves_with_the_record_and_runs_once(shop):
+    scheme = f"celery{uuid.uuid4().hex}"
+    register(scheme, lambda address: CeleryTarget(shop.client, address))
+
+    @shop.once(key="order", name="place")
+    def place(order: int, claim: Claim) -> None:
+        claim.send(f"{scheme}:shop.charge", {"order": {"id": order}})
+        claim.send(
+            f"{scheme}:shop.notify?queue={shop.client.conf.task_default_queue}", [{"receipt": order}, "sent"], delay=1
+        )
+
+    place(7)
+    place(7)
+    shop.start("-c", 1)
+    shop.until(lambda: shop.journal() == {"charge 7": 1, "notify 7 sent": 1})
+    record = shop.record("charge", "7")
+    assert record.origin
+
+
+def test_a_message_that_is_sent_again_is_the_same_task(shop):
+    target = CeleryTarget(shop.client, "celery:shop.by_id")
+    message = OutboxMessage(str(uuid.uuid4()), "[1]")
+    for _ in range(2):
+        until(lambda: target.send([message]) == [None])  # a busy broker may close a connection in its handshake
+    shop.start("-c", 1)
+    shop.get(shop.send("based", "last"))
+    assert shop.journal() == {f"by_id {message.key}": 1, "based last": 1}
+
+
+def test_what_is_no_task_is_refused():
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    for wrong in ("celery:", "celery:shop.charge?other=1", "celery:shop.charge?queue="):
+        with pytest.raises(ValueError, match="is not a task"):
+            CeleryTarget(app, wrong)
+    target = CeleryTarget(app, "celery:shop.charge")
+    unfit = (OutboxMessage("k", "text"), OutboxMessage("k", "7"), OutboxMessage("k", "[]", group="g"))
+    as_celerys = [OutboxMessage("k", "[]", {name: "42"}) for name in ("id", "task", "retries", "is_eager", "CC")]
+    for message in (*unfit, *as_celerys):
+        with pytest.raises(ValueError, match=r"shop\.charge"):
+            target.check(message)
+        (refused,) = target.send([message])
+        assert isinstance(refused, MessageRefused)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+def test_without_the_broker_a_task_is_sent_later(scheme):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens
+        url = f"{scheme}://127.0.0.1:{closed.getsockname()[1]}"
+        app = Celery("shop", broker=url, set_as_current=False)
+        told = CeleryTarget(app, "celery:shop.charge").send([OutboxMessage("k", "[]"), OutboxMessage("l", "x")])
+    assert isinstance(told[0], MessageNotSent)
+    assert isinstance(told[1], MessageRefused)

@@ -120,10 +120,6 @@ def hanging(shop, **options):
     shop.ran.clear()
 
 
-def boom():
-    raise RuntimeError("no")
-
-
 @pytest.mark.parametrize("result", [{"by": "theirs"}, None, 0, "", [], {"a": [1.5, "\u00e4"]}])
 def test_a_result_of_powertools_is_replayed(shop, result):
     shop.theirs(lambda: result)()
