@@ -99,3 +99,21 @@ class Form:
 
 def never(order):
     raise AssertionError(f"{order} ran again")
+
+
+def called(once, form, function, keys=("k",)):
+    """Call a function under a guard of this form, and return what it is answered, or raises."""
+    if form == "run":
+        return once.run("k", function)
+    if form == "run_async":
+        return asyncio.run(once.run_async("k", function))
+    if form == "complete":
+        with once.claim("k", name="n") as claim:
+            return claim.complete(function())
+    if form == "checkpoint":
+        with once.checkpoint(lambda items: function(), key=str, name="n") as sink:
+            return [sink.add(key) for key in keys] and None
+    outcome = once.batch(function, key="key", name="n").run(list(keys))[0]
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value

@@ -36,6 +36,8 @@ class Sink:
 
 
 class Form:
+    def close(self): ...
+
     def until(self, condition):
         end = time.monotonic() + PATIENCE
         while not condition():
@@ -58,6 +60,7 @@ class Awaiting(Form):
 
     def __init__(self):
         self.runner = asyncio.Runner()
+        self.close = self.runner.close
 
     @contextlib.contextmanager
     def open(self, once, sink, **options):

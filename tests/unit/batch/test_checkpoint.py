@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Busy, KeyMissing, Mismatch, Once, OncewardError, Parked
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
@@ -18,12 +19,7 @@ from tables import each
 pytestmark = pytest.mark.sampled(form=1, seed=3)
 
 
-@pytest.fixture(params=[Blocking, Awaiting])
-def form(request):
-    made = request.param()
-    yield made
-    if isinstance(made, Awaiting):
-        made.runner.close()
+form = closing_fixture(lambda request: request.param(), params=[Blocking, Awaiting])
 
 
 def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):

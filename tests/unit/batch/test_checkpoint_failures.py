@@ -6,6 +6,7 @@ import time
 import pytest
 
 from faults.processes import PATIENCE, workers
+from fixtures import closing_fixture
 from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError
 from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 from onceward.batch.checkpoint.blocking import Checkpoint
@@ -19,12 +20,7 @@ from tables import each
 pytestmark = pytest.mark.sampled(form=1, seed=3)
 
 
-@pytest.fixture(params=[Blocking, Awaiting])
-def form(request):
-    made = request.param()
-    yield made
-    if isinstance(made, Awaiting):
-        made.runner.close()
+form = closing_fixture(lambda request: request.param(), params=[Blocking, Awaiting])
 
 
 def attempts(once):
@@ -99,8 +95,7 @@ def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(kind):
     assert statuses(once) == {"1": IN_PROGRESS, "2": RELEASED}
     assert rival.attempt == 2
     rival.complete()
-    if kind is Awaiting:
-        form.runner.close()
+    form.close()
 
 
 def test_claims_lost_while_flush_runs_are_told_and_others_are_recorded(sink, form):
@@ -214,8 +209,7 @@ def test_claims_are_not_renewed_after_an_interrupt_before_the_last_flush(sink, m
     with pytest.raises(KeyboardInterrupt):
         filled(form, once, sink, 1)
     assert once.acquire(1, on_busy=PATIENCE / 2).attempt == 2
-    if awaited:
-        form.runner.close()
+    form.close()
 
 
 @pytest.mark.slow

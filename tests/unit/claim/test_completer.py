@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,19 +52,12 @@ class Shop:
 
     def crash(self, *numbers):
         """Leave keys half done."""
-        self.does = self.fails(Crash)
+        self.does = Mock(side_effect=Crash)
         for n in numbers:
             with pytest.raises(Crash):
                 self.call(n)
         self.does = lambda n: n
         self.calls.clear()
-
-    @staticmethod
-    def fails(kind):
-        def fail(n):
-            raise kind
-
-        return fail
 
     def complete(self, *functions, **options):
         functions = functions or (self.place,)
@@ -94,7 +88,7 @@ def test_a_lapsed_key_runs_with_its_own_arguments_and_completes(form):
 
 def test_a_key_that_was_given_back_runs_only_when_asked_for_and_old():
     shop = Shop()
-    shop.does = shop.fails(ValueError)
+    shop.does = Mock(side_effect=ValueError)
     with pytest.raises(ValueError):
         shop.call(1)
     shop.does = lambda n: n
@@ -108,7 +102,7 @@ def test_an_interrupt_ends_the_sweep():
     shop = Shop()
     shop.crash(1)
     shop.lapse()
-    shop.does = shop.fails(KeyboardInterrupt)
+    shop.does = Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         shop.complete()
     assert shop.record().status == IN_PROGRESS
@@ -149,7 +143,7 @@ def test_a_function_that_is_run_without_a_decorator_is_completed():
     def pay(n: int):
         return shop.does(n)
 
-    shop.does = shop.fails(Crash)
+    shop.does = Mock(side_effect=Crash)
     with pytest.raises(Crash):
         once.run(1, pay, 1)
     shop.does = lambda n: -n
@@ -164,7 +158,7 @@ def test_a_handler_that_fails_again_gives_the_key_back_or_parks_it(caplog):
     mark = shop.record().fingerprint
     shop.lapse()
     shop.guard(max_attempts=3)
-    shop.does = shop.fails(ValueError("4242-4242"))
+    shop.does = Mock(side_effect=ValueError("4242-4242"))
     with caplog.at_level(logging.WARNING):
         assert shop.complete() == Sweep(failed=1)
     held = shop.record()

@@ -21,19 +21,6 @@ def statuses(once):
     return [record.status for record in once.store.records.values()]
 
 
-def test_a_function_runs_once_and_is_replayed(once):
-    runs = []
-
-    @once(key="order", name="orders")
-    def handle(order):
-        runs.append(order)
-        return {"order": order, "key": current().record.key}
-
-    assert handle(1) == handle(1) == handle(order=1) == {"order": 1, "key": handle.key_of(1)}
-    assert handle(2)["key"] == "orders:2"
-    assert runs == [1, 2]
-
-
 def test_methods_of_every_kind_are_guarded(once):
     class Service:
         @once(key="order")

@@ -9,6 +9,7 @@ import pytest
 import onceward
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
+from queues.batches import called
 from tables import each
 
 pytestmark = pytest.mark.sampled(form=2)
@@ -113,23 +114,6 @@ def fresh():
     effects.clear()
 
 
-def call(store, form, handle, **options):
-    """Call ``handle`` under a guard, and return what it is answered, or raises."""
-    once = onceward.Once(store, name="n", **options)
-    if form == "run":
-        return once.run("k", handle)
-    if form == "run_async":
-        return asyncio.run(once.run_async("k", handle))
-    if form == "checkpoint":
-        with once.checkpoint(lambda items: handle(), key=str, name="n") as sink:
-            sink.add("k")
-        return None
-    (outcome,) = once.batch(handle, key="key", name="n").run(["k"])
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.value
-
-
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @each(
     ("form", "handle"),
@@ -144,7 +128,7 @@ def call(store, form, handle, **options):
 def test_a_body_that_has_not_begun_is_closed_and_its_key_given_back(form, handle):
     store = MemoryStore()
     with pytest.raises(TypeError, match="Its body has not run, so the key is given back"):
-        call(store, form, handle, final=(TypeError,))  # it is no outcome, either
+        called(onceward.Once(store, name="n", final=(TypeError,)), form, handle)  # it is no outcome, either
     assert [record.status for record in store.records.values()] == [RELEASED]
     assert effects == []
 
@@ -153,9 +137,9 @@ def test_a_body_that_has_not_begun_is_closed_and_its_key_given_back(form, handle
 def test_an_effect_that_was_made_is_completed_whatever_is_returned(form):
     store = MemoryStore()
     with pytest.warns(onceward.ResultWarning):
-        call(store, form, an_awaitable)
+        called(onceward.Once(store, name="n"), form, an_awaitable)
     assert [record.status for record in store.records.values()] == [COMPLETED]
     with pytest.raises(onceward.ResultUnavailable):
-        call(store, form, an_awaitable)
+        called(onceward.Once(store, name="n"), form, an_awaitable)
     assert effects == ["effect"]
     assert not Awaitable.closed, "nothing of the user's is closed"

@@ -11,6 +11,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
+from queues.batches import called
 from tables import each
 from waiting import within
 
@@ -41,30 +42,13 @@ def fails(key="k"):
     raise ZeroDivisionError
 
 
-def call(once, form, function=handle):
-    if form == "run":
-        return once.run("k", function)
-    if form == "complete":
-        with once.claim("k", name="n") as claim:
-            return claim.complete(function())
-    if form == "checkpoint":
-        with once.checkpoint(lambda items: function(), key=str, name="n") as sink:
-            sink.add("k")
-            sink.add("l")
-        return None
-    (outcome, _) = once.batch(function, key="key", name="n").run(["k", "l"])
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.value
-
-
 @pytest.mark.filterwarnings("ignore::onceward.ResultWarning")
 @pytest.mark.parametrize("form", ["run", "complete", "batch"])
 def test_after_one_lease_a_key_completes_without_its_result(form):
     def act(_):
         too_large = lambda ask: settling(ask) and any(write.result is not None for write in ask.writes)
         store = Faults(MemoryStore(), when(too_large, fail_before(throttled)))
-        call(Once(store, name="n", lease=LEASE), form)
+        called(Once(store, name="n", lease=LEASE), form, handle, "kl")
         return store
 
     store = within(LEASE * 1.9, act, least=LEASE * 0.5)
@@ -78,7 +62,7 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
     def act(_):
         store = no_end()
         with pytest.raises(ResultNotRecorded, match="throttled"):
-            call(Once(store, name="n", lease=LEASE), form)
+            called(Once(store, name="n", lease=LEASE), form, handle, "kl")
         return store
 
     store = within(LEASE * 3, act, least=LEASE * 1.3)
@@ -97,7 +81,7 @@ def test_a_store_that_is_away_for_longer_than_a_lease_has_the_result_when_it_is_
 
         store = Faults(MemoryStore(), fault)
         once = Once(store, name="n", lease=LEASE)
-        call(once, form)
+        called(once, form, handle, "kl")
         return store, once
 
     store, once = within(LEASE * 1.7, act, least=LEASE * 1.3)
@@ -143,7 +127,7 @@ def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(end
 def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
     def act(_):
         with pytest.raises(ZeroDivisionError) as raised:
-            call(Once(no_end(), name="n", lease=LEASE), form, fails)
+            called(Once(no_end(), name="n", lease=LEASE), form, fails, "kl")
         assert any("throttled" in note for note in raised.value.__notes__)
 
     within(LEASE * 3, act, least=LEASE * 1.3)

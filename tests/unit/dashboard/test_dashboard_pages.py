@@ -9,7 +9,6 @@ import pytest
 from onceward import Once
 from onceward.cli.dashboard import VARIABLE
 from onceward.cli.dashboard import dashboard as command
-from onceward.core import drivers, outbox_writes, writes
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.record import COMPLETED, PARKED
@@ -87,11 +86,8 @@ def completed_with_messages(once, key, due):
         MessageEntry("sqs:mails", "k1", '{"order": 7}', tries=2),
         MessageEntry("sns:arn:gone", "k2", "hi", refused="NotFound: no such topic"),
     ]
-    claim = ended(first_claim(key, "o", None, once.policy), COMPLETED, "1", None)
     origin = msgspec.json.encode({"root": "shop.order:1", "parent": "shop.charge:order-7"}).decode()
-    unsent = Unsent("o", None, entries).text
-    claim = claim._replace(keep=None, unsent=unsent, lease=min(due, 0.0), due=due, origin=origin)
-    drive(once.store.insert(claim), once.store)
+    completed_with(once, key, *entries, due=due, lease=min(due, 0.0), origin=origin)
 
 
 def test_messages_that_nobody_sends_are_told(once, client):
@@ -280,10 +276,10 @@ def test_a_live_key_is_cleared_only_by_who_accepts_it(shop, ada):
     assert do(ada, "clear", "shop:a", accept="yes").status_code == 303
 
 
-def completed_with(shop, key, *messages, due):
-    claim = writes.ended(writes.first_claim(key, f"of {key}", None, shop.policy), COMPLETED, "1", None)
+def completed_with(shop, key, *messages, due, **more):
+    claim = ended(first_claim(key, f"of {key}", None, shop.policy), COMPLETED, "1", None)
     unsent = Unsent("o", None, list(messages)).text
-    drivers.drive(shop.store.insert(claim._replace(keep=None, unsent=unsent, due=due)), shop.store)
+    drive(shop.store.insert(claim._replace(keep=None, unsent=unsent, due=due, **more)), shop.store)
 
 
 def test_unsent_messages_are_lost_only_by_who_accepts_it(shop, ada):
@@ -298,7 +294,7 @@ def test_unsent_messages_are_lost_only_by_who_accepts_it(shop, ada):
 def test_refused_messages_are_sent_again_or_forgotten(shop, ada):
     refused = (MessageEntry("sqs:mails", "k", "hello", refused="No"), MessageEntry("sqs:gone", "m", "x", refused="No"))
     for key in ("shop:a", "shop:b"):
-        completed_with(shop, key, *refused, due=outbox_writes.NEVER_DUE)
+        completed_with(shop, key, *refused, due=NEVER_DUE)
     assert do(ada, "resend", "shop:a").status_code == 303
     again = unsent_of(shop.ledger.show("shop:a")[0].unsent).messages
     assert [(one.key, one.refused) for one in again] == [("k", None), ("m", None)]
@@ -309,9 +305,9 @@ def test_refused_messages_are_sent_again_or_forgotten(shop, ada):
 
 
 def test_the_password_of_an_address_gets_into_no_audit(shop, ada):
-    claim = writes.first_claim("shop:a", "0" * 32, None, shop.policy)
+    claim = first_claim("shop:a", "0" * 32, None, shop.policy)
     kept = '{"message":{"id":"m-1","queue":"orders","headers":{},"body":""}}'
-    drivers.drive(shop.store.insert(writes.ended(claim, PARKED, kept, "poison")._replace(keep=None)), shop.store)
+    drive(shop.store.insert(ended(claim, PARKED, kept, "poison")._replace(keep=None)), shop.store)
     answer = do(ada, "send", "shop:a", detail="amqp://guest:secret@broker/shop?queue=orders")
     assert (answer.status_code, audits(shop), status(shop, "shop:a")) == (409, [], PARKED)
     assert "Leave out the user and the password" in answer.text

@@ -17,6 +17,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
 from onceward.web import Route, Scope, WsgiIdempotency
 from tables import each
+from web.asgi import statuses
 from web.calls import Rules
 from web.rules import GZIP, JSON, UUID, asked, fields, keyed, kind_of, post, problem
 
@@ -261,10 +262,6 @@ class Broken(Exception):
 def asked_of(app, once, within, data=b"{}"):
     guarded = WsgiIdempotency(app, once, Rules(scope=Scope.EVERYBODY, record_within=within), name="n")
     return Client(guarded).post("/orders", data=data, headers={"Idempotency-Key": "k"})
-
-
-def statuses(once):
-    return [record.status for record, _ in once.ledger.records()]
 
 
 @each("within", WITHIN)

@@ -145,24 +145,19 @@ def test_a_decorated_method_that_two_classes_inherit_is_not_run_for_both(once):
         def shared(self, n):
             return type(self).__name__
 
-    class Left(Base):
-        pass
-
-    class Right(Base):
-        pass
-
+    left, right = (type(name, (Base,), {}) for name in ("Left", "Right"))
     for call in (
         lambda kind: kind().send(1),
         lambda kind: once.run(2, kind().bare, 2),
         lambda kind: kind().report(),
         lambda kind: kind.post(1),
     ):
-        assert call(Left) == call(Left) == "Left"
+        assert call(left) == call(left) == "Left"
         with pytest.raises(ValueError, match="class whose method it is"):
-            call(Right)
+            call(right)
     assert len(runs) == 1  # two instances of a class share its keys
-    assert Left.plain(1) == Right.plain(1) == 1
-    assert Left().shared(1) == Right().shared(1) == "Left"
+    assert left.plain(1) == right.plain(1) == 1
+    assert left().shared(1) == right().shared(1) == "Left"
 
 
 def example(name, **space):

@@ -19,6 +19,7 @@ from queues import lambda_events as events
 from queues.boxes import record_of
 from waiting import until
 from web.api_events import http, keyed
+from web.asgi import records
 from web.calls import Rules, on_api
 from web.scripted import Server, serve
 
@@ -42,10 +43,6 @@ def connection(request, once, tmp_path):
         made.execute("INSERT INTO effects VALUES (0)")
     yield made
     made.close()
-
-
-def records(once):
-    return [record for record, _ in once.ledger.records()]
 
 
 def test_a_message_leaves_when_the_transaction_commits(once, connection, box):

@@ -18,6 +18,7 @@ from onceward.errors import ResultWarning
 from places import SOURCES
 from printed.pages import section
 from tables import each
+from web.asgi import records
 from web.calls import AsgiIdempotency, call, post
 
 CARD = "4242-4242-4242-4242"
@@ -50,10 +51,6 @@ def sealing(url):
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert CARD not in "".join(file.iterdump())
-
-
-def records(once):
-    return [record for record, _ in once.ledger.records()]
 
 
 def fail(error):

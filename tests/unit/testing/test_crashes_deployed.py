@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route as Endpoint
+from test_crashes import Bank
 
 from onceward import Claim, Completed, Once, StepMade, current
 from onceward.aws import on_sqs
@@ -27,15 +28,6 @@ with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     from starlette.testclient import TestClient
 
 shop = Once("postgresql://nobody@nowhere.invalid/orders")
-
-
-class Bank:
-    def __init__(self):
-        self.charges = []
-
-    def charge(self, order, key=None):
-        self.charges.append(order)
-        return len(self.charges)
 
 
 bank = Bank()
@@ -71,7 +63,7 @@ def test_a_fastapi_endpoint_that_is_right_passes(monkeypatch):
             answer = crash.deliver(post, app)
             crash.happened_once()
             assert answer.status_code == 201
-            assert answer.json() == {"paid": 1}
+            assert answer.json() == {"paid": "receipt of order-1"}
     assert crashes.runs > 20
 
 
