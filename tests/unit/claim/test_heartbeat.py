@@ -15,6 +15,7 @@ from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.claim import heartbeat
 from onceward.core.clock import boottime
 from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before
 from tables import each
 from waiting import until
 
@@ -22,19 +23,6 @@ pytestmark = pytest.mark.slow
 
 LEASE = 0.9  # seconds: short for us, and long enough for a machine that does much else
 LONGER = 1.2
-
-
-class Counting(MemoryStore):
-    def __init__(self):
-        super().__init__()
-        self.requests = 0
-        self.down = False
-
-    def exchange(self, request):
-        self.requests += 1
-        if self.down:
-            raise StoreError("away", transient=True)
-        return super().exchange(request)
 
 
 @pytest.fixture(autouse=True)
@@ -66,32 +54,32 @@ def test_a_long_handler_keeps_its_claim(once):
 
 
 def test_a_store_that_stays_away_loses_claim_before_takeover_may_begin():
-    store = Counting()
+    store = Faults(MemoryStore(), lambda ask: None)
     once = Once(store, lease=0.3)
 
     def handle():
-        store.down = True
-        until = store.records[current().record.key].lease_until
+        store.plan = lambda ask: fail_before()
+        until = store.store.records[current().record.key].lease_until
         now, lost = 0.0, False
         while not lost:
             time.sleep(0.001)
             now, lost = boottime(), current().lost
             assert lost or now < until
-        store.down = False
+        store.plan = lambda ask: None
 
     once.run("k", handle)
 
 
 @each("how", ["park", "clear"])
 def test_a_key_that_operator_takes_away_is_lost_and_not_asked_for_again(how):
-    store = Counting()
+    store = Faults(MemoryStore(), lambda ask: None)
     once = Once(store, lease=0.6)
 
     def handle():
         getattr(once.ledger, how)(current().record.key, live=True)
-        before = store.requests
+        before = len(store.asked)
         time.sleep(0.45)
-        assert store.requests - before < 10
+        assert len(store.asked) - before < 10
         assert current().lost
 
     with pytest.raises(LeaseLost):

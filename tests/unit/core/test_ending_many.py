@@ -45,25 +45,15 @@ def test_claims_of_a_batch_count_their_leases_from_before_the_request():
     assert all(won.until <= sent + 60.0 for won in drive(many.claim_many(store, bids), store))
 
 
-class Impatient(MemoryStore):
-    """A store that takes one request of a heartbeat, and no second one."""
-
-    asked = 0
-
-    def swap_many(self, pairs):
-        self.asked += 1
-        assert self.asked == 1, "a refused heartbeat is sent again and again"
-        return (yield from super().swap_many(pairs))
-
-
 def test_a_heartbeat_of_a_key_that_another_has_taken_over_is_refused_at_once():
     clock = ManualClock()
-    store, policy = Impatient(clock), Policy(lease=60.0)
+    store, policy = Faults(MemoryStore(clock), lambda ask: None), Policy(lease=60.0)
     mine = drive(steps.claim(store, steps.Bid("k", "mine", None, policy, clock)), store).record
     clock.advance(61.0)
     other = drive(steps.claim(store, steps.Bid("k", "other", None, policy, clock)), store).record
     assert drive(steps.renewals(store, [(mine, 60.0)], [policy], clock), store) == [steps.Lost(other)]
-    assert store.records["k"] == other
+    assert store.store.records["k"] == other
+    assert [ask.verb for ask in store.asked].count("swap_many") == 1, "a refused heartbeat is not sent again and again"
 
 
 def test_a_locked_key_is_busy_and_its_handler_does_not_run():

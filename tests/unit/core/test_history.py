@@ -32,9 +32,6 @@ class Tracing:
         acts = dict.fromkeys(("note", "link", "end", "enter", "leave"), nothing)
         return SimpleNamespace(trace=self.trace, **acts)
 
-    def headers(self):
-        return {}
-
 
 @dataclasses.dataclass
 class Scene:

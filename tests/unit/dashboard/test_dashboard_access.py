@@ -24,21 +24,8 @@ def once():
 
 
 @pytest.fixture
-def hands():
-    """A clock that a test moves."""
-
-    class Hands:
-        now = 1000.0
-
-        def __call__(self):
-            return self.now
-
-    return Hands()
-
-
-@pytest.fixture
-def app(once, hands):
-    return build_app(once, Access(allow_actions=True, token=TOKEN, clock=hands), hide_results=False)
+def app(once, clock):
+    return build_app(once, Access(allow_actions=True, token=TOKEN, clock=clock), hide_results=False)
 
 
 @pytest.fixture
@@ -157,18 +144,18 @@ def test_a_changed_session_is_none(ada):
     assert ada.get("/", headers={"Cookie": f"{COOKIE}={cookie}".encode()}).status_code == 200
 
 
-def test_a_session_and_a_form_end(ada, app, hands, once):
+def test_a_session_and_a_form_end(ada, app, clock, once):
     bob = DashboardVisitor(app)
     bob.sign_in(TOKEN)
     token = bob.get("/").text.split('name="form" value="')[1].split('"')[0]
     assert bob.post("/sign-out", {"form": token}).status_code == 303
     assert bob.get("/").status_code == 303
     old = unparking(ada)
-    hands.now += FORM + 1
+    clock.advance(FORM + 1)
     answer = ada.post("/act", old)
     assert (answer.status_code, "too old" in answer.text) == (403, True)
     form = unparking(ada)
-    hands.now += SESSION - FORM
+    clock.advance(SESSION - FORM)
     assert ada.get("/").status_code == 303
     answer = ada.post("/act", form)
     assert (answer.status_code, "Nothing was changed" in answer.text) == (401, True)

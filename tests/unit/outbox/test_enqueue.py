@@ -20,6 +20,7 @@ from onceward.outbox import OutboxMessage, drain
 from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
 from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_after, fail_before
 from tables import each
 from waiting import until
 
@@ -184,26 +185,20 @@ def test_a_caller_without_an_event_loop_starts_the_broker_in_one_of_onceward(onc
     until(lambda: ALONE == [7])
 
 
-class Lossy(MemoryStore):
-    """Loses the next inserts, or the replies to them."""
-
-    def __init__(self, *losses):
-        super().__init__()
-        self.losses = list(losses)
-
-    def _insert(self, write):
-        loss = self.losses.pop(0) if self.losses else None
-        if loss == "request":
-            raise StoreError("lost", transient=True)
-        reply = super()._insert(write)
-        if loss == "reply":
-            raise StoreError("lost", transient=True)
-        return reply
+def lossy_store(*losses):
+    """Return a store that loses the first inserts, or the replies to them."""
+    left = list(losses)
+    store = Faults(MemoryStore(), lambda ask: left.pop(0) if left and ask.verb == "insert" else None)
+    store.capabilities = MemoryStore.capabilities
+    return store
 
 
-@pytest.mark.parametrize("losses", [["request"], ["reply"], ["reply", "request"], ["reply", "reply"]], ids="-".join)
+REQUEST, REPLY = fail_before(), fail_after()
+
+
+@pytest.mark.parametrize("losses", [[REQUEST], [REPLY], [REPLY, REQUEST], [REPLY, REPLY]])
 def test_a_lost_reply_is_asked_for_again(once, losses):
-    lossy = Once(Lossy(*losses))
+    lossy = Once(lossy_store(*losses))
     assert lossy.enqueue(charge, 7, key="k") is True
     assert lossy.enqueue(charge, 7, key="k") is False
     assert drain(10) == 0
@@ -211,11 +206,11 @@ def test_a_lost_reply_is_asked_for_again(once, losses):
 
 
 def test_a_call_that_raises_for_a_lost_reply_is_followed_by_one_that_sends_its_job_once(once):
-    store = Lossy(*["reply"] * 1000)
+    store = lossy_store(*[REPLY] * 1000)
     lossy = Once(store, lease=0.5)
     with pytest.raises(StoreError):
         lossy.enqueue(charge, 7, key="k")
-    store.losses.clear()
+    store.plan = lambda ask: None
     assert lossy.enqueue(charge, 7, key="k") is False
     assert waiting() == []  # the send lease of the first call lasts
     until(lambda: lossy.enqueue(charge, 7, key="k") or drain(1) or waiting())

@@ -24,6 +24,7 @@ from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from queues.boxes import JournalTarget, drained, left_by_a_crash, place, record_of
 from waiting import until
 
@@ -84,23 +85,18 @@ def test_a_pause_right_before_a_send_is_noticed(once, box, monkeypatch):
     assert box.bodies == ["1"]
 
 
+def faulty(store, plan):
+    made = Faults(store, plan)
+    made.capabilities = store.capabilities
+    return made
+
+
 @pytest.mark.parametrize("of", ["completion", "strike-out"])
 def test_a_lost_reply_sends_nothing_again(box, of):
-    store = MemoryStore()
-    real, lost = store.exchange, []
-
-    def exchange(request):
-        reply = real(request)
-        if not lost and (box.bodies if of == "strike-out" else reply.record and reply.record.unsent):
-            lost.append(reply)
-            raise StoreError("its reply is lost", transient=True)
-        return reply
-
-    store.exchange = exchange
-    once = Once(store)
+    is_lost = settling if of == "completion" else lambda ask: bool(box.bodies)
+    once = Once(faulty(MemoryStore(), when(is_lost, fail_after(), times=1)))
     once.run("7", place(box, 1))
     drained()
-    assert lost
     assert box.bodies == ["1"]
     assert record_of(once).unsent is None
 
@@ -121,21 +117,12 @@ def test_a_completion_whose_reply_came_late_takes_no_send_lease_from_another(onc
 
 def test_a_store_that_is_away_for_the_strike_out_sends_again_with_the_same_key(box):
     clock = ManualClock()
-    store = MemoryStore(clock)
-    real = store.exchange
-    away = [True]
-
-    def exchange(request):
-        if box.bodies and away[0]:
-            raise StoreError("away")
-        return real(request)
-
-    store.exchange = exchange
+    store = faulty(MemoryStore(clock), when(lambda ask: bool(box.bodies), fail_before(StoreError)))
     once = Once(store, name="n")
     once.run("7", place(box, 1))
     until(lambda: not len(senders.SENDER))
     assert box.bodies == ["1"]
-    away[0] = False
+    store.plan = lambda ask: None
     assert record_of(once).unsent is not None
     clock.advance(60)
     once.run("7", place(box))

@@ -68,6 +68,15 @@ def test_a_streamed_response_ends_when_it_is_recorded(site, once):
     assert (post().content, post()["Idempotent-Replayed"]) == (b"IN_PROGRESSb", "true")
 
 
+def streams(site, parts, **options):
+    """Have the site answer with a stream of these parts."""
+
+    async def view(request, number):
+        return StreamingHttpResponse(parts(), **options)
+
+    site(view)
+
+
 async def leave_when(told, sent=None, url="/later/7"):
     """Send a request to Django's handler, and leave when ``told`` is set."""
     headers = [(b"idempotency-key", b'"k"'), (b"host", b"x"), (b"content-type", b"application/json")]
@@ -117,17 +126,13 @@ async def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once
 async def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(site, once):
     log = []
 
-    async def stream(request, number):
-        async def parts():
-            for part in ("a", "b", "c"):
-                yield part
-                await asyncio.sleep(0.05)
-            log.append("effect")
+    async def parts():
+        for part in ("a", "b", "c"):
+            yield part
+            await asyncio.sleep(0.05)
+        log.append("effect")
 
-        return StreamingHttpResponse(parts())
-
-    site(stream)
-
+    streams(site, parts)
     sent = []
     await leave_when(asyncio.Event(), sent)
     assert [message["body"] for message in sent[1:]] == [b"a"]
@@ -137,19 +142,15 @@ async def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(si
 async def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, once):
     log = []
 
-    async def stream(request, number):
-        async def parts():
-            log.append("effect")
-            yield "data: 1\n\n"
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                log.append("ended")
+    async def parts():
+        log.append("effect")
+        yield "data: 1\n\n"
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            log.append("ended")
 
-        return StreamingHttpResponse(parts(), content_type="text/event-stream")
-
-    site(stream)
-
+    streams(site, parts, content_type="text/event-stream")
     await leave_when(asyncio.Event(), [])
     assert (problem(await post_async()), log) == ("unavailable", ["effect", "ended"])
 
@@ -279,15 +280,11 @@ def test_what_django_takes_no_more_of_is_too_large(site):
 async def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, once):
     log = []
 
-    async def stream(request, number):
-        async def parts():
-            yield "a"
-            log.append("effect")
+    async def parts():
+        yield "a"
+        log.append("effect")
 
-        return StreamingHttpResponse(parts())
-
-    site(stream)
-
+    streams(site, parts)
     response = await post_async()
     await sync_to_async(response.close)()
     assert (log, statuses(once)) == (["effect"], [COMPLETED])
