@@ -53,10 +53,8 @@ def test_a_task_runs_once_for_its_id_or_its_arguments():
     )
     ends = [by_id.call(call({"id": 1})), by_id.call(call({"id": 1})), by_id.call(call({"id": 1}, id="t-2"))]
     assert [(end.status, end.result()) for end in ends] == [("done", 1), ("done", 1), ("done", 2)]
-    ends = [
-        by_arguments.call(one) for one in (call({"id": 1}), call({"id": 1}, id="t-2"), call(order={"id": 1}, id=None))
-    ]
-    assert [end.result() for end in ends] == [3, 3, 3]
+    calls = call({"id": 1}), call({"id": 1}, id="t-2"), call(order={"id": 1}, id=None)
+    assert [by_arguments.call(one).result() for one in calls] == [3, 3, 3]
 
     async def charge(order):
         return order["id"]

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -39,13 +40,9 @@ def test_the_defaults_are_safe():
     ],
 )  # fmt: skip
 def test_a_contradiction_is_refused_with_both_values_at_decorating(once, options, named):
-    for make in (
-        lambda: Once(MemoryStore(), **options),
-        lambda: once(key="x", **options),
-        lambda: once.claim("k", **options),
-    ):
+    for make in (partial(Once, MemoryStore()), partial(once, key="x"), partial(once.claim, "k")):
         with pytest.raises(ValueError, match=named):
-            make()
+            make(**options)
 
 
 NAN = float("nan")

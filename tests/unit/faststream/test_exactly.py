@@ -234,8 +234,7 @@ async def test_each_test_broker_knows_replays_and_errors(once, kind):
 
     async with testing(broker, connect_only=False) as fake:
         for order, error in (
-            (Order(id="1"), None),
-            (Order(id="1"), None),
+            *[(Order(id="1"), None)] * 2,
             (Order(id="1", cents=5), Mismatch),
             (Order(id=""), KeyMissing),
             (Order(id="poison"), ConnectionError),

@@ -49,14 +49,8 @@ def print_of(body=b"", *headers, **more):
 
 
 def test_method_path_query_and_body_are_in_the_fingerprint():
-    prints = [
-        print_of(b"a"),
-        print_of(b"b"),
-        print_of(b"a", query="x=1"),
-        print_of(b"a", method="PATCH"),
-        fingerprint(post("/refunds"), b"a"),
-        print_of(b""),
-    ]
+    prints = [print_of(b"a"), print_of(b"b"), print_of(b"a", query="x=1"), print_of(b"a", method="PATCH")]
+    prints += [fingerprint(post("/refunds"), b"a"), print_of(b"")]
     assert len(set(prints)) == len(prints)
     assert print_of(b"a", ("user-agent", "x"), ("date", "1")) == fingerprint(post("//orders/"), b"a") == prints[0]
 
@@ -121,21 +115,10 @@ def test_outcomes_are_recorded_and_what_may_pass_is_not():
 def test_a_replay_has_status_headers_and_body_without_cookies_and_hop_by_hop_headers_and_says_so():
     answer = Answer(201, [("Content-Type", "text/plain"), ("Location", "/orders/7")], b"made")
     assert replay(recorded(answer)) == Answer(201, [*answer.headers, ("Idempotent-Replayed", "true")], b"made")
-    headers = [
-        ("Set-Cookie", "session=1"),
-        ("Date", "Sat, 21 Nov 2026 08:00:00 GMT"),
-        ("Content-Length", "4"),
-        ("Transfer-Encoding", "chunked"),
-        ("Connection", "close, X-Hop"),
-        ("X-Hop", "1"),
-        ("Keep-Alive", "timeout=5"),
-        ("Trailer", "Expires"),
-        ("Idempotent-Replayed", "true"),
-        ("ETag", '"a"'),
-        ("Vary", "Accept"),
-        ("Vary", "Origin"),
-    ]
-    assert recorded(Answer(200, headers)).headers == (("ETag", '"a"'), ("Vary", "Accept"), ("Vary", "Origin"))
+    hops = {"Transfer-Encoding": "chunked", "Connection": "close, X-Hop", "X-Hop": "1", "Keep-Alive": "timeout=5"}
+    own = {"Content-Length": "4", "Trailer": "X", "Idempotent-Replayed": "true", "Set-Cookie": "a=1", "Date": "Sat"}
+    kept = (("ETag", '"a"'), ("Vary", "Accept"), ("Vary", "Origin"))
+    assert recorded(Answer(200, [*hops.items(), *own.items(), *kept])).headers == kept
 
 
 @each("body", [b"", b'{"a": "\xc3\xbc"}', b"\x00", b"\xff\x00\xfe", bytes(range(256))])

@@ -67,22 +67,11 @@ def stored(tag, name, **rest):
     return msgspec.json.encode({"$onceward": 1, "value": {tag: name, **rest}}).decode()
 
 
-@each(
-    "name",
-    [
-        "eager:Thing",
-        "eager:Thing.Inner",
-        "test_codec_records:Told.Inner",
-        "test_codec_records:Told.inner.__class__",
-        "test_codec_records:TELLING.__class__",
-        "test_codec_records:Money.__init__.__globals__",
-        "test_codec_records:json.decoder",
-        "builtins:dict",
-        "time:struct_time",
-        "test_codec_records:",
-        "",
-    ],
-)
+HERE = ["Told.Inner", "Told.inner.__class__", "TELLING.__class__", "Money.__init__.__globals__", "json.decoder", ""]
+ELSEWHERE = ["eager:Thing", "eager:Thing.Inner", "builtins:dict", "time:struct_time", ""]
+
+
+@each("name", [*ELSEWHERE, *(f"{__name__}:{path}" for path in HERE)])
 def test_looking_for_a_class_runs_nothing_and_finds_nothing_but_classes(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "eager", Eager("eager"))
     for tag in ("$object", "$enum", "$namedtuple", "$pydantic"):

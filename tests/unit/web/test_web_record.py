@@ -176,16 +176,8 @@ FACES = [*KNOWING, *ROUTING, asgi, wsgi]
 
 # what the endpoint does, record=, whether it is recorded by who knows that it began, and by who cannot tell
 TABLE = [
-    (201, None, True, True),
-    (302, None, True, True),
-    (403, None, True, True),
-    (404, None, True, True),
-    (409, None, True, True),
-    (422, None, True, True),
-    (401, None, True, False),
-    (408, None, True, False),
-    (425, None, True, False),
-    (429, None, True, False),
+    *((status, None, True, True) for status in (201, 302, 403, 404, 409, 422)),
+    *((status, None, True, False) for status in (401, 408, 425, 429)),
     (500, None, False, False),
     ("raises", None, False, False),
     (500, [201, 500], True, True),

@@ -151,9 +151,8 @@ def test_an_endpoint_behind_middleware_that_copies_the_scope_is_found(once):
             await self.app(dict(scope), receive, send)
 
     guard = Middleware(Guard, once=once, rules=Rules(), name="n")
-    app = Starlette(
-        routes=[StarletteRoute("/orders", order, methods=["POST"])], middleware=[guard, Middleware(Copying)]
-    )
+    routes = [StarletteRoute("/orders", order, methods=["POST"])]
+    app = Starlette(routes=routes, middleware=[guard, Middleware(Copying)])
     assert twice(app, runs) == 404
 
 
