@@ -49,16 +49,13 @@ def keys(page):
     return [html.unescape(one) for one in re.findall(r'data-name="Key"><a class="key" href="[^"]*">([^<]*)', page.text)]
 
 
-def test_lists_find_what_is_asked_for_on_every_store(once, ada):
+def test_lists_find_each_record_once_and_a_hostile_key_is_unparked_on_every_store(once, ada):
     assert len(keys(ada.get("/records", params={"status": "PARKED", "scan": "1"}))) == 2
     assert keys(ada.get("/records", params={"status": "RELEASED", "scan": "1"})) == ["shop:again"]
     (shown,) = keys(ada.get("/records", params={"prefix": f"raw{HOSTILE[:5]}", "scan": "1"}))
     assert shown.startswith(f"raw{HOSTILE[:5]}")
     assert keys(ada.get("/records", params={"prefix": HOSTILE, "scan": "1"})) == []
     assert keys(ada.get("/search", params={"q": "shop:order-07"})) == ["shop:order-07"]
-
-
-def test_a_list_of_all_has_each_record_once_on_every_store(once, ada):
     found, path = [], "/records?scan=1"
     while path is not None:
         page = ada.get(path)
@@ -66,9 +63,6 @@ def test_a_list_of_all_has_each_record_once_on_every_store(once, ada):
         following = re.search(r'rel="next" href="([^"]*)"', page.text)
         path = None if following is None else html.unescape(following[1])
     assert (len(found), len(set(found))) == (73, 73)
-
-
-def test_a_hostile_key_is_unparked_on_every_store(once, ada):
     key = f"raw{HOSTILE}:k{HOSTILE}"
     fields = {
         name: html.unescape(value) for name, value in ada.form("/act", params={"action": "unpark", "key": key}).items()

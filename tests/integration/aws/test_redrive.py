@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from fixtures import closing_fixture
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
@@ -36,6 +37,7 @@ class Scene:
         self.url = url
         self.once = Once(url, name="shop")
         self.effects = []
+        self.close = self.once.close
 
     def dead(self, body="{}", attributes=None, **more):
         """Put a message in the dead-letter queue; return its id."""
@@ -79,11 +81,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(module, "WAIT", 0)  # the server is one, and answers at once whether it has any
 
 
-@pytest.fixture
-def scene(ministack, aws, tmp_path):
-    made = Scene(ministack, f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.once.close()
+scene = closing_fixture(lambda ministack, aws, tmp_path: Scene(ministack, f"sqlite:///{tmp_path}/ledger.db"))
 
 
 def outcomes(fates):
@@ -202,11 +200,7 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
     assert outcomes(scene.run()) == ["moved"]
 
 
-@pytest.fixture
-def fifo(ministack, aws, tmp_path):
-    made = Scene(ministack, f"sqlite:///{tmp_path}/ledger.db", ".fifo")
-    yield made
-    made.once.close()
+fifo = closing_fixture(lambda ministack, aws, tmp_path: Scene(ministack, f"sqlite:///{tmp_path}/ledger.db", ".fifo"))
 
 
 def test_nothing_overtakes_a_message_of_its_group_that_has_to_wait(fifo):

@@ -31,11 +31,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(module, "WAIT", 0)  # the server is one, and answers at once whether it has any
 
 
-@pytest.fixture
-def scene(ministack, aws, tmp_path):
-    made = Scene(ministack, f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.once.close()
+scene = closing_fixture(lambda ministack, aws, tmp_path: Scene(ministack, f"sqlite:///{tmp_path}/ledger.db"))
 
 
 # A proxy in front of the queues.

@@ -76,9 +76,7 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     body = json.dumps({"id": 1, "total": 7})
     trace = {"trace": {"DataType": "String", "StringValue": "t-1"}}
     ministack.ask("AmazonSQS.SendMessage", QueueUrl=queue, MessageBody=body, MessageAttributes=trace)
-
     told = work(once, queue, fails, lambda: ministack.left(queue) == 0)
-
     assert told == ["failed"] * (ATTEMPTS - 1) + ["parked"]
     record = record_of(once, "shop:1")
     assert (record.status, record.attempts, record.error) == (PARKED, ATTEMPTS, "OSError: poison")
@@ -86,7 +84,6 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     assert (kept(once, "shop:1").body, kept(once, "shop:1").user_attributes) == (body, {"trace": ("String", "t-1")})
     name = queue.rpartition("/")[2]
     assert caplog.text.count(f"and deleted from the queue: `onceward unpark shop:1 --to {name}`") == 1
-
     assert "--to QUEUE" in cli.run("unpark", "shop:1").stderr
     sent = cli.run("unpark", "shop:1", "--to", queue)
     assert (sent.returncode, b"its message was sent to" in sent.stdout) == (0, True)
@@ -153,7 +150,6 @@ def test_a_fifo_group_goes_on_when_its_poison_message_is_kept(once, made, minist
     work(once, queue, handler, lambda: ministack.left(queue) == 0, max_attempts=2)
     assert runs == [0, 2, 3]
     assert kept(once, "shop:1").group == "a"
-
     target = Queue(queue)
     for _ in range(2):  # within the five minutes for which the queue knows a deduplication id
         unpark_to(once.ledger, "shop:1", target)
@@ -168,11 +164,9 @@ def test_malformed_message_and_mismatch_are_kept_in_records_of_their_own(once, m
     queue, runs = made({"id": 1, "total": 7}), []
     drain(once, queue, runs.append, fingerprint=True)
     no_key, other = ministack.send(queue, {"no": "id"}), ministack.send(queue, {"id": 1, "total": 8})
-
     told = work(
         once, queue, runs.append, lambda: ministack.left(queue) == 0, fingerprint=True, max_attempts=3, concurrency=2
     )
-
     assert sorted(told) == ["malformed"] * 3 + ["mismatch"] * 3
     assert ministack.left(queue) == 0
     assert runs == [{"id": 1, "total": 7}]
@@ -183,7 +177,6 @@ def test_malformed_message_and_mismatch_are_kept_in_records_of_their_own(once, m
     assert "Mismatch" in record_of(once, mismatch).error
     assert record_of(once, malformed).expires_at is record_of(once, mismatch).expires_at is None
     assert caplog.text.count("is kept in the ledger under") == 2
-
     target = Queue(queue)
     unpark_to(once.ledger, malformed, target)
     assert drain(once, queue, runs.append, key=itemgetter("no")) == ["done"]

@@ -94,7 +94,6 @@ def test_a_handler_is_given_what_lambda_would_give_it_and_shares_its_keys(once, 
         return order.amount
 
     drain(once, queue, charge, name=None, key=None)
-
     ((order, delivery, attempt),) = seen
     assert (order, attempt) == (Order("o-1", 7), 1)
     raw = delivery.raw
@@ -118,7 +117,6 @@ def test_a_message_whose_delete_was_lost_replays_and_is_deleted(once, made, fron
     note_outcomes(lambda o: told.append(o.status))
     with working(once, queue, ran.append, visibility=1):
         until(lambda: ministack.left(queue) == 0)
-
     assert ran == [{"id": 1}]
     assert told == ["done", "replayed"]
 
@@ -130,9 +128,7 @@ def test_a_busy_message_comes_again_when_the_lease_ends_or_as_late_as_sqs_allows
     queue, ran = made({"id": 1}), []
     caplog.set_level(logging.INFO)
     held = once.acquire(1, name="test", lease=lease)
-
     (outcome,) = drain(once, queue, ran.append)
-
     assert outcome.status == "busy"
     assert not ran
     (away,) = changes(front)
@@ -157,7 +153,6 @@ def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, mad
     note_outcomes(told.append)
     with working(once, queue, handler, backoff=(0, 0)):
         until(lambda: ministack.left(queue) == 0)
-
     for group in "abc":
         assert [order for order in done if order["group"] == group] == [
             order for order in sent if order["group"] == group
@@ -178,7 +173,6 @@ def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, mad
         while ministack.left(queue):
             assert not ministack.ask("AmazonSQS.ReceiveMessage", QueueUrl=queue, WaitTimeSeconds=0).get("Messages")
             time.sleep(0.05)
-
     assert receives == ["1", "1", "1"]
     assert set(changes(front)) == {2}
 
@@ -194,11 +188,9 @@ def test_a_stop_while_messages_are_being_claimed_begins_none_of_them(made, minis
 
     once = Once(Faults(MemoryStore(), slowly))
     queue, ran = made(*numbered(5)), []
-
     with working(once, queue, ran.append, visibility=60) as worker:
         assert claiming.wait(PATIENCE)
         worker.stop()
-
     assert not ran
     assert len(ministack.messages(queue)) == 5
     assert once.ledger.stats()["RELEASED"] == 5
@@ -237,7 +229,6 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
         assert not ran
         away.clear()
         until(lambda: ministack.left(queue) == 0)
-
     assert sorted(ran) == list(range(30))
     ledger.close()
 
@@ -245,7 +236,6 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
 def test_a_queue_whose_messages_would_never_be_invisible_is_refused(once, made, front):
     with pytest.raises(ValueError, match="visibility timeout is 0"):
         SqsWorker(once, made({"id": 1}, VisibilityTimeout=0), print).run()
-
     assert "ReceiveMessage" not in front.actions
 
 

@@ -157,7 +157,8 @@ def test_cloudformation_says_what_init_sends(options, proxy, name):
     assert proxy.seen == []
     table, ttl = what_init_sent(store, proxy)
     ledger = printed["Resources"]["Ledger"]
-    assert ledger["Type"] == "AWS::DynamoDB::Table"
+    kept = [ledger[name] for name in ("Type", "DeletionPolicy", "UpdateReplacePolicy")]
+    assert kept == ["AWS::DynamoDB::Table", "Retain", "Retain"]
     assert ledger["Properties"] == {
         **table,
         "DeletionProtectionEnabled": True,
@@ -186,13 +187,7 @@ def test_terraform_says_what_init_sends(options, proxy, name):
     assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
     assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
     assert dict(said["point_in_time_recovery"]) == {"enabled": True}
-
-
-def test_templates_keep_the_table_when_the_stack_goes(store):
-    ledger = yaml.safe_load(template(store, "cloudformation", set()))["Resources"]["Ledger"]
-    assert (ledger["DeletionPolicy"], ledger["UpdateReplacePolicy"]) == ("Retain", "Retain")
-    entries = dict(Hcl(template(store, "terraform", set())).blocks)["resource.aws_dynamodb_table.ledger"]
-    assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
+    assert dict(said["lifecycle"]) == {"prevent_destroy": True}
 
 
 def statements(kind, store, options=frozenset()):
@@ -224,15 +219,11 @@ PARTITION = {"cloudformation": "${AWS::Partition}", "terraform": "${data.aws_par
 
 
 @pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
-def test_templates_grant_the_least_rights_on_the_table_alone(kind, store):
+def test_templates_grant_the_least_rights_on_the_table_and_on_results_in_s3_if_there_are(kind, store, proxy, name):
     assert statements(kind, store) == {
         "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind]), INDEX[kind]],
         "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind]), INDEX[kind]],
     }
-
-
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
-def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results")
     arn = f"arn:{PARTITION[kind]}:s3:::bucket"
     told = statements(kind, store)
@@ -252,7 +243,6 @@ def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store,
     batches = {"BatchExecuteStatement": {"PartiQLInsert", "PartiQLUpdate"}}
     used = set().union(*(batches.get(action, {action}) for action in proxy.actions))
     assert used <= set(HANDLER)
-
     proxy.clear()
     ledger = once.ledger
     keys = [record.key for record, _ in ledger.records()]

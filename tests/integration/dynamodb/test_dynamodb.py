@@ -100,6 +100,7 @@ def test_how_many_requests_a_call_takes(once, url, proxy):
     assert asked(lambda: call(probe)) == ["GetItem"]
     once.acquire("busy")
     assert asked(lambda: once.acquire("busy"), Busy) == ["PutItem"]
+    assert "ReturnConsumedCapacity" not in proxy.seen[0].body, "nobody observes"
 
 
 def test_a_transaction_keeps_what_it_does_not_name(url, proxy, attribute):
@@ -111,16 +112,13 @@ def test_a_transaction_keeps_what_it_does_not_name(url, proxy, attribute):
     assert once.run("k", fail) == 1
 
 
-def test_a_record_is_readable_in_the_console(once, dynoxide, table):
+def test_a_record_is_readable_in_the_console_and_a_long_result_compressed(once, dynoxide, table):
     once.run("order-42", charge, 7)
     (item,) = [i for i in dynoxide.items(table) if "order-42" in i["key"]["S"]]
     assert item["status"] == {"S": "COMPLETED"}
     assert item["result"] == {"S": '{"receipt":7}'}
     assert item["expires_at"]["N"].isdigit(), "DynamoDB's TTL takes whole seconds"
     assert not {"fingerprint", "error"} & item.keys()
-
-
-def test_a_long_result_is_compressed(once, dynoxide, table):
     once = once.using(name="n")
     assert once.run("k", lambda: "abc" * 50_000) == once.run("k", pytest.fail) == "abc" * 50_000
     (item,) = [i for i in dynoxide.items(table) if i["key"]["S"].endswith(":k")]
@@ -137,9 +135,11 @@ def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
     assert proxy.actions == ["PutItem", "UpdateItem", "PutItem"]
 
 
-def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
+def test_what_cannot_be_asked_for_is_refused(url):
     with pytest.raises(ValueError, match="could not tell whether the writes were made, so catch Busy"):
         Once(url).transact("k", [], on_busy="skip")
+    with pytest.raises(ValueError, match="at least 3"):
+        Once(url).acquire("k", lease=1)  # shorter than the clock can tell
 
 
 @each(
@@ -160,11 +160,6 @@ def test_a_lasting_error_names_the_table_the_action_and_the_fix(once, proxy, tab
     told = str(caught.value)
     assert (table in told, "dynamodb:PutItem" in told, "not-a-secret" in told) == (True, True, False)
     assert not caught.value.transient
-
-
-def test_a_lease_shorter_than_the_clock_can_tell_is_refused(url):
-    with pytest.raises(ValueError, match="at least 3"):
-        Once(url).acquire("k", lease=1)
 
 
 @each(
@@ -218,11 +213,6 @@ def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
     proxy.rule = lambda seen: next(faults, None)
     once.run("k", charge, 1)
     assert [one.error for one in told] == ["Throttling", "StoreError", "", ""]
-
-
-def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
-    Once(open_table(table, endpoint=proxy.url)).run("k", charge, 1)
-    assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)
 
 
 def test_a_fence_grows_across_a_clear_though_another_process_claims_next(url):

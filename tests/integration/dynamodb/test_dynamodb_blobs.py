@@ -82,10 +82,6 @@ def large():
     return LARGE
 
 
-def never():
-    raise AssertionError("the handler ran again")
-
-
 @pytest.fixture
 def stands(dynoxide, table):
     """Returns the item of a key."""
@@ -99,7 +95,7 @@ def stands(dynoxide, table):
 
 def test_a_large_result_is_replayed_from_its_object(once, objects, stands, stored):
     assert once.run("k", large) == LARGE
-    assert once.run("k", never) == LARGE
+    assert once.run("k", pytest.fail) == LARGE
     assert objects.actions == ["PUT", "GET"]
     (name,) = stored()
     assert stands()["result"] == {"M": {"bucket": {"S": BUCKET}, "key": {"S": name}}}
@@ -111,7 +107,7 @@ def test_keys_of_any_text_get_objects_of_their_own(once, stored):
     for key in keys:
         assert once.run(key, lambda key=key: key + LARGE) == key + LARGE
     for key in keys:
-        assert once.run(key, never) == key + LARGE
+        assert once.run(key, pytest.fail) == key + LARGE
     assert len(stored()) == len(keys)
 
 
@@ -121,7 +117,7 @@ def test_a_bucket_that_is_gone_does_not_make_the_handler_run(url, objects, stand
         assert once.run("k", large) == LARGE
     assert stands()["status"] == {"S": COMPLETED}
     with pytest.raises(ResultUnavailable, match="NoSuchBucket"):
-        once.run("k", never)
+        once.run("k", pytest.fail)
 
 
 FAULTS = {
@@ -140,7 +136,7 @@ def test_a_passing_fault_of_s3_is_survived_at_completion_and_at_replay(once, obj
     assert once.run("k", large) == LARGE
     first = len(objects.seen)
     objects.rule = lambda seen: fault if first <= seen.number < first + times else None
-    assert once.run("k", never) == LARGE
+    assert once.run("k", pytest.fail) == LARGE
     assert len(stored()) == 1
 
 
@@ -159,7 +155,7 @@ def test_when_s3_stays_away_the_record_is_completed_all_the_same(clocked, clock,
     objects.rule = lambda seen: None
     clock.advance(60)
     with pytest.raises(ResultUnavailable):
-        clocked.run("k", never)
+        clocked.run("k", pytest.fail)
 
 
 def test_an_object_that_takes_longer_than_a_renewal_is_written_once(url, blobs, objects, stands):
@@ -196,7 +192,7 @@ def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock,
     with pytest.raises(LeaseLost):
         zombie.complete("zombie" + LARGE)
     assert objects.deliver() == 1
-    assert clocked.run("k", never) == "heir" + LARGE
+    assert clocked.run("k", pytest.fail) == "heir" + LARGE
 
 
 def test_a_transaction_with_a_large_result_is_made_also_while_s3_is_away(once, objects, dynoxide, table):
@@ -256,7 +252,7 @@ def test_other_content_under_the_objects_name_is_error_and_never_replay(once, s3
     (name,) = stored()
     s3.call("PUT", f"/{BUCKET}/{name}", b'"another result"')
     with pytest.raises(ResultUnavailable, match="SHA-256"):
-        once.run("k", never)
+        once.run("k", pytest.fail)
 
 
 def test_a_large_result_of_a_step_goes_to_s3_and_comes_back_only_when_asked_for(once, objects, stored):

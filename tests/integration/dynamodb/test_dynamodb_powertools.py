@@ -4,15 +4,9 @@ import time
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities.idempotency import (
-    DynamoDBPersistenceLayer,
-    IdempotencyConfig,
-    idempotent_function,
-)
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.base import _prepare_data
-from aws_lambda_powertools.utilities.idempotency.exceptions import (
-    IdempotencyPersistenceLayerError,
-)
+from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyPersistenceLayerError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -247,12 +241,7 @@ def test_an_item_that_is_nobodys_record_is_an_error_that_names_it(shop):
     assert shop.ran == []
 
 
-DATA = [
-    {"b": 1, "a": [1, 2.5, None, True, "\u00e4\U0001f511"]},
-    "text",
-    False,
-    1.0,
-]
+DATA = [{"b": 1, "a": [1, 2.5, None, True, "\u00e4\U0001f511"]}, "text", False, 1.0]
 
 
 def theirs_of(data, function="", key_prefix=NAME, **config):
@@ -273,11 +262,7 @@ def test_a_key_is_the_one_that_powertools_makes(aws, data):
     assert f"{NAME}#{powertools_key(data)}" == theirs_of(data)
 
 
-EVENT = {
-    "body": '{"user": "u", "product": 7}',
-    "coded": "eyJhIjogMX0=",
-    "list": [{"a": 1}, {"a": 2}],
-}
+EVENT = {"body": '{"user": "u", "product": 7}', "coded": "eyJhIjogMX0=", "list": [{"a": 1}, {"a": 2}]}
 
 
 @each(

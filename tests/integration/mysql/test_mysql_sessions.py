@@ -14,10 +14,10 @@ from faults import processes
 from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
-from onceward.stores import open_store
 from onceward.stores.mysql.schema import flavor_of
 from servers.certificates import certificate
 from servers.mysql import Mariadb
+from stores.lost_cases import of_two_seconds
 from stores.mysql_hands import HANDS, name_of
 from tables import each
 from waiting import until
@@ -186,15 +186,7 @@ def hand(request, lent):
     return HANDS[request.param](url, "effects")
 
 
-@pytest.fixture
-def hasty(hand):
-    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
-    patient = Once(hand.url)
-    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
-    patient.close()
-    made = Once(open_store(f"{hand.url}?timeout=2"), name="n", lease=4)
-    yield made
-    made.close()
+hasty = closing_fixture(lambda hand: of_two_seconds(hand.url, f"{hand.url}?timeout=2"))
 
 
 @pytest.fixture

@@ -1,23 +1,29 @@
-"""Waiters of a busy key are told when its claim ends, by LISTEN and NOTIFY."""
+"""Waiters of a busy key are told when its claim ends, by LISTEN and NOTIFY; and a network that swallows what is sent holds nobody up."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 from fixtures import closing_fixture
-from onceward import Once
+from onceward import Once, StoreError
 from onceward.stores.postgres import listening
 from onceward.stores.postgres.store import ChangeRequest
 from servers.postgres import PgBouncer
+from servers.wires import Fault, Wire
 from waiting import until
 
+pytestmark = pytest.mark.sampled(once=1)
+
 LONG = 600.0  # seconds: a waiter that is not told does not end in time
-PATIENCE = 60.0
+PATIENCE = 60.0  # a claim asks for two, and then once more, for the second that a statement may take
 
 
 @pytest.fixture
@@ -173,3 +179,58 @@ async def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
             await task
     else:
         assert await task
+
+
+BLACK_HOLE = Fault(freeze=600.0)
+wire = closing_fixture(lambda postgres15: Wire(postgres15.port))
+
+
+@pytest.fixture
+def swallowing(wire):
+    """A network that swallows what is sent on a connection in use, and on later ones."""
+    url = f"postgresql://postgres@127.0.0.1:{wire.port}/test?schema=holes_{wire.port}"
+    Once(url).acquire("made").complete(None)  # which can take longer
+    once = Once(f"{url}&timeout=1")
+    once.acquire("before").complete(None)
+    wire.rule = lambda asked: BLACK_HOLE
+    return once
+
+
+@pytest.fixture
+def silent(wire):
+    """A server that takes connections and says nothing."""
+    wire.rule = lambda asked: BLACK_HOLE
+    return Once(f"postgresql://postgres@127.0.0.1:{wire.port}/test?timeout=1")
+
+
+@pytest.fixture
+def unreachable():
+    """A server whose backlog is full: it does not answer the first packet."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        while True:
+            end = stack.enter_context(socket.socket())
+            end.settimeout(0.3)
+            try:
+                end.connect(("127.0.0.1", port))
+            except TimeoutError:
+                break
+        yield Once(f"postgresql://postgres@127.0.0.1:{port}/test?timeout=1")
+
+
+once = closing_fixture(
+    lambda request: request.getfixturevalue(request.param), params=["swallowing", "silent", "unreachable"]
+)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_claim_gives_up_in_time(once, mode):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(StoreError) as caught:
+        if mode == "sync":
+            threads.submit(once.run, "key", pytest.fail).result(PATIENCE)
+        else:
+            asyncio.run(asyncio.wait_for(once.run_async("key", pytest.fail), PATIENCE))
+    assert caught.value.transient

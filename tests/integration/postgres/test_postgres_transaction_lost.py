@@ -11,14 +11,15 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from onceward import Completed, Once, StoreError
-from onceward.stores import open_store
+from fixtures import closing_fixture
+from onceward import Completed, StoreError
 from onceward.stores.capabilities import Apart
 from onceward.stores.postgres.inside import TRY_LOCK
 from servers.postgres import PgBouncer, Postgres
 from servers.wires import Fault, Wire
 from stores.cut_cases import *  # noqa: F403 - its tests run here
 from stores.lost_cases import *  # noqa: F403 - its tests run here
+from stores.lost_cases import of_two_seconds
 from stores.postgres_hands import HANDS
 
 
@@ -138,15 +139,7 @@ def test_a_later_commit_on_the_connection_of_a_session_is_its_callers_own(once, 
     engine.dispose()
 
 
-@pytest.fixture
-def hasty(schema):
-    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
-    patient = Once(schema)
-    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
-    patient.close()
-    made = Once(open_store(f"{schema}&timeout=2"), name="n", lease=4)
-    yield made
-    made.close()
+hasty = closing_fixture(lambda schema: of_two_seconds(schema, f"{schema}&timeout=2"))
 
 
 @pytest.fixture

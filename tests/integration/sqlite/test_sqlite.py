@@ -18,14 +18,6 @@ from tables import each
 from waiting import until
 
 
-def one():
-    return 1
-
-
-def fail_if_run():
-    pytest.fail("it ran")
-
-
 def rows(path, sql="SELECT key, status FROM onceward ORDER BY key", *values):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         found = connection.execute(sql, values).fetchall()
@@ -37,7 +29,7 @@ def rows(path, sql="SELECT key, status FROM onceward ORDER BY key", *values):
 def test_the_file_is_in_wal_mode_and_durable_unless_its_url_says_less(path, option, level):
     once = Once(f"sqlite:///{path}{option}")
     assert not path.exists(), "nothing is opened before the first use"
-    once.run("k", one)
+    once.run("k", int)
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     for connection in (once.store._file.reader(), once.store._file.writer()):
         assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
@@ -71,7 +63,7 @@ def test_a_url_that_means_nothing_is_refused_at_once(url):
 
 def test_a_missing_folder_is_refused_and_not_made(tmp_path):
     with pytest.raises(StoreError, match=r"does its folder exist"):
-        Once(f"sqlite:///{tmp_path}/no/ledger.db").run("k", fail_if_run)
+        Once(f"sqlite:///{tmp_path}/no/ledger.db").run("k", pytest.fail)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,8 +82,7 @@ def newer(path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
-    [(no_database, "not an SQLite database"), (damage, "damaged|refused"), (newer, "newer onceward")],
+    ("spoil", "says"), [(no_database, "not an SQLite database"), (damage, "damaged|refused"), (newer, "newer onceward")]
 )
 def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(once, path, spoil, says):
     for number in range(200):
@@ -100,30 +91,30 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(once, path, spoil
     spoil(path)
     before = path.read_bytes()
     with pytest.raises(StoreError, match=says):
-        Once(f"sqlite:///{path}").run(7, fail_if_run)
+        Once(f"sqlite:///{path}").run(7, pytest.fail)
     assert path.read_bytes() == before
 
 
 def test_a_file_locked_by_somebody_else_is_a_clear_error_after_timeout(once, path):
-    once.run("set up", one)
+    once.run("set up", int)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     hasty = Once(f"sqlite:///{path}?timeout=0.05")
     with pytest.raises(StoreError, match=r"timeout=") as locked:
-        hasty.run("k", fail_if_run)
+        hasty.run("k", pytest.fail)
     assert locked.value.transient
-    assert hasty.run("set up", one) == 1, "a duplicate needs no lock"
+    assert hasty.run("set up", int) == 0, "a duplicate needs no lock"
     hasty.close()
     holder.close()
 
 
 def test_many_callers_share_their_commits(once):
-    once.run("set up", one)
+    once.run("set up", int)
     before, barrier = once.store._commits, threading.Barrier(64)
 
     def work(number):
         barrier.wait()
-        once.run(number, one)
+        once.run(number, int)
 
     with ThreadPoolExecutor(64) as pool:
         list(pool.map(work, range(64)))
@@ -161,12 +152,12 @@ def test_expired_rows_are_purged_by_the_writes_themselves(once, path):
         once.acquire(number, lease=0.5, retention=0.5).complete()
     time.sleep(0.6)
     for number in range(150):
-        once.run(number, one)
+        once.run(number, int)
     assert [key for (key,) in rows(path, "SELECT key FROM onceward") if key.startswith("claim:")] == []
 
 
 def test_the_first_transaction_of_a_process_is_on_the_ledgers_clock(once, path):
-    once.run("k", one)
+    once.run("k", int)
     fresh = Once(f"sqlite:///{path}")
     connection = sqlite3.connect(path)
     with fresh.transaction("t", connection):

@@ -29,10 +29,6 @@ def once(path):
     made.close()
 
 
-def fail_if_run():
-    pytest.fail("it ran")
-
-
 def beside(path, suffix):
     return path.with_name(path.name + suffix)
 
@@ -54,8 +50,8 @@ def test_worker_whose_file_was_moved_or_deleted_is_told_and_runs_nothing(once, p
     what(path)
     time.sleep(SOON)
     for call in (
-        lambda: once.run("new", fail_if_run),
-        lambda: once.run("k", fail_if_run),
+        lambda: once.run("new", pytest.fail),
+        lambda: once.run("k", pytest.fail),
         lambda: list(once.ledger.records()),
     ):
         with pytest.raises(StoreError, match="moved, deleted or replaced"):
@@ -67,7 +63,7 @@ def test_a_worker_that_forked_or_failed_makes_no_new_file_for_a_gone_one(once, p
     once.store._file.close()  # as before a fork
     path.unlink()
     with pytest.raises(StoreError, match="moved, deleted or replaced"):
-        once.run("k", fail_if_run)
+        once.run("k", pytest.fail)
     assert not path.exists()
     once.close()
     assert once.run("k", int) == 0, "a worker that was closed begins anew"
@@ -80,7 +76,7 @@ def test_a_worker_whose_wal_was_deleted_is_told_and_loses_nothing(once, path, su
     beside(path, suffix).unlink()
     time.sleep(SOON)
     with pytest.raises(StoreError, match=f"{suffix}.* deleted"):
-        once.run("new", fail_if_run)
+        once.run("new", pytest.fail)
     once.close()
     assert once.ledger.stats()["total"] == 6
 
@@ -189,7 +185,7 @@ def test_a_file_system_that_turns_read_only_gives_the_caller_its_result_and_runs
         once.run("k", handle)
     assert raised.value.result == "the effect"
     with pytest.raises(StoreError, match=r"read-only|cannot be opened"):
-        once.run("other", fail_if_run)
+        once.run("other", pytest.fail)
     remount(mounted, "rw")
     assert once.run("other", int) == 0
     once.close()

@@ -96,10 +96,7 @@ PARTS = [*(f"column {name}" for name in ADDED), *(f"index onceward_{name}" for n
 def test_migrate_adds_the_columns_once(path):
     cli = Cli(path.parent)
     told = cli.run("migrate")
-    assert (told.returncode, told.stdout.decode()) == (
-        0,
-        "".join(f"added: {part}\n" for part in PARTS),
-    )
+    assert (told.returncode, told.stdout.decode()) == (0, "".join(f"added: {part}\n" for part in PARTS))
     assert cli.run("migrate").stdout.endswith(b"needs no migration\n")
     parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]
     assert parts == [{"what": what, "made": False} for what in PARTS]

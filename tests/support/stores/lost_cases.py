@@ -136,3 +136,11 @@ def lose_the_answer_of(what, url, proxy, sleep):
     assert {record.status for record, _ in once.ledger.records()} == {"COMPLETED"}
     once.close()
     return ran
+
+
+def of_two_seconds(url, hasty):
+    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
+    patient = Once(url)
+    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
+    patient.close()
+    return Once(hasty, name="n", lease=4)
