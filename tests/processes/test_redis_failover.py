@@ -6,22 +6,24 @@ import time
 
 import pytest
 from redis.crc import key_slot
-from test_sql_failover import COUNT, LEASE, end, noted, records, wait_for
 
-from faults.processes import PATIENCE, workers
+from faults.processes import lines, workers
 from fixtures import closing_fixture
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.stores.redis.names import RedisNames
-from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, until
+from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of
 from servers.wires import Gate
+from waiting import until
 
+LEASE = 60.0  # seconds: longer than any failover here
+COUNT = 120
 PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 
 
 @pytest.fixture
 def start():
-    with workers("failover.py") as begin:
+    with workers("worker.py") as begin:
         yield begin
 
 
@@ -46,6 +48,25 @@ def serve():
 
 
 gate = closing_fixture(lambda: Gate(0))
+
+
+def noted(log, what):
+    """Return the words after ``what`` of the log's whole lines: key, value, and on Redis the fence."""
+    text = log.read_text().rpartition("\n")[0]
+    return [tuple(rest) for kind, *rest in map(str.split, text.splitlines()) if kind == what]
+
+
+def wait_for(log, what, number):
+    until(lambda: len(noted(log, what)) >= number)
+
+
+def records(url):
+    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
+
+
+def end(processes):
+    for process in processes:
+        assert lines(process) == ["done"]
 
 
 def check_fences(log):
@@ -81,24 +102,17 @@ def check_doubled(log, kept, completed, promised, left):
     check_fences(log)
 
 
-def wait_for_loss(lost, number):
-    limit = time.monotonic() + PATIENCE
-    while len(lost()) < number:
-        assert time.monotonic() < limit, "the loss was too small to prove anything"
-        time.sleep(0.005)
-
-
 @pytest.mark.nightly
 def test_failover_doubles_only_what_the_replica_had_not_heard_of(start, serve, log, gate):
     primary = serve(Redis)
     replica = serve(Replica, primary)
     gate.turn(primary.port)
-    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE, PACE) for _ in range(4)]
+    started = [start("failover", f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE, PACE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     replica.promote()  # from here on, what the old primary answers is lost
     kept = records(replica.url)
     completed = {key for key, record in kept.items() if record.status == COMPLETED}
-    wait_for_loss(lambda: {key for key, *_ in noted(log, "told")} - completed, 20)
+    until(lambda: len({key for key, *_ in noted(log, "told")} - completed) >= 20)  # less would prove nothing
     gate.turn(None)
     primary.kill()
     killed = time.time() * 1e6
@@ -112,7 +126,7 @@ def test_failover_doubles_only_what_the_replica_had_not_heard_of(start, serve, l
 @pytest.mark.nightly
 def test_killed_workers_and_a_killed_server_that_writes_its_file_lose_nothing(start, serve, log):
     server = serve(Redis, appendonly="yes", appendfsync="always")
-    started = [start(server.url, log, COUNT, LEASE) for _ in range(4)]
+    started = [start("failover", server.url, log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     for process in started[:2]:
         process.kill()
@@ -130,7 +144,7 @@ def test_failover_to_a_replica_that_confirmed_loses_no_answered_write(start, ser
     primary = serve(Redis)
     replicas = [serve(Replica, primary) for _ in range(2)]
     gate.turn(primary.port)
-    started = [start(f"redis://127.0.0.1:{gate.port}/0?wait=1", log, COUNT, LEASE) for _ in range(4)]
+    started = [start("failover", f"redis://127.0.0.1:{gate.port}/0?wait=1", log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     gate.turn(None)
     primary.kill()
@@ -151,11 +165,11 @@ def test_a_node_whose_replica_confirmed_fails_over_and_nothing_is_lost(start, se
     cluster = serve(RedisCluster, 1)
     (primary, (replica,)), *_ = cluster.pairs
     mine = slots_of(primary)
-    started = [start(f"{cluster.url}&wait=1", log, COUNT, LEASE) for _ in range(4)]
+    started = [start("failover", f"{cluster.url}&wait=1", log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     primary.kill()
     told = {key for key, *_ in noted(log, "told") if slot_of(key) in mine}
-    until(lambda: "master" in replica.ask("ROLE"), replica)
+    replica.until(lambda: "master" in replica.ask("ROLE"))
     assert told
     assert told <= {key for key, status in held_by(replica).items() if status == COMPLETED}
     primary.start()  # it comes back as the replica that the heir needs
@@ -191,11 +205,9 @@ def test_a_fence_grows_after_a_failover_to_a_clock_an_hour_late(serve, faketime)
     held = before.acquire("held").fence
     gone = before.acquire("gone")
     gone.complete(1)
-    while "gone" in records(primary.url):
-        time.sleep(0.1)
-    with replica.client() as client, primary.client() as other:
-        while client.info("replication")["slave_repl_offset"] < other.info("replication")["master_repl_offset"]:
-            time.sleep(0.02)
+    until(lambda: "gone" not in records(primary.url))
+    with primary.client() as client:
+        until(lambda: offset(replica) >= client.info("replication")["master_repl_offset"])
     primary.kill()
     replica.promote()
     after = Once(replica.url, name="k", lease=10)

@@ -1,4 +1,4 @@
-"""Servers that stop, fill their disk or start again under many callers, and clocks that are wrong beside a broker."""
+"""Servers that stop, fill their disk, start again or fail over under many callers, and clocks that are wrong beside a broker."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,17 +15,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from test_redis_failover import COUNT, LEASE, end, noted, records, wait_for
 
-from faults.processes import freeze
-from onceward import Once, OncewardError, ResultUnavailable
-from places import SOURCES, SUPPORT, WORKERS
+from faults.processes import freeze, workers
+from onceward import Busy, Once, OncewardError, ResultUnavailable
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from queues.shops import NatsShop, RabbitShop, RedisShop
 from servers.mysql import Mariadb
 from servers.nats import Nats
-from servers.orphans import watched
+from servers.pairs import PAIRS
 from servers.postgres import Postgres
 from servers.rabbitmq import Rabbitmq
 from servers.redis import Redis
+from servers.wrong_clocks import wrong_clock
 from waiting import until, working
 from web.services import new_id, serving
 
@@ -35,7 +36,6 @@ BROKERS = {
     "redis": (lambda: Redis(appendonly="yes"), RedisShop),
     "rabbitmq": (Rabbitmq, RabbitShop),
 }
-LEASE = 1.0
 
 
 @pytest.fixture(params=BROKERS)
@@ -64,7 +64,7 @@ class Effects:
 @pytest.mark.sampled("redis")
 def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(broker, tmp_path):
     server, shop = broker
-    once, effects = Once(f"sqlite:///{tmp_path}/ledger.db", lease=LEASE, name="shop"), Effects()
+    once, effects = Once(f"sqlite:///{tmp_path}/ledger.db", lease=1.0, name="shop"), Effects()
     orders = range(24)
 
     def charge(order):
@@ -77,7 +77,7 @@ def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(br
             running.enter_context(working(shop.worker(once, charge, concurrency=2)))
         until(lambda: len(effects.ran) > 5)
         freeze(server.pid)
-        time.sleep(3 * LEASE)
+        time.sleep(3.0)
         os.kill(server.pid, signal.SIGCONT)
         until(lambda: len(effects.ran) == len(orders) and shop.pending() == 0)
     assert set(effects.ran.values()) == {1}
@@ -89,19 +89,12 @@ def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(br
     _, shop = broker
     effects = tmp_path / "effects"
     ledger = f"{postgres.url}?table=clocks_{shop.broker}"
-    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "LEDGER": ledger, "EFFECTS": str(effects)}
-    command = [sys.executable, WORKERS / "broker_worker.py", shop.broker, shop.url, shop.orders]
-    processes = [
-        watched(subprocess.Popen([*map(str, (*faketime(offset), *command))], env=environment))
-        for offset in ("+1h", "-1h", "+0")
-    ]
-    try:
+    told = (type(shop).__name__, shop.url, shop.orders)
+    with workers("worker.py") as start:
+        for offset in ("+1h", "-1h", "+0"):
+            start("broker", ledger, effects, *told, prefix=faketime(offset), env={"PYTHONWARNINGS": "default"})
         shop.publish(*[{"id": number} for number in range(20)] * 2)
         until(lambda: effects.exists() and len(set(effects.read_text().split())) == 20 and shop.pending() == 0)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
     assert Counter(effects.read_text().split()).most_common(1)[0][1] == 1
 
 
@@ -247,6 +240,71 @@ def test_a_ledger_works_whatever_sql_mode_its_server_has(request):
         assert once.batch(lambda n: n, key=lambda n: n, name=f"b{number}").run(range(9)) is not None
         assert sum(once.ledger.stats().values()) > 0
         once.close()
+
+
+ABANDONED = 8.0
+
+
+@pytest.fixture(params=list(PAIRS.values()), ids=list(PAIRS))
+def pair(request):
+    return request.param
+
+
+@pytest.fixture
+def primary(pair):
+    made = pair.primary()
+    made.sql("CREATE TABLE effects (name text)", database="test")
+    yield made
+    made.stop()
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("faketime")
+@pytest.mark.sampled("mariadb-behind")  # histories promote a standby of PostgreSQL
+@pytest.mark.parametrize("off", [5.0, -5.0], ids=["ahead", "behind"])  # seconds that the standby's clock is off
+def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing(pair, primary, off, tmp_path, request):
+    standby, gate, log = pair.replica(primary, wrong_clock(f"{off:+.0f}s")), pair.wire(primary.port), tmp_path / "log"
+    request.addfinalizer(standby.stop)
+    request.addfinalizer(gate.close)
+    asked = time.time()
+    ((shown,),) = standby.sql(pair.now)
+    assert asked - 0.5 < float(shown) - off < time.time() + 0.5
+    url = pair.url(primary, standby, gate)
+    abandoned = Once(url, lease=ABANDONED, heartbeat=0)
+    claimed = time.monotonic()
+    fence = abandoned.acquire("abandoned").fence
+    log.touch()
+    with workers("worker.py") as start:
+        processes = [start("failover", url, log, COUNT, LEASE) for _ in range(4)]
+        wait_for(log, "effect", COUNT // 3)
+        gate.server = None
+        primary.crash()
+        standby.promote()
+        gate.server = standby.port
+        end(processes)
+    effects = noted(log, "effect")
+    assert set(Counter(key for key, _ in effects).values()) == {1}
+    left = records(standby.url)
+    made = dict(standby.sql("SELECT name, count(*) FROM effects GROUP BY name", database="test"))
+    assert made.keys() == {key for key, held in left.items() if key.startswith("tx") and held.status == COMPLETED}
+    assert set(made.values()) == {1}
+    assert made.keys() >= {key for key, _ in noted(log, "committed")}
+    assert len(made) > 0.8 * COUNT / 4
+    for key, value in noted(log, "told"):
+        assert (left[key].status, left[key].result) == (COMPLETED, f'"{value}"')
+        assert (key, value) in effects
+    # A reply that was lost with the primary can have made a claim, of which nobody knows.
+    unknown = {key for key in left.keys() - dict(effects).keys() if not key.startswith("tx")}
+    assert {left[key].status for key in unknown} <= {IN_PROGRESS}
+    assert len(dict(effects)) > 0.9 * COUNT
+    heir = None
+    while heir is None:
+        with contextlib.suppress(Busy):
+            heir = abandoned.acquire("abandoned")
+            taken = time.monotonic()
+        time.sleep(0.05)
+    assert heir.fence > fence
+    assert taken - claimed > ABANDONED - off - 0.5, "it lasts that much shorter or longer, and no less"
 
 
 def test_a_ledger_that_dies_in_the_middle_is_waited_for():

@@ -19,7 +19,7 @@ from onceward.stores import open_store
 from onceward.stores.capabilities import OBSERVE
 from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
-from servers.redis import Redis, Replica, until
+from servers.redis import Redis, Replica
 
 pytestmark = pytest.mark.sampled(mode=1)
 server = closing_fixture(Redis, scope="module")
@@ -230,7 +230,7 @@ def waiting(redis, once, count):
     """Wait until so many wait for the bell of the key."""
     key = b"n:k"
     counter = once.store.names.shard_of(key).keys_of(key)[1]
-    until(lambda: redis.ask("GET", counter) in set(map(str, range(count, 10 * count))), redis)
+    redis.until(lambda: redis.ask("GET", counter) in set(map(str, range(count, 10 * count))))
 
 
 @pytest.mark.parametrize("how", ["complete", "release", "park"])

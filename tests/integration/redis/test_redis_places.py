@@ -19,7 +19,7 @@ from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
 from servers.certificates import certificate
-from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
+from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of
 
 pytestmark = pytest.mark.sampled(mode=1)
 
@@ -93,7 +93,7 @@ def test_a_replica_of_a_cluster_that_does_not_confirm_fails_the_writes_of_its_sl
         assert {*is_there} == {True, False}
         assert all("0 replica(s) confirmed" in str(reply) for reply in first if isinstance(reply, StoreError))
         # Its own writes are met.
-        until(lambda: all(not isinstance(reply, StoreError) for reply in insert_all()), primary)
+        primary.until(lambda: all(not isinstance(reply, StoreError) for reply in insert_all()))
         store.close()
 
 
@@ -164,7 +164,7 @@ def test_sentinels_lead_to_the_new_primary(primary, mode):
                     if not error.transient:
                         raise
 
-            until(lambda: met() == (False, before), sentinel)
+            sentinel.until(lambda: met() == (False, before))
             store.close()
             patient.close()
     finally:

@@ -41,12 +41,12 @@ def run(file):
 
 def storm(file):
     """Run it in processes that are killed at any moment, and a last time to its end."""
-    with workers("pipeline_worker.py") as start:
+    with workers("worker.py") as start:
         for number in range(6):
-            process = start(file)
+            process = start("pipeline", file)
             assert process.stdout.readline() == "ready\n"
             time.sleep(random.uniform(0.05, 0.1 + number / 10))
             process.kill()
             process.wait(PATIENCE)
-        last = start(file)
+        last = start("pipeline", file)
         assert last.wait(PATIENCE * 3) == 0

@@ -2,9 +2,8 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import waiting
 from servers.needs import missing
 from servers.server import Server
 
@@ -39,12 +38,9 @@ class Mariadb(Server):
         super().__init__()
         make = ["mariadb-install-db", "--no-defaults", f"--datadir={self._scratch / 'data'}", "--skip-test-db"]
         make += ["--auth-root-authentication-method=normal", f"--innodb-log-file-size={_SMALL['innodb_log_file_size']}"]
-        own = _PLAIN | {
-            "TMPDIR": str(self._scratch)
-        }  # each server that starts deletes what others have in a common one
-        made = subprocess.run(
-            make, check=False, capture_output=True, text=True, cwd=self._scratch, env=own, **self._user
-        )
+        # Each server that starts deletes what others have in a common TMPDIR.
+        run = {"cwd": self._scratch, "env": _PLAIN | {"TMPDIR": str(self._scratch)}, **self._user}
+        made = subprocess.run(make, check=False, capture_output=True, text=True, **run)
         assert made.returncode == 0, made.stdout + made.stderr
         self.start()
         self.sql("CREATE DATABASE IF NOT EXISTS test", database=None)
@@ -105,14 +101,12 @@ class MariadbReplica(Mariadb):
         super().__init__(environment, server_id=2, read_only="ON", rpl_semi_sync_slave_enabled=semi)
         if not synchronous:
             primary.sql("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-        self.sql(
-            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {primary.port}, MASTER_USER = '{USER}', "
-            "MASTER_USE_GTID = slave_pos"
-        )
+        where = f"MASTER_HOST = '127.0.0.1', MASTER_PORT = {primary.port}, MASTER_USER = '{USER}'"
+        self.sql(f"CHANGE MASTER TO {where}, MASTER_USE_GTID = slave_pos")
         self.sql("START SLAVE")
         follows = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'"
         here = "SHOW TABLES LIKE 'effects'"
-        until(lambda: self.sql(here) and (not synchronous or primary.sql(follows)[0][1] == "1"), self)
+        self.until(lambda: self.sql(here) and (not synchronous or primary.sql(follows)[0][1] == "1"))
 
     def hold_replication(self) -> None:
         """Take no more from the primary."""
@@ -123,11 +117,7 @@ class MariadbReplica(Mariadb):
         self.sql("STOP SLAVE IO_THREAD")
         done = "Slave has read all relay log"
         state = "SELECT count(*) FROM information_schema.processlist WHERE state LIKE %s"
-        until(lambda: self.sql(state, f"{done}%") == [(1,)], self)
+        self.until(lambda: self.sql(state, f"{done}%") == [(1,)])
         self.sql("STOP SLAVE")
         self.sql("RESET SLAVE ALL")
         self.sql("SET GLOBAL read_only = OFF")
-
-
-def until(holds: Callable[[], object], server: Mariadb) -> None:
-    waiting.until(holds, 60, lambda: server.log)

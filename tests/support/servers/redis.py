@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import waiting
 from servers.environments import environment
 from servers.needs import free_port, needs
 from servers.server import Server
@@ -57,10 +56,8 @@ class Redis(Server):
             plain = {"port": self.port, "bind": "127.0.0.1", "dir": self._scratch, "logfile": self._scratch / "log"}
             if self._secure:
                 plain |= {"port": 0, "tls-port": self.port}
-            lines = (
-                f"{name} {value if value != '' else chr(34) * 2}\n" for name, value in (plain | self._settings).items()
-            )
-            config.write_text("".join(lines))
+            told = (plain | self._settings).items()
+            config.write_text("".join(f"{name} {value if value != '' else chr(34) * 2}\n" for name, value in told))
         super().start()
 
     def answers(self) -> bool:
@@ -98,9 +95,8 @@ class MovedRedis(Redis):
         self.move(0.0)
         environment = clock_of("+0")
         del environment["FAKETIME"]
-        super().__init__(
-            environment | {"FAKETIME_TIMESTAMP_FILE": str(self._moved), "FAKETIME_NO_CACHE": "1"}, **settings
-        )
+        environment |= {"FAKETIME_TIMESTAMP_FILE": str(self._moved), "FAKETIME_NO_CACHE": "1"}
+        super().__init__(environment, **settings)
 
     def fresh(self) -> str:
         """Return the URL of an empty ledger."""
@@ -128,7 +124,7 @@ class Replica(Redis):
 
     def __init__(self, primary: Redis, environment: Mapping[str, str] | None = None, **settings: object) -> None:
         super().__init__(environment, replicaof=f"127.0.0.1 {primary.port}", **settings)
-        until(lambda: "up" in self.ask("INFO", "replication").partition("master_link_status")[2][:8], self)
+        self.until(lambda: "up" in self.ask("INFO", "replication").partition("master_link_status")[2][:8])
 
     def promote(self) -> None:
         assert self.ask("REPLICAOF", "NO", "ONE") in {"True", "OK"}
@@ -148,7 +144,7 @@ class RedisSentinel(Redis):
             "sentinel down-after-milliseconds ledger 500\nsentinel failover-timeout ledger 5000\n"
         )
         super().start()
-        until(lambda: self.ask("SENTINEL", "REPLICAS", "ledger") not in {"[]", "{}"}, self)
+        self.until(lambda: self.ask("SENTINEL", "REPLICAS", "ledger") not in {"[]", "{}"})
 
     def _command(self):
         return [*super()._command(), "--sentinel"]
@@ -159,23 +155,15 @@ class RedisCluster:
 
     def __init__(self, replicas: int = 0) -> None:
         cli = needs("redis-cli", "apt-get install redis-server")
-        settings = {
-            "cluster_enabled": "yes",
-            "cluster_node_timeout": 2000,
-            "cluster_replica_validity_factor": 0,
-            "repl_diskless_sync_delay": 0,
-        }
+        settings = {"cluster_enabled": "yes", "cluster_node_timeout": 2000}
+        settings |= {"cluster_replica_validity_factor": 0, "repl_diskless_sync_delay": 0}
         self.nodes = [Redis(**settings) for _ in range(3 * (1 + replicas))]
         hosts = [f"127.0.0.1:{node.port}" for node in self.nodes]
-        subprocess.run(
-            [cli, "--cluster", "create", *hosts, "--cluster-replicas", str(replicas), "--cluster-yes"],
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
+        make = [cli, "--cluster", "create", *hosts, "--cluster-replicas", str(replicas), "--cluster-yes"]
+        subprocess.run(make, check=True, capture_output=True, timeout=120)
         for node in self.nodes:
-            until(lambda node=node: "ok" in node.ask("CLUSTER", "INFO").partition("cluster_state")[2][:6], node)
-        until(lambda: sum(len(of_it) for _, of_it in self.pairs) == 3 * replicas, self.nodes[0])
+            node.until(lambda node=node: "ok" in node.ask("CLUSTER", "INFO").partition("cluster_state")[2][:6])
+        node.until(lambda: sum(len(of_it) for _, of_it in self.pairs) == 3 * replicas)
 
     @property
     def pairs(self) -> list[tuple[Redis, list[Redis]]]:
@@ -201,7 +189,3 @@ def slots_of(node: Redis) -> set[int]:
     (mine,) = [line.split() for line in node.ask("CLUSTER", "NODES").splitlines() if "myself" in line]
     ends = [[int(end) for end in part.split("-")] for part in mine[8:]]
     return {slot for first, *last in ends for slot in range(first, (last or [first])[0] + 1)}
-
-
-def until(holds, server: Redis) -> None:
-    waiting.until(holds, 60, lambda: server.log)

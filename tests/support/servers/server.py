@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -67,20 +67,16 @@ class Server(ABC):
 
     def _popen(self, command: Sequence[object], **more: object) -> subprocess.Popen:
         with (self._scratch / "log").open("ab") as log:
-            return subprocess.Popen(
-                list(map(str, command)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._scratch,
-                env=self._environment,
-                **self._user,
-                **more,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            place = {"cwd": self._scratch, "env": self._environment, **self._user}
+            return subprocess.Popen(list(map(str, command)), **streams, **place, **more)
 
     def answers(self) -> bool:
         """Return whether it does what it is for, once it takes connections."""
         return True
+
+    def until(self, holds: Callable[[], object]) -> None:
+        waiting.until(holds, 60, lambda: self.log)
 
     def kill(self) -> None:
         self._process.kill()
