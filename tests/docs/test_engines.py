@@ -13,15 +13,8 @@ pytestmark = pytest.mark.nightly
 
 FRAMEWORKS = DOCS / "how-to" / "agents.md"
 ENGINES = DOCS / "how-to" / "engines.md"
-AGENTS = [
-    "langchain==1.5.2",
-    "langgraph==1.2.24",
-    "langgraph-checkpoint-sqlite==3.1.2",
-    "pydantic-ai-slim==2.68.0",
-    "openai-agents==0.24.0",
-    "google-adk==2.13.0",
-    "strands-agents==1.62.0",
-]
+AGENTS = ["langchain==1.5.2", "langgraph==1.2.24", "langgraph-checkpoint-sqlite==3.1.2", "pydantic-ai-slim==2.68.0"]
+AGENTS += ["openai-agents==0.24.0", "google-adk==2.13.0", "strands-agents==1.62.0"]
 
 DATA = ["pyspark==4.3.0", "distributed==2026.8.0", "dask==2026.8.0", "ray==2.60.0", "psycopg[binary,pool]==3.3.9"]
 

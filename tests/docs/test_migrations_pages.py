@@ -16,9 +16,8 @@ SETTINGS = "from shop.settings import *\nINSTALLED_APPS.remove('onceward.django'
 
 def console(*names):
     """Return the lines of blocks of the shell on the page of Django."""
-    return [
-        line for block in blocks("docs/how-to/django.md") if block.said in names for line in block.text.splitlines()
-    ]
+    shown = [block.text for block in blocks("docs/how-to/django.md") if block.said in names]
+    return "".join(shown).splitlines()
 
 
 def test_the_page_runs(tmp_path):
@@ -58,9 +57,8 @@ def test_the_page_of_sqlalchemy_declares_the_ledger(tmp_path):
     once.close()
     with engine.connect() as connection:
         made = []
-        context = SimpleNamespace(
-            configure=lambda **given: made.append(MigrationContext.configure(connection, opts=given))
-        )
+        configure = lambda **given: made.append(MigrationContext.configure(connection, opts=given))
+        context = SimpleNamespace(configure=configure)
         names = {"context": context, "connection": connection, "target_metadata": MetaData()}
         page = run("docs/how-to/deploy.md", names, title="A ledger in your own migrations")
         assert compare_metadata(made[0], MetaData()) == []

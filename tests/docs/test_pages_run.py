@@ -18,11 +18,11 @@ from sqlalchemy.orm import Session
 
 from commands.mcp_tools import mark
 from commands.mcp_tools import text as text_of
-from onceward import Claim, Completed, Once
+from onceward import Claim, Completed, Once, ResultUnavailable, StoreError
 from onceward.nats import send as send_to_nats
 from onceward.redis_streams import send as send_to_redis
 from onceward.web.webhooks import GitHub, WebhookEvent, WebhookReceiver
-from places import SUPPORT
+from places import EXAMPLES, SUPPORT
 from printed.pages import run
 from servers.needs import numbers
 from servers.redis import Redis
@@ -84,14 +84,9 @@ def test_batches(ministack, aws, monkeypatch):
     def clean_up(folder):
         ran.append(folder)
 
-    names = {
-        "__name__": "app",
-        "charge": charge,
-        "clean_up": clean_up,
-        "folder": "a folder",
-        "acknowledge": done.append,
-    }
+    names = {"__name__": "app", "charge": charge, "clean_up": clean_up, "folder": "a folder"}
     names |= {"orders": [{"id": 1}, {"id": 2}, {"id": 1}], "receive": lambda: [{"id": 3}, {"id": 4}]}
+    names["acknowledge"] = done.append
     run("docs/reference/batches.md", names, MEMORY | {"https://sqs.eu-west-1.amazonaws.com/123456789012/orders": queue})
     assert ran == [1, 2, "a folder"]
     assert done == [{"id": 1}, {"id": 2}, {"id": 1}, [{"id": 3}, {"id": 4}]]
@@ -313,3 +308,56 @@ async def test_guarding_the_tools_of_an_mcp_server():
     assert [mark(result, "replayed") for result in charges + refunds] == [None, True] * 2
     assert (text_of(refunds[1]), bank.refunded) == ("refunded", ["o"])
     assert hints == {"charge": True, "refund": True}
+
+
+@pytest.fixture
+def handle(monkeypatch):
+    """The function ``handle`` of the loop of examples/sqs_loop, as a call that says which requests to SQS, or pauses, it made."""
+    asked = []
+    once = Once("memory:")
+    sqs = SimpleNamespace(
+        get_queue_url=lambda **_: {"QueueUrl": "url"},
+        delete_message=lambda **_: asked.append("delete"),
+        change_message_visibility=lambda **of: asked.append(0 < of["VisibilityTimeout"] <= 300),
+    )
+
+    @once(key="order.id", name="shop.charge", fingerprint="order.total", max_attempts=1)
+    def charge(order):
+        failures = {"failing": ValueError(), "cut off": StoreError(""), "huge": ResultUnavailable("", "")}
+        if order["id"] in failures:
+            raise failures[order["id"]]
+
+    monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda _: sqs))
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=charge))
+    code = (EXAMPLES / "sqs_loop" / "consumer.py").read_text(encoding="utf-8")
+    exec(code.partition("\nwhile True:")[0], names := {})
+    names["time"] = SimpleNamespace(sleep=lambda _: asked.append("pause"))  # the loop's: other threads sleep, too
+    charge({"id": "done", "total": 1})
+    once.acquire("busy", name="shop.charge", lease=300)
+    with pytest.raises(ValueError):
+        charge({"id": "failing", "total": 1})
+
+    def handled(body):
+        names["handle"]({"ReceiptHandle": "receipt", "MessageId": "id", "Body": body})
+        return asked
+
+    yield handled
+    once.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ({"id": "new", "total": 1}, ["delete"]),
+        ({"id": "done", "total": 1}, ["delete"]),
+        ({"id": "done", "total": 2}, []),  # Mismatch
+        ({"id": "failing", "total": 1}, []),  # Parked
+        ({"id": "busy", "total": 1}, [True]),
+        ({"id": "cut off", "total": 1}, ["pause"]),
+        ({"id": "huge", "total": 1}, ["delete"]),
+        ({"total": 1}, []),  # KeyMissing
+        ("{", []),
+    ],
+)
+def test_a_loop_of_your_own_deletes_only_what_is_done(handle, body, asked):
+    assert handle(body if isinstance(body, str) else json.dumps(body)) == asked

@@ -1,10 +1,14 @@
-"""Each tutorial, and each page or section with the mark, runs exactly as it is printed."""
+"""Each tutorial, and each page or section with the mark, runs exactly as it is printed; and CONTRIBUTING's worked examples apply to this tree."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
-from places import DOCS
+from places import DOCS, ROOT, SOURCES
 from printed import run as printed
 from printed.pages import parts
 from servers.needs import numbers
@@ -52,5 +56,23 @@ def test_no_page_waits_for_ever_or_kills_a_job_before_the_redirection_that_hides
     # If the job is dead before `wait` begins, bash reports it outside of `wait 2> file`, in one of ten runs on a busy machine.
     for page in DOCS.rglob("*.md"):
         assert not re.search(r"kill -9 [^\n}]*; wait [^\n}]*2>", page.read_text(encoding="utf-8")), page.name
-
         assert not re.search(r"(?m)^\$ (.*; )?(until|while) ", page.read_text(encoding="utf-8")), page.name
+
+
+@pytest.mark.parametrize("name", ["sender", "broker", "store"])
+def test_the_worked_example_applies_and_its_test_passes(name, tmp_path):
+    diff = DOCS / "worked" / f"{name}.diff"
+    text = diff.read_text(encoding="utf-8")
+    assert text.count("\n") <= 300
+    shutil.copytree(SOURCES, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for file in re.findall(r"^--- a/(?!src/)(.+)$", text, re.MULTILINE):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    applied = subprocess.run(["git", "apply", "-C1", str(diff)], cwd=tmp_path, capture_output=True, text=True)
+    assert applied.returncode == 0, f"make docs/worked/{name}.diff anew: {applied.stderr}"
+    (test,) = re.findall(r"^\+\+\+ b/(tests/.+)$", text, re.MULTILINE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", test]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout

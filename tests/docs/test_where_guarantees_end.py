@@ -1,23 +1,69 @@
 """Each box of the picture in docs/explanation/guarantees.md is true: workers die for it, and effects are counted."""
 
+import multiprocessing
+import os
 import runpy
 import sqlite3
-import subprocess
 import sys
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
-from faults.effect_delivery import DIES_AFTER, DIES_BEFORE, count, deliver, effect
-from onceward import Parked
-from places import DOCS, SUPPORT
+from onceward import Claim, Completed, Once, Parked
+from places import DOCS
 
 sys.path.insert(0, str(DOCS / "pictures"))
 ROWS = runpy.run_path(str(DOCS / "pictures" / "guarantees.py"))["rows"]()[1:]
 sys.path.remove(str(DOCS / "pictures"))
 CASES = [(row[0], when, cell) for row in ROWS for when, cell in enumerate(row[1:])]
-COMES_LATE = 3  # the last column
+DIES_BEFORE, DIES_AFTER, COMES_LATE = 0, 1, 3  # columns; the last one
+TABLE = "CREATE TABLE IF NOT EXISTS effects (idempotency TEXT UNIQUE, fence INTEGER)"
+
+
+def effect(bank, way, claim):
+    """Make the effect in the downstream, as one that takes keys, that checks fences, or that does neither."""
+    key = claim.key("pay") if "claim.key" in way else None
+    if "claim.fence" in way:
+        newer = "SELECT 1 FROM effects WHERE fence > :fence"
+        bank.execute(f"INSERT INTO effects SELECT NULL, :fence WHERE NOT EXISTS ({newer})", {"fence": claim.fence})
+    else:
+        bank.execute("INSERT INTO effects VALUES (?, NULL) ON CONFLICT DO NOTHING", (key,))
+
+
+def deliver(folder, way, *, dies=None, retention=3600):
+    """Deliver the message once in this process, which may die. Return whether it was a replay."""
+    options = {"on_lapse": "park" if "park" in way else "retry", "retention": retention, "on_busy": 60}
+    options["lease"] = min(60, retention) if dies is None else 1
+    once = Once(f"sqlite:///{folder}/ledger.db", name="shop", **options)
+    own = "transaction" in way
+    bank = sqlite3.connect(f"{folder}/{'ledger' if own else 'bank'}.db", isolation_level=None, timeout=60)
+    bank.execute(TABLE)
+
+    def handle(claim: Claim) -> None:
+        if dies == DIES_BEFORE:
+            os._exit(9)
+        effect(bank, way, claim)
+        if dies == DIES_AFTER:
+            os._exit(9)
+
+    try:
+        if not own:
+            return once.run_outcome("order-42", handle).replayed
+        with once.transaction("order-42", bank) as transaction:
+            handle(transaction)
+    except Completed:
+        return True
+    finally:
+        once.close()
+        bank.close()
+    return False
+
+
+def count(folder, way):
+    with closing(sqlite3.connect(f"{folder}/{'ledger' if 'transaction' in way else 'bank'}.db")) as bank:
+        return bank.execute("SELECT count(*) FROM effects").fetchone()[0]
 
 
 @pytest.mark.parametrize(("way", "when", "cell"), CASES, ids=[f"{number}" for number in range(len(CASES))])
@@ -52,5 +98,7 @@ def test_a_downstream_that_checks_fences_refuses_a_late_request_of_the_dead_work
 
 def killed(folder, way, when):
     """Deliver it in a process that dies."""
-    died = subprocess.run([sys.executable, str(SUPPORT / "faults/effect_delivery.py"), str(folder), way, str(when)])
-    assert died.returncode == 9
+    process = multiprocessing.get_context("spawn").Process(target=deliver, args=(folder, way), kwargs={"dies": when})
+    process.start()
+    process.join()
+    assert process.exitcode == 9
