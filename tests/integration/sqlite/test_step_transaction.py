@@ -17,7 +17,6 @@ from onceward.core.steps import Lost
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 from stores.transaction_cases import (  # noqa: F401 - they run here
     Failure,
-    test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once,
     test_a_zombies_step_is_refused_and_its_effect_rolled_back,
     test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result,
 )

@@ -47,33 +47,25 @@ async def test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt(once, 
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 3)])
 
 
-async def test_a_handler_commits_its_effect_together_with_its_completion(once, hand, effects):
+async def test_a_handler_whose_transaction_raises_is_tried_again_and_commits_its_effect_with_its_completion(
+    once, hand, effects
+):
+    outcomes = [Failure(), None]
+
     async def handle():
         async with hand.connection() as connection:
             async with hand.within(current().transaction(connection)) as tx:
                 await hand.act(connection)
                 tx.result = "told"
-        return "returned"
-
-    assert await once.run_async("k", handle) == "returned"
-    assert await once.run_async("k", handle) == "told"
-    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
-
-
-async def test_a_handler_whose_transaction_raises_is_tried_again(once, hand, effects):
-    outcomes = [Failure(), None]
-
-    async def handle():
-        async with hand.connection() as connection:
-            async with hand.within(current().transaction(connection)):
-                await hand.act(connection)
                 if error := outcomes.pop(0):
                     raise error
+        return "returned"
 
     with pytest.raises(Failure):
         await once.run_async("k", handle)
     assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
-    await once.run_async("k", handle)
+    assert await once.run_async("k", handle) == "returned"
+    assert await once.run_async("k", handle) == "told"
     assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
@@ -178,6 +170,11 @@ async def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_resu
     async def handle():
         claim = current()
         async with hand.connection() as connection:
+            if claim.attempt == 1:
+                with pytest.raises(Failure):
+                    async with hand.within(claim.step_transaction("stock", connection)):
+                        await hand.act(connection, "undone")
+                        raise Failure
             stock = claim.step_transaction("stock", connection)
             with contextlib.suppress(StepMade):
                 async with hand.within(stock):
@@ -211,20 +208,6 @@ async def test_a_large_result_commits_with_its_step_and_its_effect(once, hand, e
     with pytest.raises(StepMade) as made:
         await once.run_async("k", handle)
     assert (made.value.result, effects()) == ("x" * 20_000, ["effect"])
-
-
-async def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, hand, effects):
-    async def handle():
-        async with hand.connection() as connection:
-            with pytest.raises(Failure):
-                async with hand.within(current().step_transaction("stock", connection)):
-                    await hand.act(connection, "undone")
-                    raise Failure
-            async with hand.within(current().step_transaction("stock", connection)):
-                await hand.act(connection)
-
-    await once.run_async("k", handle)
-    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 async def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, hand, effects):
