@@ -173,10 +173,3 @@ def test_the_older_build_refuses_an_unknown_need_and_newer_completes_it(deploy):
     assert deploy.read("needy") == before
     deploy.run("newer", 'assert once.using(on_busy=30).run("needy", effect, "needy") == "needy"')
     assert deploy.effects() == ["needy"]
-
-
-@pytest.mark.sampled("sqlite")
-def test_the_newer_build_reads_what_the_older_one_has_recorded(deploy):
-    deploy.run("older", 'once.run("k", effect, "k")')
-    deploy.run("newer", 'assert once.run("k", effect, "again") == "k"')
-    assert deploy.effects() == ["k"]
