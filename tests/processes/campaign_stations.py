@@ -265,13 +265,8 @@ class CeleryStation(Station):
         self._client.conf.broker_transport_options = {"confirm_publish": True}
         worker = [*self.command, "-m", "celery", "--workdir", WORKERS, "-A", "celery_campaign", "worker", "-c", 2]
         worker += ["-l", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-        self.command = [
-            "sh",
-            "-c",
-            'exec "$@" -n "$$@%h"',
-            "sh",
-            *worker,
-        ]  # RabbitMQ refuses a second worker of one name
+        # RabbitMQ refuses a second worker of one name.
+        self.command = ["sh", "-c", 'exec "$@" -n "$$@%h"', "sh", *worker]
 
     def publish(self, numbers):
         with self._client.producer_or_acquire() as producer:
@@ -299,9 +294,8 @@ class DramatiqStation(Station):
     def __init__(self, server, ledger):
         super().__init__(server, CONSUMER, "dramatiq", server.url)
         self.ledger, self._on_redis = ledger, isinstance(server, Redis)
-        self._broker = (
-            RedisBroker(url=server.url) if self._on_redis else RabbitmqBroker(url=server.url, confirm_delivery=True)
-        )
+        broker, options = (RedisBroker, {}) if self._on_redis else (RabbitmqBroker, {"confirm_delivery": True})
+        self._broker = broker(url=server.url, **options)
         self._broker.declare_queue("campaign", **({} if self._on_redis else {"ensure": True}))
 
     def publish(self, numbers):
@@ -331,9 +325,8 @@ class ProcrastinateStation(Station):
             connection.execute(schema.replace("%%", "%"))
 
     def publish(self, numbers):
-        defer = (
-            "INSERT INTO procrastinate_jobs (queue_name, task_name, priority, args) VALUES ('default', 'handle', 0, %s)"
-        )
+        columns, values = "queue_name, task_name, priority, args", "'default', 'handle', 0, %s"
+        defer = f"INSERT INTO procrastinate_jobs ({columns}) VALUES ({values})"
         with psycopg.connect(self.server.url) as connection, connection.cursor() as cursor:
             cursor.executemany(defer, [(Jsonb({"order": {"id": number}}),) for number in numbers])
 

@@ -29,18 +29,9 @@ def test_each_message_takes_effect_once_under_fire(name, request, aws, tmp_path,
         with own_ledger(station.ledger, request, tmp_path) as (ledger, server):
             station.url = ledger.url
             environment = {"ONCEWARD_STORE": ledger.url, **station.options.pop("environment", {})}
-            campaign(
-                ledger,
-                server,
-                tmp_path,
-                command=station.command,
-                publish=station.publish,
-                left=station.left,
-                restart=station.restart,
-                redrive=redrive,
-                environment=environment,
-                **station.options,
-            )
+            names = ("command", "publish", "left", "restart")
+            options = {name: getattr(station, name) for name in names} | station.options
+            campaign(ledger, server, tmp_path, redrive=redrive, environment=environment, **options)
     finally:
         station.stop()
 
@@ -116,9 +107,8 @@ def test_each_key_claimed_at_the_service_takes_effect_once_under_fire_of_service
             number, fence, key, name = found
             told.add(int(number), key, int(fence))
             ids[name] += 1
-    told.check(
-        fire, told.made.total() - len(told.made), f"; ids that were used twice {said['refused'] + said['forgotten']}"
-    )
+    used_twice = said["refused"] + said["forgotten"]
+    told.check(fire, told.made.total() - len(told.made), f"; ids that were used twice {used_twice}")
     assert set(ids.values()) == {1}, "one claim made two effects"
     assert said["refused"]
     by_number = {number: {"id": number, "by": min(told.keys[number])} for number in range(fire.messages)}

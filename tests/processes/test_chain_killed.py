@@ -69,13 +69,8 @@ def wait_until_done(crew, queues, settings):
     unsent = lambda once: lambda: len(list(once.ledger.records(status="UNSENT")))
     waiting = lambda service: lambda: queues.left(queue_of(settings, service))
     first, second = map(unsent, ledgers(settings))
-    places = [
-        waiting("orders"),
-        first,
-        waiting("payments"),
-        second,
-        waiting("shipping"),
-    ]  # as messages go, so that none slips through
+    # As messages go, so that none slips through.
+    places = [waiting("orders"), first, waiting("payments"), second, waiting("shipping")]
     began = killed = time.monotonic()
     while time.monotonic() - began < LIMIT:
         left = [place() for place in places]
@@ -103,10 +98,8 @@ def test_each_order_is_paid_and_shipped_once_while_all_are_killed(database, queu
         took = wait_until_done(crew, queues, settings)
 
     journal = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
-    made = {
-        what: Counter(int(words[2]) for words in journal if words[:2] == ["made", what]) for what in ("log", "mail")
-    }
-    asked = Counter(int(words[2]) for words in journal if words[:2] == ["asked", "charge"])
+    told = lambda *what: Counter(int(words[2]) for words in journal if words[:2] == [*what])
+    made, asked = {what: told("made", what) for what in ("log", "mail")}, told("asked", "charge")
     on_dynamodb, on_postgresql = ledgers(settings)
     parked = {record.key for record, _ in on_dynamodb.ledger.records("orders", status="PARKED")}
     repeats = {"charge": asked.total() - len(asked), "log": made["log"].total() - len(made["log"])}

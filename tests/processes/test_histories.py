@@ -15,14 +15,8 @@ from torture.facts import Journal
 
 SEED = 29
 # `make nightly` has each kind on each store
-HERE = {
-    "memory": "plain",
-    "sqlite": "kills",
-    "postgresql": "failover",
-    "mysql": "restart",
-    "redis": "kills",
-    "dynamodb": "restart",
-}
+HERE = {"memory": "plain", "sqlite": "kills", "postgresql": "failover"}
+HERE |= {"mysql": "restart", "redis": "kills", "dynamodb": "restart"}
 LATER = {"mysql", "redis", "dynamodb"}  # torture has them each time
 HERE_TOO = {"blind-swap"}  # `make nightly` has all plants
 
@@ -50,17 +44,15 @@ def test_some_order_explains_what_each_client_of_a_store_was_answered(store, pro
 )
 def test_no_order_explains_a_history_with_a_planted_defect(plant, program):
     asked = (Asked("memory", seed, seconds=2, plant=plant) for seed in range(SEED, SEED + 4))
-    assert any("no order of the operations" in run(one, program).finding for one in asked), (
-        "the plant was never seen"
-    )  # on a busy machine it may have met nobody
+    # On a busy machine it may have met nobody.
+    assert any("no order of the operations" in run(one, program).finding for one in asked), "it was never seen"
 
 
 @pytest.mark.nightly
 def test_no_order_explains_what_a_replica_has_not_heard_of(program):
     asked = (Asked("redis", seed, seconds=12, kind="failover", synchronous=False) for seed in range(SEED, SEED + 4))
-    assert any("(register)" in run(one, program).finding for one in asked), (
-        "nothing was ever lost"
-    )  # on a busy machine it may not be
+    # On a busy machine it may not be.
+    assert any("(register)" in run(one, program).finding for one in asked), "nothing was ever lost"
 
 
 # --- histories made by hand ---------------------------------------------------------------------------------------
@@ -164,14 +156,8 @@ LONGEST = 600.0  # seconds, on a machine that does much else
 
 def torture(*options: object) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "torture", *map(str, options)],
-        cwd=SUPPORT,
-        env=environment | {"PYTHONPATH": str(SOURCES)},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-    )
+    run = {"cwd": SUPPORT, "env": environment | {"PYTHONPATH": str(SOURCES)}, "timeout": LONGEST}
+    return subprocess.run([sys.executable, "-m", "torture", *map(str, options)], capture_output=True, text=True, **run)
 
 
 @pytest.mark.usefixtures("faketime", "dynoxide", "postgres15", "mariadb", "redis")

@@ -220,10 +220,6 @@ class Sweep:
             self.lost.append(f"{key} {self.struck}: swallowed, {told!r}")
 
 
-def run(once, key, end):
-    return once.run(key, end)
-
-
 def run_async(once, key, end):
     async def handler():
         end()
@@ -244,7 +240,7 @@ def batch(once, key, end):
     return once.batch(handler, key="record", name="b").run([key])
 
 
-FORMS = {one.__name__: one for one in (run, run_async, claim, batch)}
+FORMS = {"run": Once.run, "run_async": run_async, "claim": claim, "batch": batch}
 
 
 def swept(form):
@@ -255,12 +251,8 @@ def swept(form):
     """
     code = f"import sys, {Path(__file__).stem} as own; sys.unraisablehook = print; print(*own.Sweep({form!r}).run(), 'end')"
     folders = [str(Path(__file__).parent), str(SUPPORT), str(SOURCES)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 

@@ -201,9 +201,8 @@ def test_a_run_that_was_paused_past_its_lease_writes_nothing_twice(cli):
     cli.write("in.ndjson", *({"id": n} for n in range(6)))
     cli.write("orders.yaml", FILE.replace("LEASE", "2s"))
     cli.script("mail", 'echo "$1" >> mailed')
-    cli.script(
-        "pay", 'echo "$1 $ONCEWARD_DERIVED_KEY" >> paid; while [ ! -e go ]; do sleep 0.05; done; echo "{\\"n\\": $1}"'
-    )
+    wait = "while [ ! -e go ]; do sleep 0.05; done"
+    cli.script("pay", f'echo "$1 $ONCEWARD_DERIVED_KEY" >> paid; {wait}; echo "{{\\"n\\": $1}}"')
     paused = cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL)
     until(lambda: len(lines(cli, "paid")) == 3)
     paused.send_signal(signal.SIGSTOP)

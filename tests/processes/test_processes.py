@@ -152,10 +152,9 @@ def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused
     once.acquire("done").complete("result")
     off = {"fast": 3600.0, "slow": -3600.0, "east": 0.0, "west": 0.0}
     zones = {"fast": "UTC", "slow": "UTC", "east": "Asia/Kathmandu", "west": "America/St_Johns"}
-    running = {
-        name: start("skewed", ledger.url, name, prefix=faketime(f"{off[name]:+.0f}"), env={"TZ": zone})
-        for name, zone in zones.items()
-    }
+    running = {}
+    for name, zone in zones.items():
+        running[name] = start("skewed", ledger.url, name, prefix=faketime(f"{off[name]:+.0f}"), env={"TZ": zone})
     for worker in running.values():
         assert worker.stdout.readline().endswith("summer\n")
         worker.stdin.write("\n")

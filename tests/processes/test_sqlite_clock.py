@@ -36,13 +36,9 @@ def unshare():
 
 
 def worker(prefix, code, *arguments):
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-c", "import sys, time\nfrom onceward import *\n" + code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    code = "import sys, time\nfrom onceward import *\n" + code
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {**os.environ, "PYTHONPATH": str(SOURCES)}}
+    return subprocess.Popen([*prefix, sys.executable, "-c", code, *map(str, arguments)], text=True, **pipes)
 
 
 HOLDS = """
@@ -69,8 +65,25 @@ def ask(process):
     return said, float(now)
 
 
-def agree(path, first, second):
+def bound(unshare, tmp_path, target, text):
+    """A command's prefix: it sees ``text`` in the place of a file of /proc, as in a container with lxcfs."""
+    fake = tmp_path / target.replace("/", "_")
+    fake.write_text(text)
+    script = f'mount --bind {fake} {target} && exec "$@"'
+    return [*unshare("--mount"), "sh", "-c", script, "sh"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("ahead", "late"), ("plain", "uptime"), ("plain", "boot_id")])
+def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, unshare, first, second):
     """A live lease of the one is respected by the other, a dead one's key is free in time, and they tell one time."""
+    places = {
+        "plain": list,
+        "ahead": lambda: unshare("--time", "--boottime", "260000"),
+        "late": lambda: unshare("--time", "--boottime", "77"),
+        "uptime": lambda: bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"),
+        "boot_id": lambda: bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"),
+    }
+    first, second = places[first](), places[second]()
     holder = worker(first, HOLDS, path, 60)
     assert holder.stdout.readline() == "held\n"
     other, rival = worker(second, TELLS, path), worker(first, TELLS, path)
@@ -86,26 +99,6 @@ def agree(path, first, second):
     assert ask(other)[0] == "claimed"
     for process in (other, rival):
         process.communicate(timeout=30)
-
-
-@pytest.mark.parametrize(("first", "second"), [("ahead", "late"), ("plain", "uptime"), ("plain", "boot_id")])
-def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, unshare, first, second):
-    places = {
-        "plain": list,
-        "ahead": lambda: unshare("--time", "--boottime", "260000"),
-        "late": lambda: unshare("--time", "--boottime", "77"),
-        "uptime": lambda: bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"),
-        "boot_id": lambda: bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"),
-    }
-    agree(path, places[first](), places[second]())
-
-
-def bound(unshare, tmp_path, target, text):
-    """A command's prefix: it sees ``text`` in the place of a file of /proc, as in a container with lxcfs."""
-    fake = tmp_path / target.replace("/", "_")
-    fake.write_text(text)
-    script = f'mount --bind {fake} {target} && exec "$@"'
-    return [*unshare("--mount"), "sh", "-c", script, "sh"]
 
 
 # --- machines that reboot, and whose clocks are wrong -----------------------------------------------------------------

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from onceward.core import protocol, steps
-from onceward.core.clock import Clock
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.many import UnsentNote, note_many
 from onceward.core.policy import Policy
@@ -70,31 +69,15 @@ def relay(cast: "Casting", seat: "Seat", by: str) -> Steps[str]:
 
 def _noted(cast: "Casting", seat: "Seat", record: Record, unsent: str | None) -> Steps[Won | None]:
     limit = seat.clock + cast.policy.lease
+    times = {"due": send_lease(cast.policy), "keep": cast.policy.retention, "clock": lambda: seat.clock}
     try:
-        noted = yield from cast.parts.note(
-            cast.register,
-            record,
-            unsent,
-            due=send_lease(cast.policy),
-            keep=cast.policy.retention,
-            clock=lambda: seat.clock,
-            until=lambda: limit,
-        )
+        noted = yield from cast.parts.note(cast.register, record, unsent, **times, until=lambda: limit)
     except StoreError:
         return None
     return noted if isinstance(noted, Won) else None
 
 
-def note_unsent(
-    store: Register,
-    record: Record,
-    unsent: str | None,
-    *,
-    due: float | None,
-    keep: float | None,
-    clock: Clock,
-    until: Callable[[], float],
-) -> Steps[Won | Lost]:
+def note_unsent(store, record, unsent, *, due, keep, clock, until) -> Steps[Won | Lost]:
     (outcome,) = yield from note_many(store, [UnsentNote(record, unsent, due, keep)], clock, until)
     if isinstance(outcome, StoreError):
         raise outcome
@@ -276,15 +259,8 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
         seat.made = (*seat.made, (name, record.fence))
         yield Choice((f"has made step {name}",))
         try:
-            written = yield from cast.parts.step(
-                cast.register,
-                record,
-                partial(_added, name),
-                bid.policy,
-                lease=lambda: bid.policy.lease,
-                clock=bid.clock,
-                until=lambda: seat.until,
-            )
+            held = {"lease": lambda: bid.policy.lease, "clock": bid.clock, "until": lambda: seat.until}
+            written = yield from cast.parts.step(cast.register, record, partial(_added, name), bid.policy, **held)
         except StoreError:
             return _gone(seat, "not recorded", record)
         if isinstance(written, Lost):
@@ -296,9 +272,8 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
         if act != "beat":
             break
         try:
-            (beat,) = yield from cast.parts.heartbeat(
-                cast.register, [(record, bid.policy.lease)], [bid.policy], bid.clock
-            )
+            renewed = [(record, bid.policy.lease)]
+            (beat,) = yield from cast.parts.heartbeat(cast.register, renewed, [bid.policy], bid.clock)
         except StoreError:
             continue
         if isinstance(beat, Lost):
@@ -335,9 +310,8 @@ def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcom
     seat.holds = False  # the handler is done and no longer acts on its belief
     began = seat.clock
     try:
-        ended = yield from cast.parts.end(
-            cast.register, record, outcome, bid.policy, clock=bid.clock, until=lambda: seat.until
-        )
+        held = {"clock": bid.clock, "until": lambda: seat.until}
+        ended = yield from cast.parts.end(cast.register, record, outcome, bid.policy, **held)
     except StoreError:
         return "not recorded", record
     if isinstance(ended, Lost):

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +41,8 @@ class Moves:
             if isinstance(slot, Slot):
                 yield from self._of_worker(state, number, slot)
             elif not slot.over and _worth_it(state, slot):
-                yield (
-                    f"{number} is given the message again",
-                    state.put(number, Slot(self._begun(state, number, slot))),
-                    [],
-                )
+                begun = Slot(self._begun(state, number, slot))
+                yield f"{number} is given the message again", state.put(number, begun), []
         for flight in state.flights:
             left = list(state.flights)
             left.remove(flight)
@@ -97,10 +93,8 @@ class Moves:
             failed = state._replace(faults=state.faults + 1)
             if bounds.late:  # in flight for ever is the same as lost
                 failed = failed.fly(node)
-                yield (
-                    f"{number} gives up its request, which is on its way",
-                    *_sent(failed, number, node, "error", "lost"),
-                )
+                lost = _sent(failed, number, node, "error", "lost")
+                yield f"{number} gives up its request, which is on its way", *lost
             else:
                 yield f"{number}'s request is lost", *_sent(failed, number, node, "error", "lost")
                 lost = after._replace(faults=state.faults + 1)
@@ -210,17 +204,10 @@ def explore(
         return Casting(number, register, parts, policy, *role)
 
     moves = Moves([cast(number) for number in range(workers + relays)], ledger, clock, bounds, policy.lease)
-    with _no_collection():
-        return _Explorer(moves, policy).run(stop_at_first)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let the garbage collector rest: looking through all states again and again takes a quarter of the time."""
     was = gc.isenabled()
-    gc.disable()
+    gc.disable()  # looking through all states again and again takes a quarter of the time
     try:
-        yield
+        return _Explorer(moves, policy).run(stop_at_first)
     finally:
         if was:
             gc.enable()

@@ -83,11 +83,6 @@ class Crew:
         self._log.close()
 
 
-def every_tenth(number: int) -> int:
-    """Return how often a message is published: each tenth three times."""
-    return 3 if number % 10 == 0 else 1
-
-
 def campaign(
     ledger,
     server,
@@ -97,9 +92,7 @@ def campaign(
     publish: Callable[[list[int]], None],  # sends {"id": number} for each, and returns when the broker has them
     left: Callable[[], int],  # how many messages the broker still has, those that a consumer holds included
     restart: Callable[[], None],  # kills the broker and starts it again; it loses nothing
-    # sends poisoned messages again; called until their effects are there
-    redrive: Callable[[list[int]], None] | None = None,
-    copies: Callable[[int], int] = every_tenth,
+    redrive: Callable[[list[int]], None],  # sends poisoned messages again; called until their effects are there
     poison: int = 50,
     messages: int = MESSAGES,
     rate: float = RATE,
@@ -111,14 +104,14 @@ def campaign(
     """Run a campaign and print what it counted: no message was lost, and none took effect twice."""
     journal, fix = folder / "journal", folder / "fixed"
     ledger.journal = journal
-    told = {"ledger": ledger.url, "journal": str(journal), "fix": str(fix), "poison": poison if redrive else 0}
-    poisoned = {number for number in range(messages) if redrive and number % poison == poison // 2}
+    told = {"ledger": ledger.url, "journal": str(journal), "fix": str(fix), "poison": poison}
+    poisoned = {number for number in range(messages) if number % poison == poison // 2}
     once = Once(ledger.url)
     once.ledger.stats()  # makes the tables
     everyone = set(range(messages))
     disasters = [(messages // 4, lambda: (server.stop(), server.start())), (messages // 2, restart)]
     restarts, pause = len(disasters), kill_every / 3 if SMALL else kill_every
-    publisher = _Publisher(publish, messages, copies, rate)
+    publisher = _Publisher(publish, messages, rate)
     began = killed = redriven = looked = held = time.monotonic()
     limit = 600.0 + messages / 2  # seconds, on a machine that is five times slower; less than faulthandler_timeout
     log, seen, spent = folder / "crew.log", 0, Counter()
@@ -126,7 +119,7 @@ def campaign(
     with Crew(log, [command] * crew, **environment) as consumers:
         publisher.start()
         while True:
-            spent = _counts(ledger)
+            spent = Counter({int(name): times for name, times in ledger.spent().items()})
             missing = everyone - set(spent)
             if not missing and not disasters and not publisher.is_alive() and not _left(left):
                 break
@@ -151,7 +144,7 @@ def campaign(
                 killed, seen = time.monotonic(), spent.total()
             if missing and not fix.exists() and parked >= len(missing) >= len(poisoned):
                 fix.touch()  # all that is missing waits for a person
-            if missing and fix.exists() and redrive and time.monotonic() - redriven > 2.0:
+            if missing and fix.exists() and time.monotonic() - redriven > 2.0:
                 redrive(sorted(missing))
                 redriven = time.monotonic()
             time.sleep(0.25)
@@ -174,17 +167,14 @@ def campaign(
 
 
 class _Publisher(threading.Thread):
-    """Publishes a few numbers twice a second. Copies come later than their first."""
+    """Publishes a few numbers twice a second, each tenth three times. Copies come later than their first."""
 
-    def __init__(
-        self, publish: Callable[[list[int]], None], messages: int, copies: Callable[[int], int], rate: float
-    ) -> None:
+    def __init__(self, publish: Callable[[list[int]], None], messages: int, rate: float) -> None:
         super().__init__(daemon=True)
         self._publish, self._rate = publish, rate
         late = messages * 0.3
         places = [(float(number), number) for number in range(messages)]
-        for number in range(messages):
-            places += [(number + random.random() * late, number) for _ in range(copies(number) - 1)]
+        places += [(number + random.random() * late, number) for number in range(0, messages, 10) for _ in range(2)]
         self._numbers = [number for _, number in sorted(places)]
         self.published = 0
         self.trouble: Exception | None = None  # the first
@@ -204,10 +194,6 @@ class _Publisher(threading.Thread):
                     break
             self.published += len(chunk)
             time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))
-
-
-def _counts(ledger) -> Counter:
-    return Counter({int(name): times for name, times in ledger.spent().items()})
 
 
 def _parked(once: Once) -> int:
@@ -245,14 +231,8 @@ def under_fire(ledger, server, folder: Path, *, serve: Callable[[int], list[obje
     ports = [free_port() for _ in range(3)]
     commands = []
     for number in range(CALLERS):
-        given = {
-            "ports": ports,
-            "messages": MESSAGES,
-            "threads": THREADS,
-            "lease": LEASE,
-            "receipts": str(folder / f"receipts-{number}"),
-            **told,
-        }
+        given = {"ports": ports, "messages": MESSAGES, "threads": THREADS, "lease": LEASE, **told}
+        given["receipts"] = str(folder / f"receipts-{number}")
         commands.append([sys.executable, WORKERS / "campaign_caller.py", json.dumps(given)])
     crashes = [MESSAGES * CALLERS * part // 8 for part in (2, 5)]
     kills = [MESSAGES * CALLERS * (part + 1) // (KILLS + 2) for part in range(KILLS)]

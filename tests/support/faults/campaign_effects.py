@@ -44,5 +44,5 @@ async def handle_async(order: dict, claim: Claim) -> int:
 
 def _check(number: int) -> None:
     every = GIVEN["poison"]
-    if every and number % every == every // 2 and not FIXED.exists():
+    if number % every == every // 2 and not FIXED.exists():
         raise PoisonedError(number)

@@ -35,13 +35,9 @@ def workers(script: str):
 
     def start(*arguments, prefix=(), env=None) -> subprocess.Popen:
         environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "PYTHONWARNINGS": "error", **(env or {})}
-        process = subprocess.Popen(
-            [*prefix, sys.executable, str(WORKERS / script), *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        command = [*prefix, sys.executable, str(WORKERS / script), *map(str, arguments)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, env=environment, **pipes)
         started.append(watched(process))
         return process
 

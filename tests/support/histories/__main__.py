@@ -24,18 +24,14 @@ def main() -> int:
         for store, kind in itertools.cycle(_runs(asked)):
             if time.monotonic() > limit or count == asked.runs:
                 break
-            one = Asked(
-                store, seed + count, asked.each, kind, asked.plant, asked.loss, synchronous=not asked.asynchronous
-            )
+            faults = {"plant": asked.plant, "loss": asked.loss, "synchronous": not asked.asynchronous}
+            one = Asked(store, seed + count, asked.each, kind, **faults)
             found = run(one, program)
             count, keys, operations = count + 1, keys + found.keys, operations + found.operations
             unanswered += found.unanswered
-            print(
-                f"{one}: {found.keys} histories, {found.operations} operations, {found.unanswered} unanswered, "
-                f"{found.told} results told: {'FOUND' if found.finding else 'ok'}\n{found.finding}",
-                end="",
-                flush=True,
-            )
+            counts = f"{found.keys} histories, {found.operations} operations, {found.unanswered} unanswered"
+            says = "FOUND" if found.finding else "ok"
+            print(f"{one}: {counts}, {found.told} results told: {says}\n{found.finding}", end="", flush=True)
             failed += bool(found.finding)
     print(
         f"{count} runs from seed {seed}: {keys} histories, {operations} operations, {unanswered} of them unanswered; "

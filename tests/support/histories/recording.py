@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import CLOCK_BOOTTIME, clock_gettime_ns
 
 from onceward.core import conditions, protocol
@@ -132,9 +132,4 @@ def _again(_: Store) -> None:
     protocol.CHECKS = protocol.by_status(changed)
 
 
-PLANTS: dict[str, Callable[[Store], None]] = {
-    "blind-swap": _blind_swap,
-    "lost-write": _lost_write,
-    "live-taken": _live_taken,
-    "again": _again,
-}
+PLANTS = {"blind-swap": _blind_swap, "lost-write": _lost_write, "live-taken": _live_taken, "again": _again}

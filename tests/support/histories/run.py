@@ -145,24 +145,15 @@ class RedisGround:
             server.stop()
 
 
-GROUNDS = {
-    "memory": Memory,
-    "sqlite": Sqlite,
-    "postgresql": partial(Sql, PAIRS["postgresql"]),
-    "mysql": partial(Sql, PAIRS["mariadb"]),
-    "redis": RedisGround,
-    "dynamodb": Dynamodb,
-}
+SQL = {name: partial(Sql, PAIRS[kind]) for name, kind in (("postgresql", "postgresql"), ("mysql", "mariadb"))}
+GROUNDS = {"memory": Memory, "sqlite": Sqlite, "redis": RedisGround, "dynamodb": Dynamodb, **SQL}
 REPLICATED = {"postgresql", "mysql", "redis"}
 
 
 CHECKER = SUPPORT / "histories" / "checker"
 PROCESSES = 3
-DYNAMODB = (
-    "-slack",
-    "1",
-    "-repeats",
-)  # its clock has whole seconds, and its client sends a request again after a lost reply
+# Its clock has whole seconds, and its client sends a request again after a lost reply.
+DYNAMODB = ("-slack", "1", "-repeats")
 PATIENCE = 60.0  # seconds for the processes to end, beyond their time
 MOST = 2  # findings that are shown of one run
 KINDS = ("plain", "kills", "restart", "failover")
@@ -197,9 +188,8 @@ def checker(folder: Path) -> Path:
     made = folder / "checker"
     if not made.exists():
         go = needs("go", "apt-get install golang-go")
-        done = subprocess.run(
-            [go, "build", "-o", made, "."], cwd=CHECKER, capture_output=True, text=True, timeout=600, check=False
-        )
+        build = {"cwd": CHECKER, "capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run([go, "build", "-o", made, "."], check=False, **build)
         assert done.returncode == 0, done.stderr
     return made
 
@@ -237,14 +227,8 @@ def _deliver(asked: Asked, folder: Path) -> None:
         assert asked.store in REPLICATED, f"{asked.store} has no replica here"
         more = {"replicated": True, "synchronous": asked.synchronous}
     ground = GROUNDS[asked.store](folder, Plan(asked.seed, asked.store, "run", [], loss=asked.loss), **more)
-    crowd = {
-        "store": asked.store,
-        "url": ground.url,
-        "folder": str(folder),
-        "began": instant(),
-        "seconds": asked.seconds,
-    }
-    crowd |= {"lease": LEASES.get(asked.store, 0.6), "seed": asked.seed, "loss": asked.loss, "plant": asked.plant}
+    crowd = {name: getattr(asked, name) for name in ("store", "seconds", "seed", "loss", "plant")}
+    crowd |= {"url": ground.url, "folder": str(folder), "began": instant(), "lease": LEASES.get(asked.store, 0.6)}
     running: dict[int, subprocess.Popen] = {}
     try:
         for number in range(1 if ground.one_process else PROCESSES):

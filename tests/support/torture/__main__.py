@@ -37,9 +37,8 @@ def main() -> int:
     limit = time.monotonic() + asked.seconds if asked.episodes is None else float("inf")
     running: dict[int, tuple[int, Path]] = {}
     begun = failed = 0
-    options = " ".join(
-        f"{name.upper()}={value}" for name in ("store", "shape", "plant") if (value := getattr(asked, name))
-    )
+    given = {name.upper(): getattr(asked, name) for name in ("store", "shape", "plant")}
+    options = " ".join(f"{name}={value}" for name, value in given.items() if value)
     try:
         while running or (time.monotonic() < limit and begun != asked.episodes):
             if len(running) < asked.jobs and time.monotonic() < limit and begun != asked.episodes:
@@ -56,9 +55,8 @@ def main() -> int:
                 failed += 1
                 if status == UNTIL << 8:
                     limit = 0.0
-                print(
-                    f"  replay: make torture SEED={which} EPISODES=1 {options}\n  journal: {folder}/journal", flush=True
-                )
+                replay = f"make torture SEED={which} EPISODES=1 {options}"
+                print(f"  replay: {replay}\n  journal: {folder}/journal", flush=True)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
@@ -68,9 +66,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _begin(
-    made: plans.Plan, folder: Path, server: Dynoxide | Postgres | Mariadb | None, asked: argparse.Namespace
-) -> int:
+def _begin(made: plans.Plan, folder: Path, server: object, asked: argparse.Namespace) -> int:
     """Run an episode in a process of its own; it does not end with 0 when something was found."""
     parent = os.getpid()
     pid = os.fork()
@@ -86,19 +82,14 @@ def _begin(
         took = time.monotonic() - began
         told = "".join(f"\n  {sentence}" for sentence in found[:MOST])
         print(f"{made}, {len(facts.calls)} calls, {took:.1f} s: {'FOUND' if found else 'ok'}{told}", flush=True)
-        code = _code(found, asked.until)
+        is_met = asked.until and any(one.startswith(asked.until) for one in found)
+        code = UNTIL if is_met else FOUND if found else 0
     except BaseException:
         import traceback
 
         print(f"{made}: {traceback.format_exc()}", flush=True)
     finally:
         os._exit(code)
-
-
-def _code(found: list[str], until: str | None) -> int:
-    if not found:
-        return 0
-    return UNTIL if until and any(one.startswith(until) for one in found) else FOUND
 
 
 def _asked() -> argparse.Namespace:

@@ -105,16 +105,10 @@ class Actor:
     def _tell_error(self, key: str, error: BaseException) -> None:
         if not isinstance(error, onceward.Completed | onceward.ResultUnavailable):
             self.wait = error.retry_after if isinstance(error, Busy) else 0.05
-        self.journal(
-            "told",
-            call=self.call,
-            key=key,
-            error=type(error).__name__,
-            text=str(error),
-            notes=[*getattr(error, "__notes__", ()), *_causes(error)],
-            value=getattr(error, "result", None),
-            retry_after=getattr(error, "retry_after", None),
-        )
+        told = {"error": type(error).__name__, "text": str(error)}
+        told |= {"value": getattr(error, "result", None), "retry_after": getattr(error, "retry_after", None)}
+        notes = [*getattr(error, "__notes__", ()), *_causes(error)]
+        self.journal("told", call=self.call, key=key, notes=notes, **told)
 
     def enter(self, key: str, claim: Claim) -> str:
         """Journal that a handler of ``key`` begins; return the name of this run."""

@@ -24,7 +24,11 @@ Left = tuple[list[Record], list[tuple[str, str]]]  # records, and effects that w
 
 
 class Ground:
-    """A ledger and effects on a server, perhaps behind a proxy that fails."""
+    """A ledger and effects on a server, perhaps behind a proxy that fails.
+
+    ``make`` makes it, with a proxy before it, and returns the ledger's URL; without one see wire.lose_replies. ``read``
+    returns what is there, and removes it if it is on a server.
+    """
 
     _front: wire.Front | None = None
     _faulty = staticmethod(partial(wire.faulty_sql, Wire))
@@ -33,14 +37,6 @@ class Ground:
     def __init__(self, plan: Plan, folder: Path, server: object) -> None:
         self._plan, self._folder, self._server = plan, folder, server
         self._name = f"torture_{plan.seed}_{os.getpid()}"
-
-    def make(self, journal: Journal) -> str:
-        """Make it, with a proxy before it; return the ledger's URL. Without one see wire.lose_replies."""
-        raise NotImplementedError
-
-    def read(self) -> Left:
-        """Return what is there, and remove it if it is on a server."""
-        raise NotImplementedError
 
     def calm(self, url: str) -> str:
         """Return the URL for the last deliveries; on SQL servers these meet no faults."""
@@ -143,21 +139,13 @@ class RedisGround(Ground):
         return records, []
 
 
-GROUNDS = {
-    "sqlite": SqliteGround,
-    "redis": RedisGround,
-    "dynamodb": DynamoGround,
-    "postgresql": PostgresGround,
-    "mysql": MysqlGround,
-}
+SQL = {"postgresql": PostgresGround, "mysql": MysqlGround}
+GROUNDS = {"sqlite": SqliteGround, "redis": RedisGround, "dynamodb": DynamoGround, **SQL}
 
 
 def _records(found: list[dict[str, str]]) -> list[Record]:
-    return [
-        _record(one["key"], one["status"], int(one["fence"]), one.get("result"))
-        for one in found
-        if ":step-" not in one["key"]  # a large result of a step
-    ]
+    whole = [one for one in found if ":step-" not in one["key"]]  # and no large result of a step
+    return [_record(one["key"], one["status"], int(one["fence"]), one.get("result")) for one in whole]
 
 
 def _record(key: str, status: str, fence: int, result: str | None) -> Record:

@@ -13,36 +13,21 @@ def _both(*shapes: str) -> tuple[str, ...]:
     return tuple(f"{shape}{form}" for shape in shapes for form in FORMS)
 
 
-SHAPES = {
-    "redis": (*EVERYWHERE, *ASYNC),
-    "sqlite": (*EVERYWHERE, *ASYNC, *SQL),
-    "dynamodb": (*EVERYWHERE, *ASYNC),
-    "postgresql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
-    "mysql": (*EVERYWHERE, *ASYNC, *_both(*SQL)),
-}
+_SERVED = (*EVERYWHERE, *ASYNC, *_both(*SQL))
+SHAPES = dict.fromkeys(("redis", "dynamodb"), (*EVERYWHERE, *ASYNC)) | dict.fromkeys(("postgresql", "mysql"), _SERVED)
+SHAPES["sqlite"] = (*EVERYWHERE, *ASYNC, *SQL)
 STORES = ("sqlite", "sqlite", "dynamodb", "postgresql", "mysql", "redis")  # as often as they are drawn
 MANY = {*_both("batch")}
 IN_SQL = {*_both(*SQL)}
 # MySQL: a new connection takes four requests, each of which can be lost
 LEASES = {"redis": 1.0, "sqlite": 0.6, "dynamodb": 3.0, "postgresql": 1.0, "mysql": 2.0}
 # How many points a delivery has before its handler and after it, measured, and a little more.
-_SERVER = {
-    "run": (245, 250),
-    "many": (1010, 1000),
-    "steps": (245, 1650),
-    "transaction": (295, 160),
-    "claim_transaction": (235, 810),
-    "step_transaction": (235, 1450),
-}
+_SERVER = {"run": (245, 250), "many": (1010, 1000), "steps": (245, 1650)}
+_SERVER |= {"transaction": (295, 160), "claim_transaction": (235, 810), "step_transaction": (235, 1450)}
+_SQLITE = {"run": (70, 34), "many": (470, 190), "steps": (70, 560)}
+_SQLITE |= {"transaction": (80, 125), "claim_transaction": (80, 125), "step_transaction": (80, 250)}
 POINTS = {
-    "sqlite": {
-        "run": (70, 34),
-        "many": (470, 190),
-        "steps": (70, 560),
-        "transaction": (80, 125),
-        "claim_transaction": (80, 125),
-        "step_transaction": (80, 250),
-    },
+    "sqlite": _SQLITE,
     "redis": _SERVER,
     "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()},
     "postgresql": _SERVER,

@@ -16,9 +16,8 @@ def plant(name: str | None) -> None:
 
 def _lost_claim() -> None:
     """A claim whose reply was lost is not recognised."""
-    protocol.CHECKS = protocol.by_status(
-        tuple(rule for rule in protocol.RULES if rule.verdict is not protocol.Verdict.WON)
-    )
+    rules = tuple(rule for rule in protocol.RULES if rule.verdict is not protocol.Verdict.WON)
+    protocol.CHECKS = protocol.by_status(rules)
 
 
 def _abandoned() -> None:

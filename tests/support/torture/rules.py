@@ -10,17 +10,8 @@ from torture.plan import IN_SQL, MANY
 RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
-IN_BLOCK = {
-    "complete",
-    "complete_async",
-    "_completing",
-    "_settle",
-    "_settle_async",
-    "_begin_end",
-    "_check_free",
-    "__exit__",
-    "__aexit__",
-}
+IN_BLOCK = {"complete", "complete_async", "_completing", "_settle", "_settle_async", "_begin_end", "_check_free"}
+IN_BLOCK |= {"__exit__", "__aexit__"}
 # Of the body's own statements on a connection that was lost.
 DRIVERS = {"OperationalError", "ConnectionTimeout", "InterfaceError"}
 SLOW = "ConnectionTimeout"  # also of a busy machine

@@ -4,20 +4,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceward import StepMade, current
 from onceward.claim.claim import Claim
 from torture.plan import MANY
 
-if TYPE_CHECKING:
-    from torture.actor import Actor
-
 EFFECTS = "effects"  # the table of effects that commit with their record
 STEP_NAMES = ("one", "large", "last")
 
 
-def deliver(actor: "Actor", keys: list[str]) -> None:
+def deliver(actor: Any, keys: list[str]) -> None:
     is_async = actor.plan.shape.endswith("_async")
     shape, form = actor.plan.shape.removesuffix("_async"), Form(actor, is_async=is_async)
 
@@ -48,7 +45,7 @@ def driven(coroutine: Coroutine) -> Any:
 class Form:
     """One of the two forms in which an actor uses onceward."""
 
-    def __init__(self, actor: "Actor", *, is_async: bool) -> None:
+    def __init__(self, actor: Any, *, is_async: bool) -> None:
         self.actor, self.once, self.is_async = actor, actor.once, is_async
 
     async def call(self, of: object, name: str, *arguments: object) -> Any:
@@ -152,7 +149,7 @@ async def steps(form: Form, key: str) -> str:
     return await handle(form, key, held, body)
 
 
-def _made(actor: "Actor", key: str, run: str, name: str) -> str:
+def _made(actor: Any, key: str, run: str, name: str) -> str:
     """Make a step. What the plan says of a handler happens in its second one."""
     actor.points.phase = None
     if name == "large":
@@ -231,10 +228,6 @@ async def step_transaction(form: Form, key: str) -> str:
 
 
 # What a handler does, of `once.run`; and the ways that call no handler themselves.
-HANDLERS = {
-    "run": run,
-    "steps": steps,
-    "claim_transaction": claim_transaction,
-    "step_transaction": step_transaction,
-}
+HANDLERS = {"run": run, "steps": steps}
+HANDLERS |= {"claim_transaction": claim_transaction, "step_transaction": step_transaction}
 WAYS = {"claim": claim, "batch": batch, "transaction": transaction}

@@ -7,12 +7,9 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torture.points import ASYNCIO, HOME, is_callback
-
-if TYPE_CHECKING:
-    from torture.actor import Actor
 
 AGAIN = 0.00005  # seconds until a timer that met the actor's own code tries again
 
@@ -32,7 +29,7 @@ class Declined(Exception):
 RAISED = {"soft": SoftLimit, "hard": HardStop, "sigint": KeyboardInterrupt}
 
 
-def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
+def strike(actor: Any, kind: str, frame: FrameType | None = None) -> None:
     """Do to this process what ``kind`` says."""
     actor.strikes += 1
     serial = f"{os.getpid()}-{actor.strikes}"
@@ -75,7 +72,7 @@ def in_onceward(frame: FrameType | None) -> bool:
 class Timers:
     """Real signals, and exceptions set by another thread, after so many seconds of a delivery."""
 
-    def __init__(self, actor: "Actor") -> None:
+    def __init__(self, actor: Any) -> None:
         self._actor = actor
         self._kind: str | None = None
         self._thrown = {kind: self._traced(kind) for kind in RAISED}
