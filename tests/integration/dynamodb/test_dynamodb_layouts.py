@@ -14,8 +14,8 @@ from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from servers.needs import numbers
+from stores.dynamodb_desk import plain_wires
 from tables import each
-from web.plain_wire import plain_wires
 
 pytestmark = pytest.mark.sampled(mode=1)
 

@@ -20,8 +20,8 @@ from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of, next_of
 from printed.pages import blocks
 from servers.needs import numbers
+from stores.dynamodb_desk import plain_wires
 from tables import each
-from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
 NAME = "shop.charge"

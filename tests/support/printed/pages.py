@@ -74,18 +74,11 @@ def blocks(page: str, title: str | None = None) -> list[Block]:
 
 def read(text: str, page: str = "") -> list[Block]:
     """Return the blocks of a text."""
-    return [
-        Block(
-            page,
-            text.count("\n", 0, found.start("text")),
-            found["language"],
-            found["title"],
-            dedent(found["text"]),
-            found["mark"],
-            found["said"],
-        )
-        for found in _BLOCK.finditer(text)
-    ]
+    found = []
+    for at in _BLOCK.finditer(text):
+        shown = at["language"], at["title"], dedent(at["text"]), at["mark"], at["said"]
+        found.append(Block(page, text.count("\n", 0, at.start("text")), *shown))
+    return found
 
 
 def run(

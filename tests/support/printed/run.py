@@ -87,9 +87,8 @@ def run(name: str, text: str, folder: Path, servers: Mapping[str, str] = Mapping
                 continue
             said, status = shell.run(block.text)
             where = f"{name}:{block.line}: $ {block.text}"
-            assert matches(block.shown, said), (
-                f"{where}\nprints\n{said.strip()}\nand not\n{block.shown.strip()}\n{_logs(folder)}"
-            )
+            differs = f"prints\n{said.strip()}\nand not\n{block.shown.strip()}\n"
+            assert matches(block.shown, said), f"{where}\n{differs}{_logs(folder)}"
             assert status == 0 or block.shown.strip(), f"{where}\nends with status {status}\n{_logs(folder)}"
     finally:
         shell.close()
@@ -107,17 +106,11 @@ class Shell:
     """A bash that keeps its folder, variables and background jobs from one command to the next."""
 
     def __init__(self, folder: Path, *, aws: bool) -> None:
-        self._process = watched(
-            subprocess.Popen(
-                ["bash", "--norc", "--noprofile"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=_environment(folder, aws=aws),
-                start_new_session=True,  # so that its background jobs can be killed with it
-            )
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        place = {"cwd": folder, "env": _environment(folder, aws=aws)}
+        # It begins a session, so that its background jobs can be killed with it.
+        bash = subprocess.Popen(["bash", "--norc", "--noprofile"], start_new_session=True, **pipes, **place)
+        self._process = watched(bash)
 
     def run(self, command: str) -> tuple[str, int]:
         """Run a command; return what it printed, and its exit status. A server is waited for until it listens."""

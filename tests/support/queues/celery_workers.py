@@ -47,11 +47,8 @@ class Shop:
         self.folder = folder
         self.ledger = ledger or f"sqlite:///{folder}/ledger.db?timeout=30"
         given = {"broker": broker, "backend": backend or broker, "ledger": self.ledger, "folder": str(folder), **more}
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": f"{SOURCES}:{SUPPORT}:{WORKERS}",
-            "ONCEWARD_SHOP": json.dumps(given),
-        }
+        paths = f"{SOURCES}:{SUPPORT}:{WORKERS}"
+        self.environment = {**os.environ, "PYTHONPATH": paths, "ONCEWARD_SHOP": json.dumps(given)}
         self.client = Celery("client", broker=broker, backend=given["backend"])
         if "queue" in more:
             self.client.conf.update(queue_settings(**more["queue"]))
@@ -69,9 +66,8 @@ class Shop:
         if program == "worker":
             command += ["-n", f"{uuid.uuid4().hex}@%h", "--without-gossip", "--without-mingle"]
         with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.environment, cwd=self.folder, start_new_session=True
-            )
+            place = {"env": self.environment, "cwd": self.folder, "start_new_session": True}
+            process = subprocess.Popen(command, stdout=log, stderr=log, **place)
         self._started.append(watched(process))
         if program == "worker":
             self.until(lambda: self.log.count(" ready.") > before)

@@ -64,9 +64,8 @@ class Awaiting(Form):
 
     @contextlib.contextmanager
     def open(self, once, sink, **options):
-        made = once.checkpoint(
-            sink.write_async, **{"key": "item.id", "name": NAME, "on_done": sink.done_async, **options}
-        )
+        usual = {"key": "item.id", "name": NAME, "on_done": sink.done_async}
+        made = once.checkpoint(sink.write_async, **usual | options)
         run = self.runner.run
 
         class Facade:

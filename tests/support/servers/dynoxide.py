@@ -24,28 +24,22 @@ class Dynoxide(Server):
         return [self._program, "--host", "127.0.0.1", "--port", self.port, *self._options]
 
     def ask(self, action: str, **body: object) -> dict:
-        headers = {
-            "X-Amz-Target": f"DynamoDB_20120810.{action}",
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Date": "20260101T000000Z",
-            "Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, "
-            "SignedHeaders=host, Signature=0",
-        }
+        scope = "Credential=a/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
+        headers = {"X-Amz-Target": f"DynamoDB_20120810.{action}", "Content-Type": "application/x-amz-json-1.0"}
+        headers |= {"X-Amz-Date": "20260101T000000Z", "Authorization": f"AWS4-HMAC-SHA256 {scope}"}
         return json.loads(asked(self.port, "POST", "/", json.dumps(body), headers)[0])
 
     def table(self, name: str, keys: dict[str, str] | None = None) -> str:
         """Make a table with the key attributes given, HASH first, and an index of messages."""
         keys = keys or {"key": "S"}
         due = {"due_shard": "S", "due_at": "N"}
-        indexes = [
-            {"IndexName": "onceward_due", "KeySchema": _schema(due), "Projection": {"ProjectionType": "KEYS_ONLY"}}
-        ]
+        index = {"KeySchema": _schema(due), "Projection": {"ProjectionType": "KEYS_ONLY"}}
         self.ask(
             "CreateTable",
             TableName=name,
             AttributeDefinitions=[{"AttributeName": k, "AttributeType": t} for k, t in (keys | due).items()],
             KeySchema=_schema(keys),
-            GlobalSecondaryIndexes=indexes,
+            GlobalSecondaryIndexes=[{"IndexName": "onceward_due", **index}],
             BillingMode="PAY_PER_REQUEST",
         )
         return name

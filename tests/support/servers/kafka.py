@@ -14,9 +14,8 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 def jars() -> Path:
     """Return the folder of Kafka's jars; kafka-tools formats the disk."""
-    return from_maven(
-        f"kafka-{VERSION}", *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka_2.13", "kafka-tools"))
-    )
+    artifacts = [f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka_2.13", "kafka-tools")]
+    return from_maven(f"kafka-{VERSION}", *artifacts)
 
 
 class Kafka(Server):

@@ -19,18 +19,8 @@ from servers.server import Server, asked
 
 MINISTACK = "1.5.33"
 # In a folder of its own, not among the dev dependencies: it wants one exact botocore, and does without it.
-MINISTACK_NEEDS = [
-    f"ministack=={MINISTACK}",
-    "hypercorn==0.18.0",
-    "h11==0.16.0",
-    "h2==4.4.1",
-    "hpack==4.2.0",
-    "hyperframe==6.1.0",
-    "priority==2.0.0",
-    "wsproto==1.3.2",
-    "PyYAML==6.0.3",
-    "defusedxml==0.7.1",
-]
+MINISTACK_NEEDS = [f"ministack=={MINISTACK}", "hypercorn==0.18.0", "h11==0.16.0", "h2==4.4.1", "hpack==4.2.0"]
+MINISTACK_NEEDS += ["hyperframe==6.1.0", "priority==2.0.0", "wsproto==1.3.2", "PyYAML==6.0.3", "defusedxml==0.7.1"]
 
 
 def ministack() -> Path:
@@ -226,9 +216,8 @@ class Ministack(Server):
     def mapping(self, function: str, source: str, **settings: object) -> str:
         """Let a queue or a stream (their ARN) call a function (its ARN); return the mapping's id."""
         settings = {"FunctionResponseTypes": ["ReportBatchItemFailures"], **settings}
-        made = self.rest(
-            "POST", "/2015-03-31/event-source-mappings", FunctionName=function, EventSourceArn=source, **settings
-        )
+        settings |= {"FunctionName": function, "EventSourceArn": source}
+        made = self.rest("POST", "/2015-03-31/event-source-mappings", **settings)
         return made["UUID"]
 
     def forget(self, function: str, *mappings: str) -> None:

@@ -42,9 +42,8 @@ def _watchdog() -> int:
     reading, writing = os.pipe()
     run = os.environ.get(RUN) or str(os.getpid())
     files = [(os.POSIX_SPAWN_DUP2, reading, 0), *((os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_WRONLY, 0) for n in (1, 2))]
-    os.posix_spawn(
-        sys.executable, [sys.executable, "-S", "-E", __file__, run], os.environ, file_actions=files, setsid=True
-    )
+    program = [sys.executable, "-S", "-E", __file__, run]
+    os.posix_spawn(sys.executable, program, os.environ, file_actions=files, setsid=True)
     os.close(reading)
     return writing
 

@@ -28,9 +28,8 @@ class Pair(NamedTuple):
         return f"{self.place.format(hosts)}?target_session_attrs=read-write"
 
 
+_NOW = "SELECT date_part('epoch', clock_timestamp())"
 PAIRS = {
-    "postgresql": Pair(
-        Postgres, Standby, Wire, "SELECT date_part('epoch', clock_timestamp())", "postgresql://postgres@{}/test"
-    ),
+    "postgresql": Pair(Postgres, Standby, Wire, _NOW, "postgresql://postgres@{}/test"),
     "mariadb": Pair(Replicated, MariadbReplica, MysqlWire, "SELECT UNIX_TIMESTAMP(SYSDATE(6))", "mysql://root@{}/test"),
 }

@@ -89,15 +89,9 @@ class Rabbitmq(Server):
 
     def control(self, *command: object) -> str:
         """Return what ``rabbitmqctl`` says; it takes a second."""
-        done = subprocess.run(
-            [CONTROL, "-q", *map(str, command)],
-            cwd=self._scratch,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-            **json.loads(self._control.read_text()),
-        )
+        how = {"cwd": self._scratch, "timeout": 120, **json.loads(self._control.read_text())}
+        command = [CONTROL, "-q", *map(str, command)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, **how)
         return done.stdout
 
     def held(self) -> dict[str, int]:

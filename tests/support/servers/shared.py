@@ -29,9 +29,8 @@ def shared(kind: type[Server], folder: Path) -> Server:
         if not state.exists():
             made = kind()
             _STARTED.append(made)
-            state.write_text(
-                json.dumps({"pid": made.pid, "where": made.where, "ending": getattr(made, "ending", signal.SIGKILL)})
-            )
+            ending = getattr(made, "ending", signal.SIGKILL)
+            state.write_text(json.dumps({"pid": made.pid, "where": made.where, "ending": ending}))
     return kind.at(**json.loads(state.read_text())["where"])
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from onceward import Completed, Once, StoreError
 from onceward.core import retries
+from onceward.core.clock import boottime
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
+from onceward.wire.wires import Wires, opened
 from servers.needs import numbers
 from stores.ledgers import counting
 
@@ -120,6 +122,11 @@ class Bench:
 
     def opened(self, url):
         return Once(open_table(self.table, endpoint=url, clock=self.clock), clock=self.clock, lease=LEASE)
+
+
+def plain_wires(url, clock=boottime) -> Wires:
+    """Return the wires of a store that reaches a test's server."""
+    return opened("eu-west-1", timeout=30.0, clock=clock, dynamodb=url, s3=None)
 
 
 class Case(NamedTuple):

@@ -10,18 +10,9 @@ JSON = [(b"content-type", b"application/json")]
 
 
 def scope(headers=KEY, method="POST", path="/orders", query=b"", **more):
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query,
-        "headers": list(headers),
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    } | more
+    made = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method}
+    made |= {"path": path, "raw_path": path.encode(), "query_string": query, "headers": list(headers)}
+    return made | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)} | more
 
 
 class Client:
@@ -29,10 +20,8 @@ class Client:
 
     def __init__(self, *chunks, watch=None):
         parts = chunks or (b"",)
-        self.pending = deque(
-            {"type": "http.request", "body": part, "more_body": number < len(parts)}
-            for number, part in enumerate(parts, 1)
-        )
+        numbered, request = enumerate(parts, 1), {"type": "http.request"}
+        self.pending = deque(request | {"body": part, "more_body": at < len(parts)} for at, part in numbered)
         self.sent = []
         self.received = 0
         self.gone = asyncio.Event()
@@ -60,10 +49,8 @@ class Client:
 
     @property
     def body(self):
-        assert [message["type"] for message in self.sent] == [
-            "http.response.start",
-            *["http.response.body"] * (len(self.sent) - 1),
-        ]
+        kinds = [message["type"] for message in self.sent]
+        assert kinds == ["http.response.start", *["http.response.body"] * (len(self.sent) - 1)]
         assert [message.get("more_body", False) for message in self.sent[1:]] == [True] * (len(self.sent) - 2) + [False]
         return b"".join(message.get("body", b"") for message in self.sent[1:])
 

@@ -18,14 +18,8 @@ class Shop:
     def __init__(self, database: str, settings: str = "shop.settings", **environment: str) -> None:
         paths = os.pathsep.join(map(str, (SOURCES, PROJECT, SUPPORT / "shop_sites")))
         self.database = database
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": paths,
-            "DATABASE": database,
-            "DJANGO_SETTINGS_MODULE": settings,
-            "SECRET_KEY": "nobody's",
-            **environment,
-        }
+        own = {"PYTHONPATH": paths, "DATABASE": database, "DJANGO_SETTINGS_MODULE": settings}
+        self.environment = {**os.environ, **own, "SECRET_KEY": "nobody's", **environment}
 
     def manage(self, *arguments: object, status: int = 0, python: "str | Path" = sys.executable) -> str:
         command = list(map(str, (PROJECT / "manage.py", *arguments)))

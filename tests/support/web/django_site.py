@@ -33,11 +33,8 @@ async def dispatch_async(request, **kwargs):
     return await VIEWS["now"](request, **kwargs)
 
 
-urlpatterns = [
-    path("orders/<int:number>", dispatch),
-    path("later/<int:number>", dispatch_async),
-    path("named/<str:name>", dispatch),
-]
+later = path("later/<int:number>", dispatch_async)
+urlpatterns = [path("orders/<int:number>", dispatch), later, path("named/<str:name>", dispatch)]
 
 
 def statuses(once):
@@ -45,10 +42,8 @@ def statuses(once):
 
 
 def post(url="/orders/7", data=b"{}", key='"k"', **how):
-    headers = {} if key is None else {"Idempotency-Key": key}
-    return Client(raise_request_exception=False).post(
-        url, data, "application/json", headers=headers | how.pop("headers", {}), **how
-    )
+    headers = ({} if key is None else {"Idempotency-Key": key}) | how.pop("headers", {})
+    return Client(raise_request_exception=False).post(url, data, "application/json", headers=headers, **how)
 
 
 async def post_async(url="/later/7"):

@@ -37,9 +37,8 @@ class WebServer:
 
     def start(self):
         # A session of its own, so that its workers can be killed with it.
-        self.process = watched(
-            subprocess.Popen(self._command, env=self._environment, start_new_session=True, stdout=subprocess.DEVNULL)
-        )
+        options = {"start_new_session": True, "stdout": subprocess.DEVNULL}
+        self.process = watched(subprocess.Popen(self._command, env=self._environment, **options))
         if not listens(self.port, self.process):
             self.kill()
             pytest.fail("the server did not start")
@@ -132,11 +131,8 @@ def pay_all(server, count, timeout, disturb):
     """Have two clients each pay ``count`` orders, while ``disturb`` runs again and again; return what the clients saw."""
     seen = collections.Counter()
     with ThreadPoolExecutor(16) as pool:
-        pending = [
-            pool.submit(pay, server, f"key-{number}", f"order-{number}", timeout, seen)
-            for number in range(count)
-            for _ in range(2)
-        ]
+        orders = [number for number in range(count) for _ in range(2)]
+        pending = [pool.submit(pay, server, f"key-{n}", f"order-{n}", timeout, seen) for n in orders]
         while not all(one.done() for one in pending):
             disturb()
         receipts = [one.result() for one in pending]

@@ -23,14 +23,8 @@ class Pipe(io.RawIOBase):
 
 
 def environ(body=b"{}", key='"k"', chunked=False, **more):
-    made = {
-        "REQUEST_METHOD": "POST",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": "/orders",
-        "QUERY_STRING": "",
-        "CONTENT_TYPE": "application/json",
-        "wsgi.input": Pipe(body, ends=chunked),
-    }
+    made = {"REQUEST_METHOD": "POST", "SCRIPT_NAME": "", "PATH_INFO": "/orders", "QUERY_STRING": ""}
+    made |= {"CONTENT_TYPE": "application/json", "wsgi.input": Pipe(body, ends=chunked)}
     if chunked:
         made |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
     else:

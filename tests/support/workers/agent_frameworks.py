@@ -44,12 +44,9 @@ def die(event):
         os._exit(9)
 
 
-page = run(
-    "docs/how-to/agents.md",
-    {"bank": SimpleNamespace(charge=charge), "die": die},
-    {'"sqlite:///agents.db"': f'"sqlite:///{folder}/a.db", observe=[die]'},
-    "The tools of an agent framework",
-)
+replaced = {'"sqlite:///agents.db"': f'"sqlite:///{folder}/a.db", observe=[die]'}
+given = {"bank": SimpleNamespace(charge=charge), "die": die}
+page = run("docs/how-to/agents.md", given, replaced, "The tools of an agent framework")
 
 
 class Order(TypedDict):
@@ -136,13 +133,8 @@ def pydantic_ai_goes_on_after_an_approval_and_a_crash():
         for _ in range(2):  # the second time is after a crash: nothing but the messages is left
             history = ModelMessagesTypeAdapter.validate_json(saved)
             approved = DeferredToolResults(approvals=dict.fromkeys(ids, True))
-            end = await agent.run(
-                message_history=history,
-                deferred_tool_results=approved,
-                model=FunctionModel(model),
-                deps="c-1",
-                output_type=types,
-            )
+            given = {"deferred_tool_results": approved, "deps": "c-1", "output_type": types}
+            end = await agent.run(message_history=history, model=FunctionModel(model), **given)
             assert end.output == "charged p1"
 
     asyncio.run(main())

@@ -22,12 +22,8 @@ if __name__ == "__main__":
     initdb()
 
 bank = Bank(FOLDER)
-page = run(
-    document,
-    {"bank": bank},
-    {"sqlite:///flows.db": f"sqlite:///{folder}/flows.db", "lease=60": "lease=5", "seconds=5": "seconds=0"},
-    "Airflow",
-)
+replaced = {"sqlite:///flows.db": f"sqlite:///{folder}/flows.db", "lease=60": "lease=5", "seconds=5": "seconds=0"}
+page = run(document, {"bank": bank}, replaced, "Airflow")
 shop = page["shop_dag"]
 
 if __name__ == "__main__":

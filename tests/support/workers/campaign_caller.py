@@ -41,9 +41,8 @@ class Sender(threading.Thread):
                 self._left.insert(0, number)
                 time.sleep(0.1)
             else:
-                os.write(
-                    self._receipts, f"{number} {json.dumps(receipt)}\n".encode()
-                )  # one call: all of it, or nothing
+                line = f"{number} {json.dumps(receipt)}\n"
+                os.write(self._receipts, line.encode())  # one call: all of it, or nothing
 
     def ask(self, port, method, path, body, headers):
         timeout = random.choice([TIMEOUT] * 20 + [0.02])  # some replies are lost

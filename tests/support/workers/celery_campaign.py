@@ -17,9 +17,8 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
 )
-if app.conf.broker_url.startswith(
-    "redis:"
-):  # what a killed worker held comes again so soon, also if it died as it brought others back
+if app.conf.broker_url.startswith("redis:"):
+    # What a killed worker held comes again so soon, also if it died as it brought others back.
     app.conf.broker_transport_options = {"visibility_timeout": 6, "unacked_mutex_expire": 6}
 else:  # as `onceward doctor` asks: a restart of RabbitMQ loses retries that it has not confirmed
     app.conf.broker_transport_options = {"confirm_publish": True}

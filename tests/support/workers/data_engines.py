@@ -41,12 +41,8 @@ def spark(until):
         for number in range(4):
             rows = ORDERS[20 * number : 20 * number + 20]
             (files / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {
-        "executor.memory": "700m",
-        "ui.enabled": False,
-        "sql.files.maxPartitionBytes": 250,
-        "sql.files.openCostInBytes": 0,
-    }
+    options = {"executor.memory": "700m", "ui.enabled": False}
+    options |= {"sql.files.maxPartitionBytes": 250, "sql.files.openCostInBytes": 0}
     builder = pyspark.sql.SparkSession.builder.master("local-cluster[2,1,700]")
     for name, value in options.items():
         builder = builder.config(f"spark.{name}", value)
@@ -62,9 +58,8 @@ def dask():
     from distributed import Client, LocalCluster
 
     with LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        cluster.adapt(
-            minimum=2, maximum=2
-        )  # a nanny may not start a worker again that was killed while a busy machine started it
+        # A nanny may not start a worker again that was killed while a busy machine started it.
+        cluster.adapt(minimum=2, maximum=2)
         assert page["charge_with_dask"](client, ORDERS) == CHARGED
 
 

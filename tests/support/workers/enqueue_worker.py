@@ -19,11 +19,9 @@ once = Once(url, lease=3)
 async def in_loop() -> list[list[object]]:
     async with shop_tasks.jobs.open_async():
         await shop_tasks.stream.startup()
-        told = [
-            [name, key, await once.enqueue_async(getattr(shop_tasks, name), 7, note=key, key=key)]
-            for key in keys
-            for name in TASKS
-        ]
+        jobs = [(key, name) for key in keys for name in TASKS]
+        enqueue = lambda key, name: once.enqueue_async(getattr(shop_tasks, name), 7, note=key, key=key)
+        told = [[name, key, await enqueue(key, name)] for key, name in jobs]
         await shop_tasks.stream.shutdown()
     return told
 

@@ -84,14 +84,8 @@ def dbos(*, is_killed):
     if is_killed:
         using = once.using
         once.using = lambda **options: SimpleNamespace(run=lambda *call: (using(**options).run(*call), os._exit(9)))
-    DBOS(
-        config={
-            "name": "shop",
-            "system_database_url": f"sqlite:///{folder}/dbos.db",
-            "log_level": "CRITICAL",
-            "application_version": "1",
-        }
-    )
+    config = {"name": "shop", "system_database_url": f"sqlite:///{folder}/dbos.db"}
+    DBOS(config=config | {"log_level": "CRITICAL", "application_version": "1"})
     DBOS.launch()
     with SetWorkflowID("w-1"):
         assert page["buy"]("d1") == "charged d1"
