@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from commands.command_line import Cli
+from faults.processes import is_alive
 from servers.needs import free_port, listens
 from waiting import until
 
@@ -51,7 +52,7 @@ def test_kill_9_takes_the_running_commands_along(cli):
     pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
     process.kill()
     process.communicate()
-    until(lambda: not any(is_alive(int(pid)) for pid in pids))
+    until(lambda: not any(map(is_alive, pids)))
     assert cli.log() == []
 
 
@@ -63,7 +64,7 @@ def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"the process that starts the commands was killed" in err
-    until(lambda: not is_alive(int(pid)))
+    until(lambda: not is_alive(pid))
     assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS"]
 
 
@@ -142,14 +143,6 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
     result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0.05), "{line.id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert len(result.stdout.splitlines()) == 40  # what was lost on the way is printed now
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it can also go between the two calls
-        return False
 
 
 FILE = """\

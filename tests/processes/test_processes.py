@@ -1,4 +1,4 @@
-"""Real processes on a ledger of every store: killed, paused, racing, forked, with wrong clocks, and with a killed server."""
+"""Real processes on a ledger of every store: killed, paused, forked, with wrong clocks, and with a killed server."""
 
 import collections
 import random
@@ -11,6 +11,7 @@ from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from stores.ledgers import SERVED, DynamoLedger
+from waiting import until
 
 
 @pytest.fixture
@@ -75,22 +76,6 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
     assert ledger.spent() == {"spent": 1}
 
 
-@pytest.mark.sampled("sqlite")
-def test_four_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, start, tmp_path):
-    log = tmp_path / "log"
-    racers = [start("race", ledger.url, log, 200) for _ in range(4)]
-    for racer in racers:
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    for racer in racers:
-        assert lines(racer) == ["done"]
-        assert racer.returncode == 0
-    runs = collections.Counter(map(int, log.read_text().splitlines()))
-    assert runs == dict.fromkeys(range(200), 1)
-
-
 # CPython 3.12 warns of a fork beside threads, which is what these tests are about
 FORKING = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning"}
 
@@ -114,10 +99,7 @@ def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, st
     with SERVED[store].own_server(request, tmp_path) as (ledger, server):
         running = [start("survive", ledger.url, log, 100) for _ in range(3)]
         for runs in (15, 40, 70):
-            deadline = time.monotonic() + PATIENCE
-            while log.read_text().count("\n") < runs:
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+            until(lambda runs=runs: log.read_text().count("\n") >= runs)
             server.stop()
             time.sleep(0.1)
             server.start()

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from places import SOURCES, SUPPORT, WORKERS
 from servers.orphans import watched
+from waiting import until
 
 PATIENCE = 120.0  # seconds that a worker may take on a slow machine
 
@@ -17,15 +17,20 @@ PATIENCE = 120.0  # seconds that a worker may take on a slow machine
 def freeze(pid: int) -> None:
     """Stop a process, and wait until all its threads stand: on a busy machine one may still answer after ``kill`` has returned."""
     os.kill(pid, signal.SIGSTOP)
-    end = time.monotonic() + PATIENCE
-    while {state_of(thread) for thread in Path(f"/proc/{pid}/task").iterdir()} != {"T"}:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until(lambda: {state_of(thread) for thread in Path(f"/proc/{pid}/task").iterdir()} == {"T"})
 
 
 def state_of(process: Path) -> str:
     """Return the letter of a process or thread, by its folder in /proc: ``T`` if it is stopped."""
     return (process / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_alive(pid: int | str) -> bool:
+    """Return whether a process still runs, and is no zombie."""
+    try:
+        return state_of(Path(f"/proc/{pid}")) != "Z"
+    except OSError:  # it can also go between the two calls
+        return False
 
 
 @contextlib.contextmanager

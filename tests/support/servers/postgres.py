@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,14 +28,6 @@ def debian() -> Path:
     if not (DEBIAN / "postgres").exists():
         missing("PostgreSQL 15 is not installed: apt-get install postgresql-15")
     return DEBIAN
-
-
-def _lives(pid: str) -> bool:
-    """Return whether a process still runs, and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def embedded() -> Path:
@@ -146,9 +137,8 @@ class Postgres(Server):
         for pid in (*map(int, children), self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(60)
-        limit = time.monotonic() + 60
-        while any(_lives(pid) for pid in children) and time.monotonic() < limit:
-            time.sleep(0.01)  # they keep the shared memory, and no other server starts beside it
+        # They keep the shared memory, and no other server starts beside it.
+        self.until(lambda: not any(map(processes.is_alive, children)))
 
 
 class Postgres18(Postgres):
@@ -169,8 +159,7 @@ class Standby(Postgres):
             primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
             primary.sql("SELECT pg_reload_conf()")
             state = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-            while primary.sql(state) != [(1,)]:
-                time.sleep(0.02)
+            self.until(lambda: primary.sql(state) == [(1,)])
 
     def _make(self) -> None:
         source = f"host=127.0.0.1 port={self._primary.port} user={USER}"

@@ -96,17 +96,6 @@ def patient(url):
         say("completed")
 
 
-def race(url, log, count):
-    once = Once(url, lease=60, on_busy=60.0)
-    say("ready")
-    sys.stdin.readline()
-    keys = list(range(int(count)))
-    random.shuffle(keys)
-    for key in keys:
-        assert once.run(key, _logged, log, key) == key
-    say("done")
-
-
 def _logged(log, key):
     append(log, key)
     time.sleep(0.001)
