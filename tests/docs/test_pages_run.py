@@ -27,7 +27,7 @@ from printed.pages import run
 from servers.needs import numbers
 from servers.redis import Redis
 from tables import each
-from web.visitors import DashboardVisitor
+from web.calls import DashboardVisitor
 
 MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
 LEDGER = {"postgresql://db/shop": "memory:"}

@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
 
@@ -82,18 +81,6 @@ def test_the_box_says_how_often_the_effect_is_made(way, when, cell, tmp_path):
             time.sleep(0.2)
     made = {"once": 1, "again": 2, "waits": 0}[cell.replace(",", " ").replace(";", " ").split()[0]]
     assert count(tmp_path, way) == made
-
-
-def test_a_downstream_that_checks_fences_refuses_a_late_request_of_the_dead_worker(tmp_path):
-    way = next(row[0] for row in ROWS if "claim.fence" in row[0])
-    killed(tmp_path, way, DIES_AFTER)
-    deliver(tmp_path, way)
-    with sqlite3.connect(tmp_path / "bank.db") as bank:
-        older, newer = (row[0] for row in bank.execute("SELECT fence FROM effects ORDER BY rowid"))
-        assert older < newer
-        effect(bank, way, SimpleNamespace(fence=older))
-    bank.close()
-    assert count(tmp_path, way) == 2
 
 
 def killed(folder, way, when):
