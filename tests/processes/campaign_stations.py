@@ -33,16 +33,10 @@ from servers.redis import Redis
 
 
 class Station:
-    """A broker: what is sent to it, what is left in it, and the command of a consumer.
+    """A broker: what is sent to it, what is left in it, the command of a consumer, and more options of the campaign."""
 
-    Attributes:
-        ledger: the store that the campaign usually has.
-        options: more for the campaign.
-        url: of the ledger, set by the test.
-    """
-
-    ledger = "postgresql"
-    url = ""
+    ledger = "postgresql"  # the store that the campaign usually has
+    url = ""  # of the ledger, set by the test
 
     def __init__(self, server, *command, **options):
         self.server, self.command, self.options = server, [sys.executable, *command], options

@@ -244,11 +244,7 @@ FORMS = {"run": Once.run, "run_async": run_async, "claim": claim, "batch": batch
 
 
 def swept(form):
-    """Sweep in a process of its own, and return what was lost.
-
-    CPython 3.11 loses count of its trace functions when exceptions leave them in code that was specialized before: it then
-    calls a traceback.
-    """
+    """Sweep in a process of its own, and return what was lost: CPython 3.11 loses count of its trace functions in specialized code."""
     code = f"import sys, {Path(__file__).stem} as own; sys.unraisablehook = print; print(*own.Sweep({form!r}).run(), 'end')"
     folders = [str(Path(__file__).parent), str(SUPPORT), str(SOURCES)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}

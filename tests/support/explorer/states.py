@@ -93,14 +93,11 @@ def on_change(state: State, after: Record | None, writer: str) -> Iterator[str]:
 
 def on_state(state: State) -> Iterator[str]:
     """Compare what the workers believe and were told with the record."""
-    for number, slot in enumerate(state.slots):
-        if isinstance(slot, Slot) and slot.node.seat.holds and slot.node.seat.until > state.clock(number):
-            yield from _belief(slot.node.seat.owner, state)
-    senders = [
-        slot.node.seat.owner
-        for number, slot in enumerate(state.slots)
-        if isinstance(slot, Slot) and slot.node.seat.sending > state.clock(number)
-    ]
+    seats = [(slot.node.seat, state.clock(number)) for number, slot in enumerate(state.slots) if isinstance(slot, Slot)]
+    for seat, clock in seats:
+        if seat.holds and seat.until > clock:
+            yield from _belief(seat.owner, state)
+    senders = [seat.owner for seat, clock in seats if seat.sending > clock]
     if len(senders) > 1:
         yield f"{' and '.join(senders)} believe that they alone send the messages"
     traces = [slot if isinstance(slot, Left) else slot.node.left for slot in state.slots]

@@ -81,14 +81,9 @@ class Replicated(Mariadb):
     """A server that keeps a log for replicas, and answers a COMMIT when a replica has it, if there is one."""
 
     def __init__(self) -> None:
-        super().__init__(
-            log_bin="binlog",
-            server_id=1,
-            rpl_semi_sync_master_enabled="ON",
-            rpl_semi_sync_master_timeout=600_000,
-            rpl_semi_sync_master_wait_no_slave="OFF",
-            rpl_semi_sync_master_wait_point="AFTER_SYNC",
-        )
+        master = {"enabled": "ON", "timeout": 600_000, "wait_no_slave": "OFF", "wait_point": "AFTER_SYNC"}
+        settings = {f"rpl_semi_sync_master_{name}": value for name, value in master.items()}
+        super().__init__(log_bin="binlog", server_id=1, **settings)
 
 
 class MariadbReplica(Mariadb):

@@ -1,7 +1,7 @@
 """What must never be seen, by the journal and the ledger alone: DESIGN.md's invariants. Leases and fences are histories' business."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from torture.facts import Call, Facts, Run, Told
@@ -205,14 +205,7 @@ def never_hangs(facts: Facts) -> Iterator[str]:
         yield f"an actor ended with {event['code']}"
 
 
-RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
-    never_twice,
-    never_a_step_again,
-    never_missing,
-    never_a_falsehood,
-    never_swallowed,
-    never_hangs,
-)
+RULES = (never_twice, never_a_step_again, never_missing, never_a_falsehood, never_swallowed, never_hangs)
 
 
 def check(facts: Facts) -> list[str]:

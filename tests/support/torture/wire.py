@@ -17,17 +17,9 @@ from servers.proxy import Fault, Proxy, Refuse, Seen
 from torture.facts import Journal, now
 from torture.plan import Plan
 
-FAULTS = (
-    Fault(lose_request=True),
-    Fault(lose_reply=True),
-    Fault(lose_reply=True),
-    Fault(reset_reply=True),
-    Fault(twice=True),
-    Fault(late=3),
-    Fault(delay_reply=0.5),
-    Refuse("ProvisionedThroughputExceededException"),
-    Refuse("InternalServerError", 500),
-)
+FAULTS = (Fault(lose_request=True), Fault(lose_reply=True), Fault(lose_reply=True), Fault(reset_reply=True))
+FAULTS += (Fault(twice=True), Fault(late=3), Fault(delay_reply=0.5))
+FAULTS += (Refuse("ProvisionedThroughputExceededException"), Refuse("InternalServerError", 500))
 
 
 def faulty_proxy(plan: Plan, port: int, journal: Journal) -> Proxy:
