@@ -17,7 +17,7 @@ from onceward.dashboard.searching import names
 from onceward.stores.sql import store as of_postgres
 from onceward.stores.sqlite import inspection as of_sqlite
 from servers.needs import numbers
-from web.visitors import DashboardVisitor
+from web.calls import DashboardVisitor
 
 pytestmark = pytest.mark.sampled(every_url=2, small=1)
 

@@ -15,8 +15,8 @@ from fixtures import closing_fixture
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
 from onceward.stores.mysql.schema import flavor_of
-from servers.certificates import certificate
 from servers.mysql import Mariadb
+from servers.needs import certificate
 from stores.lost_cases import of_two_seconds
 from stores.mysql_hands import HANDS, name_of
 from tables import each

@@ -18,7 +18,7 @@ from onceward.stores.capabilities import INSPECT
 from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
-from servers.certificates import certificate
+from servers.needs import certificate
 from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of
 
 pytestmark = pytest.mark.sampled(mode=1)

@@ -20,7 +20,7 @@ from onceward import Once
 from onceward.service import service
 from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, generate_token, read
-from servers.certificates import certificate
+from servers.needs import certificate
 from tables import each
 from web.services import PATIENCE, Api, new_id, serving
 

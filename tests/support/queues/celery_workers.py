@@ -29,13 +29,9 @@ def queue_settings(
     def queue(name: str, key: str) -> Queue:
         return Queue(name, Exchange(name, type="topic"), routing_key=key, queue_arguments=arguments)
 
-    return {
-        "task_queues": [queue(name, binding or name), *([queue(other, other)] if other else [])],
-        "task_default_queue": name,
-        "task_default_exchange": name,
-        "task_default_exchange_type": "topic",
-        "task_default_routing_key": name,
-    }
+    queues = [queue(name, binding or name), *([queue(other, other)] if other else [])]
+    default = {"queue": name, "exchange": name, "exchange_type": "topic", "routing_key": name}
+    return {"task_queues": queues, **{f"task_default_{part}": told for part, told in default.items()}}
 
 
 class Shop:

@@ -114,17 +114,13 @@ def kafka_record(topic, partition, offset, payload):
 
 def kafka(partitions):
     """An event of MSK; ``partitions`` maps a partition of ``mytopic`` to its payloads."""
-    return {
-        "eventSource": "aws:kafka",
-        "eventSourceArn": "arn:aws:kafka:us-east-1:123456789012:cluster/Sales/abcd1234-4",
-        "bootstrapServers": "b-2.demo.kafka.us-east-1.amazonaws.com:9092,b-1.demo.kafka.us-east-1.amazonaws.com:9092",
-        "records": {
-            f"mytopic-{partition}": [
-                kafka_record("mytopic", partition, 15 + number, payload) for number, payload in enumerate(payloads)
-            ]
-            for partition, payloads in partitions.items()
-        },
-    }
+    records = {}
+    for partition, payloads in partitions.items():
+        of = [kafka_record("mytopic", partition, 15 + number, payload) for number, payload in enumerate(payloads)]
+        records[f"mytopic-{partition}"] = of
+    arn = "arn:aws:kafka:us-east-1:123456789012:cluster/Sales/abcd1234-4"
+    servers = "b-2.demo.kafka.us-east-1.amazonaws.com:9092,b-1.demo.kafka.us-east-1.amazonaws.com:9092"
+    return {"eventSource": "aws:kafka", "eventSourceArn": arn, "bootstrapServers": servers, "records": records}
 
 
 def self_managed_kafka(partitions):

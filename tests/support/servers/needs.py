@@ -41,6 +41,16 @@ def needs(command: str, how: str) -> str:
     return path
 
 
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of 127.0.0.1, signed by itself; return its file, and that of its key."""
+    chain, private = folder / "chain.pem", folder / "key.pem"
+    make = [needs("openssl", "apt-get install openssl"), "req", "-x509", "-nodes", "-days", "1", "-newkey", "ec"]
+    make += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", private, "-out", chain]
+    make += ["-subj", "/CN=onceward's tests", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True)
+    return chain, private
+
+
 def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
     """Return what ``fetch`` puts somewhere into an empty folder; it is kept in the cache, and fetched once."""
     target = CACHE / name

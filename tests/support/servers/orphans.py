@@ -1,8 +1,4 @@
-"""Servers and workers of tests end with the run that started them, also when that is killed by SIGKILL.
-
-``watched`` takes a process that was just started. A watchdog, this file run as a program, waits for the end of the run and
-kills what is left. The run is the process whose id is in ``ONCEWARD_RUN``: pytest's first one, or the torture campaign.
-"""
+"""Servers and workers of tests end with the run that started them, also when that is killed: a watchdog, this file, waits for its end."""
 
 import contextlib
 import ctypes
@@ -17,7 +13,7 @@ import sys
 from multiprocessing.connection import wait
 from pathlib import Path
 
-RUN = "ONCEWARD_RUN"
+RUN = "ONCEWARD_RUN"  # the id of the run's process: pytest's first one, or the torture campaign
 _SET_PDEATHSIG = 1  # prctl(2)
 _LIBC = ctypes.CDLL(None)
 

@@ -36,24 +36,18 @@ class Refuse(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What happens to a request: slept before, cut before it is made, or cut after it is made.
-
-    ``reset_reply`` sends half of the reply and resets the connection. ``twice`` forwards it a second time, and answers with
-    what came of that. ``late`` cuts it now, and forwards it right before the so many'th request from here; what is left at
-    the end is forwarded by :meth:`Proxy.deliver`. ``edit_request`` and ``edit_reply`` change what is sent on. ``raw`` is
-    sent in place of the reply, and then the connection is closed.
-    """
+    """What happens to a request: slept before, cut before it is made, or cut after it is made."""
 
     delay: float = 0.0
     lose_request: bool = False
     lose_reply: bool = False
     delay_reply: float = 0.0
-    reset_reply: bool = False
-    twice: bool = False
-    late: int = 0
+    reset_reply: bool = False  # half of the reply is sent
+    twice: bool = False  # it is forwarded a second time, and answered with what came of that
+    late: int = 0  # cut now, and forwarded right before the so many'th request from here, or by Proxy.deliver
     edit_request: Callable[[dict], dict] | None = None
     edit_reply: Callable[[dict], dict] | None = None
-    raw: bytes | None = None
+    raw: bytes | None = None  # sent in place of the reply, and then the connection is closed
 
 
 Rule = Callable[[Seen], Refuse | Fault | None]

@@ -38,20 +38,14 @@ def asked(request):
 
 
 class Server:
-    """What all lanes of a test lead to.
+    """What all lanes of a test lead to."""
 
-    Attributes:
-        seen: the keys of each request, in their order.
-        poison: the errors of keys.
-        held: keys whose request waits until ``go`` is set.
-        full: the error of a lane that opens.
-        unreadable: the errors of keys whose answer cannot be read.
-    """
-
-    full = None
+    full = None  # the error of a lane that opens
 
     def __init__(self):
-        self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
+        self.seen = []  # the keys of each request, in their order
+        self.poison, self.unreadable = {}, {}  # the errors of keys, and of those whose answer cannot be read
+        self.held = set()  # keys whose request waits until ``go`` is set
         self.go, self.lanes, self.closed = threading.Event(), [], 0
 
     def answer(self, keys, many):

@@ -9,36 +9,23 @@ from web.calls import on_api
 
 BODY = {"item": "book", "price": 12.5}
 KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+DOMAIN = "id.execute-api.us-east-1.amazonaws.com"
 
 
 def rest(path="/orders", method="POST", body=BODY, headers=(), **more):
     """A REST API's event, or an HTTP API's with payload format 1.0; the names as they were sent."""
-    lines = {"Content-Type": ["application/json"], "Host": ["id.execute-api.us-east-1.amazonaws.com"]}
+    lines = {"Content-Type": ["application/json"], "Host": [DOMAIN]}
     for name, value in headers:
         lines.setdefault(name, []).append(value)
-    return {
-        "path": path,
-        "httpMethod": method,
-        "headers": {name: held[-1] for name, held in lines.items()},
-        "multiValueHeaders": lines,
-        "queryStringParameters": {"b": "2", "a": "3"},
-        "multiValueQueryStringParameters": {"b": ["2"], "a": ["1", "3"]},
-        "requestContext": {
-            "httpMethod": method,
-            "identity": {"sourceIp": "192.168.0.1"},
-            "path": path,
-            "stage": "prod",
-        },
-        "pathParameters": None,
-        "body": body if isinstance(body, str | None) else json.dumps(body),
-        "isBase64Encoded": False,
-        **more,
-    }
+    event = {"path": path, "httpMethod": method}
+    event["requestContext"] = {**event, "identity": {"sourceIp": "192.168.0.1"}, "stage": "prod"}
+    event |= {"headers": {name: held[-1] for name, held in lines.items()}, "multiValueHeaders": lines}
+    event |= {"queryStringParameters": {"b": "2", "a": "3"}, "pathParameters": None, "isBase64Encoded": False}
+    event["multiValueQueryStringParameters"] = {"b": ["2"], "a": ["1", "3"]}
+    return event | {"body": body if isinstance(body, str | None) else json.dumps(body), **more}
 
 
-def http(
-    path="/orders", method="POST", body=BODY, headers=(), *, domain="id.execute-api.us-east-1.amazonaws.com", **more
-):
+def http(path="/orders", method="POST", body=BODY, headers=(), *, domain=DOMAIN, **more):
     """An HTTP API's event with payload format 2.0: names in lower case, lines joined, cookies apart."""
     joined = {"content-type": "application/json", "host": domain}
     cookies = []
@@ -48,22 +35,11 @@ def http(
         else:
             before = joined.get(name.lower())
             joined[name.lower()] = value if before is None else f"{before},{value}"
-    event = {
-        "version": "2.0",
-        "routeKey": "$default",
-        "rawPath": path,
-        "rawQueryString": "a=1&a=3&b=2",
-        "headers": joined,
-        "queryStringParameters": {"a": "1,3", "b": "2"},
-        "requestContext": {
-            "apiId": "api-id",
-            "domainName": domain,
-            "http": {"method": method, "path": path, "sourceIp": "192.168.0.1"},
-            "stage": "$default",
-        },
-        "isBase64Encoded": False,
-        **more,
-    }
+    request = {"method": method, "path": path, "sourceIp": "192.168.0.1"}
+    context = {"apiId": "api-id", "domainName": domain, "http": request, "stage": "$default"}
+    event = {"version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "a=1&a=3&b=2"}
+    event |= {"queryStringParameters": {"a": "1,3", "b": "2"}, "headers": joined, "requestContext": context}
+    event |= {"isBase64Encoded": False, **more}
     if cookies:
         event["cookies"] = cookies
     if body is not None:
@@ -76,16 +52,11 @@ def url(*args, **more):
 
 
 def balancer(path="/orders", method="POST", body=BODY, headers=(), **more):
-    return {
-        "requestContext": {"elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:eu-central-1:1:targetgroup/a/8"}},
-        "httpMethod": method,
-        "path": path,
-        "queryStringParameters": {"b": "2", "a": "3"},
-        "headers": {"content-type": "application/json", **{name.lower(): value for name, value in headers}},
-        "body": body if isinstance(body, str) else json.dumps(body),
-        "isBase64Encoded": False,
-        **more,
-    }
+    context = {"elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:eu-central-1:1:targetgroup/a/8"}}
+    lower = {"content-type": "application/json", **{name.lower(): value for name, value in headers}}
+    text = body if isinstance(body, str) else json.dumps(body)
+    event = {"requestContext": context, "httpMethod": method, "path": path, "headers": lower, "body": text}
+    return event | {"queryStringParameters": {"b": "2", "a": "3"}, "isBase64Encoded": False, **more}
 
 
 def balancer_lines(*args, headers=(), **more):
@@ -136,12 +107,9 @@ class Shop:
             if isinstance(response, Exception):
                 raise response
             return response
-        return {
-            "statusCode": 201,
-            "headers": {"Content-Type": "application/json", "Location": f"/orders/{len(self.effects)}"},
-            "body": json.dumps({"id": len(self.effects)}),
-            "isBase64Encoded": False,
-        }
+        headers = {"Content-Type": "application/json", "Location": f"/orders/{len(self.effects)}"}
+        body = json.dumps({"id": len(self.effects)})
+        return {"statusCode": 201, "headers": headers, "body": body, "isBase64Encoded": False}
 
 
 def served(once, shop, rules=None, **options):

@@ -13,7 +13,7 @@ from onceward import Once, OncewardError, current
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 
 once = Once(os.environ["LEDGER"], name="n")
-options = {"rules": Rules(Route("/orders"), scope=Scope.EVERYBODY), "lease": float(os.environ.get("LEASE", "60"))}
+guard = {"rules": Rules(Route("/orders"), scope=Scope.EVERYBODY), "lease": float(os.environ.get("LEASE", "60"))}
 
 
 async def tell(request):
@@ -30,7 +30,5 @@ async def body(request):
 
 
 routes = [Endpoint(path, tell, methods=["POST"]) for path in ("/orders", "/whose")]
-app = Starlette(
-    routes=[*routes, Endpoint("/body", body, methods=["POST"])],
-    middleware=[Middleware(AsgiIdempotency, once=once, **options)],
-)
+routes.append(Endpoint("/body", body, methods=["POST"]))
+app = Starlette(routes=routes, middleware=[Middleware(AsgiIdempotency, once=once, **guard)])

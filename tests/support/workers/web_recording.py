@@ -99,13 +99,8 @@ async def slow_django_async(request):
     return HttpResponse("done", status=201)
 
 
-settings.configure(
-    SECRET_KEY="nobody's",
-    ALLOWED_HOSTS=["*"],
-    ROOT_URLCONF=__name__,
-    MIDDLEWARE=["onceward.web.django.IdempotencyMiddleware"],
-    ONCEWARD={"once": once, "rules": rules},
-)
+guard = {"MIDDLEWARE": ["onceward.web.django.IdempotencyMiddleware"], "ONCEWARD": {"once": once, "rules": rules}}
+settings.configure(SECRET_KEY="nobody's", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, **guard)
 django.setup()
 urlpatterns = [path("slow", slow_django), path("later", slow_django_async)]
 django_wsgi = get_wsgi_application()

@@ -8,7 +8,7 @@ from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
 from onceward.dashboard.app import build_app
 from onceward.dashboard.shield import COOKIE
 from tables import each
-from web.visitors import DashboardVisitor
+from web.calls import DashboardVisitor
 
 pytestmark = pytest.mark.slow
 

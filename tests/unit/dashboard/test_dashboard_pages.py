@@ -21,7 +21,7 @@ from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
 from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
 from onceward.testing.clock import ManualClock
 from places import DOCS
-from web.visitors import DashboardVisitor
+from web.calls import DashboardVisitor
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from onceward.outbox import http_target as module
 from onceward.outbox.targets import open_target
 from onceward.wire.sockets import Sockets
 from queues.boxes import RecordedTarget
-from servers.certificates import certificate
+from servers.needs import certificate
 from tables import each
 from web.scripted import Server, once, serve, slow
 

@@ -13,8 +13,7 @@ from fixtures import closing_fixture
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
-from servers.certificates import certificate
-from servers.needs import free_port
+from servers.needs import certificate, free_port
 from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, Scripted

@@ -13,7 +13,7 @@ import pytest
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.wire import calls, connections, credentials, endpoints, nonblocking, sockets
-from servers.certificates import certificate
+from servers.needs import certificate
 from web.scripted import CALL, Carrier, Server, answer, reset, serve, slow
 
 pytestmark = pytest.mark.sampled(carrier=1)
