@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from observing import note_outcomes
 from onceward.core.record import PARKED
 from waiting import PATIENCE, until
 
@@ -47,17 +46,6 @@ def test_a_poisoned_message_is_parked_and_published_with_its_reason(shop, work, 
     assert letter.headers["who"] == "us"
     assert once.ledger.show("shop:7")[0].status == PARKED
     until(lambda: shop.pending() == 0)
-
-
-def test_a_busy_message_waits_for_the_other_workers_lease(shop, work, once):
-    effects, told = [], []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    held = once.acquire(7, lease=3.0, heartbeat=0)
-    shop.publish({"id": 7})
-    work(lambda order: effects.append(order["id"]))
-    until(lambda: effects)
-    assert held.lost
-    assert told.count("busy") <= 4  # no hot loop: each time it waits as long as the lease says, and at least a second
 
 
 def test_what_runs_at_a_stop_is_finished_and_the_rest_goes_back(shop, work):

@@ -216,23 +216,6 @@ def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
-def test_one_member_of_a_batch_can_fail_at_sqs(placed):
-    place = placed("sqs")
-
-    def edit(answer):
-        answer["Failed"] = [
-            {"Id": "1", "Code": "InternalError", "SenderFault": False},
-            {"Id": "2", "Code": "InvalidMessageContents", "SenderFault": True},
-        ]
-        answer["Successful"] = [one for one in answer["Successful"] if one["Id"] == "0"]
-        return answer
-
-    place.front.rule = lambda seen: (
-        Fault(edit_reply=edit) if len(place.front.seen) == 1 else Refuse("InternalError", 503)
-    )
-    assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
-
-
 billing = closing_fixture(Answering)
 
 

@@ -152,15 +152,12 @@ def told(result):
     }
 
 
-def test_safe_settings_end_with_status_0(cli, orders, dynoxide, table, tmp_path):
+def test_safe_settings_end_with_status_0_and_unsafe_ones_with_1_say_why_and_what_to_do(cli, endpoint, orders, tmp_path):
     store = f"sqlite:///{tmp_path}/ledger.db"
     assert cli.run("init", "--store", store).returncode == 0
     result = cli.run("doctor", "--queue", orders, "--store", store, "--json")
     assert set(told(result)) <= {("warning", "file")}  # where the tests' folder is in memory
     assert result.returncode == 0
-
-
-def test_unsafe_settings_end_with_status_1_and_say_why_and_what_to_do(cli, endpoint, orders):
     endpoint.ask("AmazonSQS.SetQueueAttributes", QueueUrl=orders, Attributes={"VisibilityTimeout": "10"})
     result = cli.run("doctor", "--queue", orders)
     what, why, fix, *_, sums = result.stdout.decode().splitlines()

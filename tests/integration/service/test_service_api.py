@@ -53,15 +53,11 @@ def test_a_python_worker_and_a_client_share_a_namespace_and_its_derived_keys(ser
         assert once.ledger.show(f"{api.namespace}:b")[0].owner == claim["id"]
 
 
-def test_an_id_that_won_another_key_is_refused(api):
-    claim = api.claimed("k")
+def test_an_id_that_won_another_key_is_refused_and_a_busy_key_says_when_to_come_again(api):
+    claim = api.claimed("k", lease=30)
     other = api("claim", key="l", id=claim["id"])
     assert (other.status, other.problem) == (422, "id-used")
     assert api("look", key="l").status == 404
-
-
-def test_a_busy_key_says_when_to_come_again(api):
-    api.claimed("k", lease=30)
     busy = api("claim", key="k", id=new_id())
     assert (busy.status, busy.problem) == (409, "busy")
     assert 1 <= int(busy.headers["retry-after"]) <= 5
@@ -131,10 +127,7 @@ def test_a_completion_without_a_result_says_why(api):
     assert (again.status, again.problem) == (409, "result-unavailable")
     assert "it is a film" in again.body["detail"]
     assert "retry-after" not in again.headers
-
-
-def test_a_result_that_the_ledger_does_not_take_completes_all_the_same(api):
-    claim = api.claimed("k")
+    claim = api.claimed("large")  # and one that the ledger does not take
     ended = [api("complete", **claim, result="x" * 300_000).body for _ in range(2)]
     assert [one["replayable"] for one in ended] == [False, False]
     assert "300002 bytes" in ended[0]["why"]
