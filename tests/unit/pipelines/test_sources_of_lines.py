@@ -14,6 +14,13 @@ PRINT = "sinks: [{stdout: null}]\n"
 CSV = "name: orders\nsource: {csv: {files: [a.csv, b.csv], rejects: bad.csv}}\n"
 
 
+def rows(pipelines, first, second="id\n"):
+    """Run a pipeline that reads these two files."""
+    for name, text in (("a.csv", first), ("b.csv", second)):
+        (pipelines.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return pipelines.write(PRINT, head=CSV).run()
+
+
 def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
     (pipelines.folder / "orders.ndjson").write_bytes(b'\xef\xbb\xbf{"id": 1}\r\n{"id": \n\n\xff\n{"n": 1}\n{"id": 2}')
     head = "name: orders\nsource: {ndjson: {files: [orders.ndjson], rejects: bad.ndjson}}\n"
@@ -23,9 +30,11 @@ def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
 
 
 def test_rows_of_csv_are_objects(pipelines):
-    pipelines.folder.joinpath("a.csv").write_text('id,note\n1,"two\nlines, and ""quotes"""\n2,\n\n3,too,many\n')
-    pipelines.folder.joinpath("b.csv").write_bytes(b"\xef\xbb\xbfnote;id\r\nx,4\r\n".replace(b";", b","))
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(
+        pipelines,
+        'id,note\n1,"two\nlines, and ""quotes"""\n2,\n\n3,too,many\n',
+        b"\xef\xbb\xbfnote;id\r\nx,4\r\n".replace(b";", b","),
+    )
     found = [one.value[0] for one in outcomes if one.ok]
     assert sorted(found, key=lambda row: row["id"]) == [
         {"id": "1", "note": 'two\nlines, and "quotes"'},
@@ -36,29 +45,24 @@ def test_rows_of_csv_are_objects(pipelines):
 
 
 def test_a_last_row_that_can_be_cut_waits_for_its_end(pipelines):
-    file = pipelines.folder / "a.csv"
-    file.write_text("id,amount\n1,10.00\n2,19")
-    pipelines.folder.joinpath("b.csv").write_text("id\n3,4\n")
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(pipelines, "id,amount\n1,10.00\n2,19", "id\n3,4\n")
     assert [one.value[0]["id"] for one in outcomes if one.ok] == ["1"]
     assert pipelines.folder.joinpath("bad.csv").read_text() == "2,19\n3,4\n"
-    with file.open("a") as writer:
+    with (pipelines.folder / "a.csv").open("a") as writer:
         writer.write("9.00\n")
     assert [one.value[0]["amount"] for one in pipelines.run() if one.ok] == ["10.00", "199.00"]
 
 
 def test_rows_that_end_with_a_carriage_return_alone_are_not_lost(pipelines):
-    pipelines.folder.joinpath("a.csv").write_bytes(b'id,size\r\n1,2\r3,4\n5,"6\r7"\r\n')
-    pipelines.folder.joinpath("b.csv").write_bytes(b"id,size\n")
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(pipelines, b'id,size\r\n1,2\r3,4\n5,"6\r7"\r\n', b"id,size\n")
     assert [one.value[0] for one in outcomes if one.ok] == [{"id": "5", "size": "6\r7"}]
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
 
 
 def test_a_quote_within_a_value_swallows_no_rows(pipelines):
-    pipelines.folder.joinpath("a.csv").write_text('id,size\n1,5" pipe\n2,x\n3,6" pipe\n4,"a\n\n\nb"\n5,\n')
-    pipelines.folder.joinpath("b.csv").write_text('id,size\n6,"never closed\n7,x\n')
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(
+        pipelines, 'id,size\n1,5" pipe\n2,x\n3,6" pipe\n4,"a\n\n\nb"\n5,\n', 'id,size\n6,"never closed\n7,x\n'
+    )
     found = {row["id"]: row["size"] for one in outcomes if one.ok for row in one.value}
     assert found == {"1": '5" pipe', "2": "x", "3": '6" pipe', "4": "a\n\n\nb", "5": ""}
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
@@ -101,23 +105,17 @@ def test_a_batch_that_fails_as_a_whole_does_not_end_the_run_as_if_its_lines_were
 def test_a_quote_that_nothing_closes_is_given_up_at_the_longest_value(pipelines, monkeypatch):
     monkeypatch.setattr(csv_rows, "LONGEST", 1000)
     rest = '1,"never closed\n' + '2,say ""x""\n' * 1000
-    pipelines.folder.joinpath("a.csv").write_text(f"id,note\n{rest}")
-    pipelines.folder.joinpath("b.csv").write_text("id\n3\n")
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(pipelines, f"id,note\n{rest}", "id\n3\n")
     assert sorted(one.status for one in outcomes) == ["done", "malformed"]
     assert pipelines.folder.joinpath("bad.csv").read_text() == rest
 
 
 def test_lines_within_a_value_that_is_too_long_become_no_rows(pipelines):
-    pipelines.folder.joinpath("a.csv").write_text(f'id,note\n1,"{"x" * 140_000}\n2,forged\n"\n3,real\n')
-    pipelines.folder.joinpath("b.csv").write_text("id\n")
-    outcomes = pipelines.write(PRINT, head=CSV).run()
+    outcomes = rows(pipelines, f'id,note\n1,"{"x" * 140_000}\n2,forged\n"\n3,real\n')
     assert [one.value for one in outcomes if one.ok] == [[{"id": "3", "note": "real"}]]
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
 
 
 def test_a_file_that_names_a_field_twice_ends_the_run(pipelines):
-    pipelines.folder.joinpath("a.csv").write_text("id,id\n1,2\n")
-    pipelines.folder.joinpath("b.csv").write_text("id\n")
     with pytest.raises(BrokerError, match="names a field twice"):
-        pipelines.write(PRINT, head=CSV).run()
+        rows(pipelines, "id,id\n1,2\n")

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -192,21 +193,17 @@ def test_answers_over_http_are_sealed(sealing):
 EXAMPLES = re.findall(r"```python\n(.*?)```", section("docs/reference/records.md", "Encrypt results"), re.DOTALL)
 
 
-class Kms:
-    """As boto3's client: it hands out data keys, and opens them."""
-
-    def generate_data_key(self, KeyId, KeySpec):
-        key = os.urandom(32)
-        return {"CiphertextBlob": b"\x00\xff" + key[::-1], "Plaintext": key}
-
-    def decrypt(self, KeyId, CiphertextBlob):
-        return {"Plaintext": CiphertextBlob[2:][::-1]}
+def kms(name):
+    """A client as boto3's: it hands out data keys, and opens them."""
+    made = lambda key: {"CiphertextBlob": b"\x00\xff" + key[::-1], "Plaintext": key}
+    opened = lambda KeyId, CiphertextBlob: {"Plaintext": CiphertextBlob[2:][::-1]}
+    return SimpleNamespace(generate_data_key=lambda KeyId, KeySpec: made(os.urandom(32)), decrypt=opened)
 
 
 def test_the_documented_seals_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEDGER_KEY", Fernet.generate_key().decode())
-    monkeypatch.setattr(boto3, "client", lambda name: Kms())
+    monkeypatch.setattr(boto3, "client", kms)
     for number, replayed in enumerate(("4242424242424242", "4242424242424242", "************4242")):
         space = {"__name__": "example"}
         exec(EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
