@@ -140,7 +140,7 @@ a fence of a deleted record comes again
     return [-outcome.status == RELEASED and self.chain is not None and self.chain.is_cut_short-]{+False+}
 7 a handler whose completion failed gives its key back
     return [-self.in_vain is not None or (self.chain is not None and self.chain.notes.failed is not None)-]{+False+}
-[claim/ends.py: unit/core/test_settling_limits.py]
+[claim/ends.py: unit/core/test_ending_many.py]
 7 a store that refuses the result gets no second try
     if [-outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True))-]{+False+}:
 [claim/running.py: unit/claim unit/test_once.py]

@@ -154,11 +154,8 @@ def test_a_change_that_is_none_is_malformed(once, outcomes):
 def test_kafka_gives_values_and_keys_by_topic_partition_and_offset(once):
     payloads, deliveries = given(once, aws.on_kafka, events.kafka({0: [{"id": 1}, None], 1: ["text"]}))
     found = {d.id: (d.group, payload) for payload, d in zip(payloads, deliveries, strict=True)}
-    assert found == {
-        ("mytopic-0", 15): ("mytopic-0", {"id": 1}),
-        ("mytopic-0", 16): ("mytopic-0", None),
-        ("mytopic-1", 15): ("mytopic-1", "text"),
-    }
+    values = ("mytopic-0", 15, {"id": 1}), ("mytopic-0", 16, None), ("mytopic-1", 15, "text")
+    assert found == {(topic, offset): (topic, value) for topic, offset, value in values}
     cluster = "arn:aws:kafka:us-east-1:123456789012:cluster/Sales/abcd1234-4"
     assert keys(once)[0] == f'n:("{cluster}",mytopic,0,15,1545084650987)'
 
@@ -201,14 +198,9 @@ def test_s3_gives_a_flat_dict_with_the_decoded_key(once):
 
 
 def test_s3_keys_tell_versions_events_and_moments_apart(once):
-    records = [
-        events.s3_record(),
-        events.s3_record(),
-        events.s3_record(version=None),
-        events.s3_record(sequencer="0C0F6F405D6ED209E2"),
-        events.s3_record() | {"eventName": "ObjectTagging:Put"},
-    ]
-    assert len(given(once, aws.on_s3, {"Records": records})[0]) == 4  # the second is a duplicate of the first
+    same, tagged = [events.s3_record() for _ in range(2)], events.s3_record() | {"eventName": "ObjectTagging:Put"}
+    others = [events.s3_record(version=None), events.s3_record(sequencer="0C0F6F405D6ED209E2"), tagged]
+    assert len(given(once, aws.on_s3, {"Records": same + others})[0]) == 4  # the second is a duplicate of the first
     assert 'n:(pictures,"photos/a b(1).jpg",yd3d4HaWOT2z,"ObjectCreated:Put",0C0F6F405D6ED209E1)' in keys(once)
 
 

@@ -14,13 +14,10 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before
 from printed.pages import run
+from step_scripts import Stopped
 from tables import each
 
 LEASE = 60.0
-
-
-class Crash(BaseException):
-    """Ends an attempt as a crash does: the key stays claimed."""
 
 
 class Shop:
@@ -52,9 +49,9 @@ class Shop:
 
     def crash(self, *numbers):
         """Leave keys half done."""
-        self.does = Mock(side_effect=Crash)
+        self.does = Mock(side_effect=Stopped)
         for n in numbers:
-            with pytest.raises(Crash):
+            with pytest.raises(Stopped):
                 self.call(n)
         self.does = lambda n: n
         self.calls.clear()
@@ -143,8 +140,8 @@ def test_a_function_that_is_run_without_a_decorator_is_completed():
     def pay(n: int):
         return shop.does(n)
 
-    shop.does = Mock(side_effect=Crash)
-    with pytest.raises(Crash):
+    shop.does = Mock(side_effect=Stopped)
+    with pytest.raises(Stopped):
         once.run(1, pay, 1)
     shop.does = lambda n: -n
     shop.lapse()
@@ -259,10 +256,8 @@ def test_a_function_that_cannot_be_completed_is_refused():
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     made = []
-    space = {
-        "bank": SimpleNamespace(pay=lambda key, total: made.append(total) or {"id": f"ch_{total}"}),
-        "send_mail": lambda order: made.append("mail"),
-    }
+    pay = lambda key, total: made.append(total) or {"id": f"ch_{total}"}
+    space = {"bank": SimpleNamespace(pay=pay), "send_mail": lambda order: made.append("mail")}
     run("docs/how-to/runbook.md", space, title="Finish half-done work")
     assert capsys.readouterr().out == "Sweep(completed=0, failed=0, parked=0, taken=0, left=0)\n"
     assert made == [1250, "mail"]

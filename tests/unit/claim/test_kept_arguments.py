@@ -17,15 +17,12 @@ from onceward.core.policy import DAY
 from onceward.core.record import Record
 from onceward.core.writes import NO_STEPS
 from onceward.results.classes import NotReplayable
+from step_scripts import Stopped
 from tables import each
 
 fernet = Fernet(Fernet.generate_key())
 SEAL = (fernet.encrypt, fernet.decrypt)
 CARD = "4242-4242"
-
-
-class Crash(BaseException):
-    """Ends an attempt as a crash does: the key stays claimed."""
 
 
 @dataclass
@@ -61,10 +58,8 @@ def test_typed_arguments_are_plain_json_and_come_back_with_their_types():
 
     order = Order(7, Decimal("1.50"), datetime(2026, 1, 2, tzinfo=UTC))
     text = codec(place).encode((order,), {})
-    assert json.loads(text) == {
-        "function": "shop.f",
-        "arguments": {"order": {"id": 7, "total": "1.50", "at": "2026-01-02T00:00:00Z"}},
-    }
+    arguments = {"order": {"id": 7, "total": "1.50", "at": "2026-01-02T00:00:00Z"}}
+    assert json.loads(text) == {"function": "shop.f", "arguments": arguments}
     assert both_ways(place, order, note="now") == ((order, "now"), {})
 
 
@@ -81,10 +76,10 @@ def test_arguments_without_annotations_keep_their_own_types():
 @pytest.mark.parametrize("how", ["run", "run_async", "run_outcome"])
 def test_every_way_to_call_a_function_keeps_its_arguments(once, how):
     def place(n: int):
-        raise Crash
+        raise Stopped
 
     once = once.using(keep_input=True, name="shop")
-    with pytest.raises(Crash):
+    with pytest.raises(Stopped):
         if how == "run_async":
             asyncio.run(once.run_async(7, place, 7))
         else:
@@ -105,10 +100,10 @@ def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
 def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once, monkeypatch):
     @once(key="order.id", keep_input=True, name="late")
     def place(order: "Later"):  # noqa: F821 - it is defined below
-        raise Crash
+        raise Stopped
 
     monkeypatch.setitem(globals(), "Later", Order)
-    with pytest.raises(Crash):
+    with pytest.raises(Stopped):
         place(Order(7, Decimal(1), datetime(2026, 1, 2, tzinfo=UTC)))
     assert json.loads(kept(once))["arguments"]["order"]["id"] == 7
 
@@ -116,9 +111,9 @@ def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once, mon
 def test_sealed_arguments_are_nowhere_in_plain_text(once):
     @once(key="n", keep_input=True, seal=SEAL)
     def place(n: int, card: str):
-        raise Crash
+        raise Stopped
 
-    with pytest.raises(Crash):
+    with pytest.raises(Stopped):
         place(7, CARD)
     text = kept(once)
     assert CARD not in text

@@ -187,12 +187,8 @@ def test_a_password_of_digits_stays_text_and_a_number_becomes_one():
 
     told = {"password": "0123", "connect_timeout": "5", "tls_handshake_first": "true", "rebalance_timeout_ms": "900"}
     source = work._source("nats:orders", [f"settings.{name}={value}" for name, value in told.items()])
-    assert library_settings(source.settings, connect, "connect") == {
-        "password": "0123",
-        "connect_timeout": 5,
-        "tls_handshake_first": True,
-        "rebalance_timeout_ms": 900,
-    }
+    numbers = {"connect_timeout": 5, "tls_handshake_first": True, "rebalance_timeout_ms": 900}
+    assert library_settings(source.settings, connect, "connect") == {"password": "0123", **numbers}
 
 
 def test_credentials_without_their_library_are_refused_with_its_name(monkeypatch):

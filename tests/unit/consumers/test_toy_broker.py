@@ -200,12 +200,8 @@ def test_what_cannot_be_handled_is_published_with_its_reason_then_acknowledged(o
     assert sorted(told) == ["failed", "malformed", "parked"]
     assert sorted(broker.acknowledged) == ["m-0", "m-1"]
     letters = {message.id: headers for message, headers in broker.published}
-    assert letters["m-1"] == {
-        "onceward-status": "malformed",
-        "onceward-reason": "MalformedRecord: the message is torn",
-        "onceward-from": "toy",
-        "onceward-receives": "1",
-    }
+    status = {"onceward-status": "malformed", "onceward-reason": "MalformedRecord: the message is torn"}
+    assert letters["m-1"] == status | {"onceward-from": "toy", "onceward-receives": "1"}
     parked = letters["m-0"]
     assert (parked["onceward-status"], parked["onceward-key"], parked["onceward-receives"]) == ("parked", "shop:1", "2")
     assert "an odd order" in parked["onceward-reason"]

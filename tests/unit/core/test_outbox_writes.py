@@ -60,18 +60,6 @@ def test_of_two_senders_one_gets_the_send_lease_and_believes_in_less_than_it_is(
     assert not may_send(refused, 5e9)
 
 
-def test_striking_out_keeps_the_time_of_completion_and_the_retention_and_touches_no_new_life(store, clock, record):
-    clock.advance(20.0)
-    done = note(store, clock, record, None).record
-    assert (done.unsent, done.due_at, done.result) == (None, None, "1")
-    assert (done.lease_until, done.expires_at, done.updated_at) == (1000.0, 1100.0, 1020.0)
-    assert not has_messages(done)
-    clock.advance(200.0)
-    won = drive(claim(store, Bid("k", "other", None, POLICY, clock)), store)
-    assert isinstance(note(store, clock, record, None), Lost)
-    assert drive(store.load("k"), store).record == won.record
-
-
 @pytest.mark.parametrize("unsent", ["m by me", None])
 def test_a_lost_reply_to_a_write_of_messages_is_no_lost_write(store, clock, record, unsent, monkeypatch):
     monkeypatch.setattr("time.sleep", clock.advance)

@@ -13,7 +13,7 @@ from onceward.core.protocol import Verdict, decide, released
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.testing.faults import fail_after, fail_before, late, settling, twice, when
-from stage import LEASE, NOW, PLAIN, Both, Stage, record
+from stage import LEASE, NOW, PLAIN, Stage, record
 from tables import each
 
 pytestmark = pytest.mark.sampled(face=1)
@@ -59,16 +59,6 @@ def test_the_decision_table(row):
     assert decide(held, NOW, "mine", asked.get("fingerprint"), policy) is verdict
     if row.partition(" ")[0] != "my":  # what others hold is decided as ever
         assert decide(held, NOW, "mine", asked.get("fingerprint"), policy, single_use=True) is verdict
-
-
-@pytest.fixture
-def stage():
-    return Stage()
-
-
-@pytest.fixture(params=["sync", "async"])
-def face(request):
-    return Both(request.param == "async")
 
 
 def test_1_a_second_claim_is_busy_until_the_lease_ends(stage):

@@ -11,20 +11,9 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.steps import Settled
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import fail_after, fail_before, late, settling, when
-from stage import Both, Stage
 from tables import each
 
 pytestmark = pytest.mark.sampled(face=1)
-
-
-@pytest.fixture
-def stage():
-    return Stage()
-
-
-@pytest.fixture(params=["sync", "async"])
-def face(request):
-    return Both(request.param == "async")
 
 
 @pytest.mark.parametrize(("value", "options"), [("x" * 100, {"max_result": 10}), (object(), {})])

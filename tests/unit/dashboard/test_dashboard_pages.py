@@ -79,12 +79,10 @@ def test_results_can_be_hidden(once):
 
 
 def completed_with_messages(once, key, due):
-    entries = [
-        MessageEntry("sqs:mails", "k1", '{"order": 7}', tries=2),
-        MessageEntry("sns:arn:gone", "k2", "hi", refused="NotFound: no such topic"),
-    ]
+    late = MessageEntry("sqs:mails", "k1", '{"order": 7}', tries=2)
+    gone = MessageEntry("sns:arn:gone", "k2", "hi", refused="NotFound: no such topic")
     origin = msgspec.json.encode({"root": "shop.order:1", "parent": "shop.charge:order-7"}).decode()
-    completed_with(once, key, *entries, due=due, lease=min(due, 0.0), origin=origin)
+    completed_with(once, key, late, gone, due=due, lease=min(due, 0.0), origin=origin)
 
 
 def test_messages_that_nobody_sends_are_told(once, client):

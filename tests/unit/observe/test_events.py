@@ -266,10 +266,8 @@ def test_what_a_person_must_look_at_is_a_warning_that_quotes_no_payload(house, c
     once.run("lost", int)
     with pytest.raises(LeaseLost):
         claim.complete()
-    assert [(record.levelname, record.message.partition(":")[2][:9]) for record in caplog.records] == [
-        ("WARNING", "parked: p"),
-        ("WARNING", "lost: its"),
-    ]
+    told = [(record.levelname, record.message.partition(":")[2][:9]) for record in caplog.records]
+    assert told == [("WARNING", "parked: p"), ("WARNING", "lost: its")]
     assert "the payload" not in caplog.text
     assert "ValueError" in caplog.text
 
@@ -285,10 +283,8 @@ def test_a_step_is_told_once_made_and_once_answered(once, heard):
         once.run("k", handle)
     once.run("k", handle)
     told = [event for event in heard if event.kind == "step"]
-    assert [(event.step, event.attempt, event.again, event.ran is None) for event in told] == [
-        ("(mail,1)", 1, False, False),
-        ("(mail,1)", 2, True, True),
-    ]
+    told = [(event.step, event.attempt, event.again, event.ran is None) for event in told]
+    assert told == [("(mail,1)", 1, False, False), ("(mail,1)", 2, True, True)]
 
 
 def run(once, handle, records):

@@ -66,11 +66,8 @@ def rq_job(order: int) -> None: ...
 def rq_reserved(order: int, depends_on: str = "") -> None: ...
 
 
-unconfirmed = dramatiq.actor(
-    lambda order: None,
-    actor_name="unconfirmed",
-    broker=RabbitmqBroker(url="amqp://127.0.0.1:1", confirm_delivery=False),
-)
+forgets = RabbitmqBroker(url="amqp://127.0.0.1:1", confirm_delivery=False)
+unconfirmed = dramatiq.actor(lambda order: None, actor_name="unconfirmed", broker=forgets)
 forgetful = ListQueueBroker("redis://127.0.0.1:1").task(task_name="forgetful")(lambda order: None)
 unbound = Blueprint().task(lambda order: None, name="unbound")
 

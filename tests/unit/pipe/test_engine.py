@@ -41,11 +41,8 @@ def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines,
     heard = Heard()
     rejects = tmp_path / "rejects"
     end = Pipe(Once("memory:"), Function(charge), key="line.id").run([lines], reporter=heard, rejects=str(rejects))
-    assert heard.outcomes == [
-        ("pipe:1", "ran", b"charged one\n"),
-        ("pipe:2", "ran", b"charged two\n"),
-        ("pipe:1", "replayed", b"charged one\n"),
-    ]
+    one, two = b"charged one\n", b"charged two\n"
+    assert heard.outcomes == [("pipe:1", "ran", one), ("pipe:2", "ran", two), ("pipe:1", "replayed", one)]
     ((number, key, error),) = heard.rejected
     assert (number, key) == (4, None)
     assert error.startswith("the payload is not JSON")

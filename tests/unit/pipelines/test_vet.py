@@ -169,11 +169,8 @@ WORDS = st.sampled_from(
     ]
 )
 SCALARS = st.one_of(WORDS, st.none(), st.booleans(), st.integers(0, 9), st.floats(allow_nan=False), st.text(max_size=8))
-TREES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=5)),
-    max_leaves=25,
-)
+branches = lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=5))
+TREES = st.recursive(SCALARS, branches, max_leaves=25)
 
 
 @pytest.mark.slow

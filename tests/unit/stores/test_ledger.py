@@ -251,10 +251,8 @@ def complete(once, *keys):
 
 
 def found(once, effects, name="n", **options):
-    return sorted(
-        (one.what, one.key, one.times, one.status)
-        for one in mismatches(once.ledger, effects, Naming(name), **{"settle": 0.0, **options})
-    )
+    told = mismatches(once.ledger, effects, Naming(name), **{"settle": 0.0, **options})
+    return sorted((one.what, one.key, one.times, one.status) for one in told)
 
 
 def test_what_agrees_is_not_told(once):

@@ -102,13 +102,8 @@ async def test_the_claim_is_at_hand_in_the_application_and_not_after_it_unlike_w
 def test_a_mounted_application_is_guarded_by_the_path_it_sees(once):
     mounted = {"path": "/a/orders", "root_path": "/a"}
     guarded = AsgiIdempotency(asgi.Counter(), once, Rules(Route("/orders")))
-    first, again, other, beside = asgi.asked(
-        guarded,
-        mounted,
-        mounted,
-        {"path": "/b/orders", "root_path": "/b"},
-        {"path": "/ab/orders", "root_path": "/a"},  # not mounted there
-    )
+    elsewhere = {"path": "/b/orders", "root_path": "/b"}, {"path": "/ab/orders", "root_path": "/a"}  # not mounted there
+    first, again, other, beside = asgi.asked(guarded, mounted, mounted, *elsewhere)
     assert (first.body, again.body, beside.body) == (b'{"run":1}', b'{"run":1}', b'{"run":2}')
     assert other.problem == "reused"
 

@@ -47,6 +47,7 @@ ADYEN_ITEM = {
     "additionalData": {"hmacSignature": "coqCmt/IZ4E3CzPvMY8zTjQVL5hYJUiBRg8UU+iCWo0="},
 }
 ADYEN_KEY = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056"
+ADYEN_EVENT = ("AUTHORISATION 7914073381342284 true", "AUTHORISATION", "TestMerchant")
 DISCORD_KEY = "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
 
 
@@ -79,12 +80,7 @@ VECTORS = {
         SENDGRID,
         ("ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA", "dropped", None),
     ),
-    "adyen 14, generate_notification_sig": (
-        webhooks.Adyen(ADYEN_KEY),
-        {},
-        adyen(ADYEN_ITEM),
-        ("AUTHORISATION 7914073381342284 true", "AUTHORISATION", "TestMerchant"),
-    ),
+    "adyen 14, generate_notification_sig": (webhooks.Adyen(ADYEN_KEY), {}, adyen(ADYEN_ITEM), ADYEN_EVENT),
     "pynacl 1.6, as discord's documents sign": (
         webhooks.Discord(DISCORD_KEY, tolerance=EVER),
         {

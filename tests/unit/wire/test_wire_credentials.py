@@ -341,10 +341,8 @@ def test_the_endpoints_are_those_that_botocore_knows():
     resolver = EndpointResolver(session.get_data("endpoints"))
     partitions = session.get_data("partitions")
     loader = session.get_component("data_loader")
-    rules = {
-        service: EndpointProvider(loader.load_service_model(service, "endpoint-rule-set-1"), partitions)
-        for service in ("dynamodb", "sqs")
-    }
+    load = lambda service: loader.load_service_model(service, "endpoint-rule-set-1")
+    rules = {service: EndpointProvider(load(service), partitions) for service in ("dynamodb", "sqs")}
     seen = 0
     for partition in session.get_available_partitions():
         for region in session.get_available_regions("dynamodb", partition):
