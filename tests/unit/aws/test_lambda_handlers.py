@@ -261,9 +261,7 @@ EXAMPLES = re.findall(r"(?<!-->\n)```python\n(.*?)```", TEXT, re.DOTALL)  # not 
 
 CALLS = {
     0: {"handler": (events.sqs({"order": {"id": 1}}), {"batchItemFailures": []})},
-    1: {
-        "handler": (events.sqs({"id": "a", "total": 5}, {"id": 7}), {"batchItemFailures": [{"itemIdentifier": "m-1"}]})
-    },
+    1: {"handler": (events.sqs({"id": "a", "total": 5}, {}), {"batchItemFailures": [{"itemIdentifier": "m-1"}]})},
     2: {
         "clicks": (events.kinesis({"page": "/"}), {"batchItemFailures": []}),
         "thumbnails": (events.s3("a"), None),

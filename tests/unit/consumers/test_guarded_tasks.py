@@ -11,10 +11,6 @@ from onceward.testing.faults import Faults, fail_before, when
 from tables import each
 
 
-class Declined(Exception):
-    pass
-
-
 class Later(Exception):
     pass
 
@@ -39,7 +35,7 @@ async def with_a_cause(work):
     try:
         await work()
     except Exception as error:
-        raise Declined from error
+        raise LookupError from error
 
 
 def call(*args, id="t-1", **kwargs):
@@ -124,9 +120,9 @@ def test_a_final_exception_is_recorded_and_not_retried():
 
     def charge():
         runs.append(1)
-        raise Declined("card 42")
+        raise LookupError("card 42")
 
-    task = task_of(charge, final=(Declined,))
+    task = task_of(charge, final=(LookupError,))
     ends = [task.call(call()), task.call(call())]
     assert [(end.status, str(end.error)) for end in ends] == [("ended", "card 42")] * 2
     assert runs == [1]
@@ -185,7 +181,7 @@ def test_what_was_not_recorded_or_lost_decides_the_end_however_that_is_raised(wa
         (loses, "again", errors.LeaseLost),
     ):
         broken.clear()
-        end = asyncio.run(task_of(function, once, name=function.__name__, final=(Declined,)).call_async(call()))
+        end = asyncio.run(task_of(function, once, name=function.__name__, final=(LookupError,)).call_async(call()))
         assert (end.status, type(end.error) if error else end.result()) == (status, error or "paid")
 
 

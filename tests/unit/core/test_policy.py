@@ -15,10 +15,6 @@ from tables import each
 from waiting import within
 
 
-class Failure(Exception):
-    pass
-
-
 def vanish(once, key="k", **options):
     """Claim a key as a worker that is never heard of again."""
     return once.using(**options).acquire(key, name="n")
@@ -60,7 +56,7 @@ NAN = float("nan")
         ("on_busy", ["wait", -1, True, None]),
         ("on_lapse", ["release"]),
         ("on_error", ["retry"]),
-        ("final", [Failure, [Failure], (KeyboardInterrupt,), (Failure(),)]),
+        ("final", [LookupError, [LookupError], (KeyboardInterrupt,), (LookupError(),)]),
         ("leese", [5]),
     ],
 )
@@ -107,21 +103,17 @@ def test_a_waiter_gets_the_result_or_runs_the_handler_itself_when_the_run_it_wai
         timer.join()
 
 
-class Declined(Failure):
-    pass
-
-
 @pytest.mark.parametrize("options", [{}, {"on_error": "park"}, {"max_attempts": 1}, {"cache": 5}])
 def test_final_exception_is_recorded_and_raised_again_for_every_duplicate(once, options):
     runs, caught = [], []
 
-    @once(key="order", final=(Failure,), **options)
+    @once(key="order", final=(LookupError,), **options)
     def charge(order):
         runs.append(order)
-        raise Declined(order)
+        raise KeyError(order)
 
     for _ in range(3):
-        with pytest.raises(Declined, match="7") as declined:
+        with pytest.raises(KeyError, match="7") as declined:
             charge(7)
         caught.append(declined.value)
     assert len({id(error) for error in caught}) == 3  # each has one of its own

@@ -179,9 +179,8 @@ def test_3_a_completed_record_is_not_claimed_released_or_parked(stage):
     assert stage.record == before
 
 
-every_fault = pytest.mark.parametrize(
-    "fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name
-)
+FAULTS = [fail_before(), fail_after(), twice(), late()]
+every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind.name)
 
 
 @every_fault

@@ -211,18 +211,14 @@ def test_a_heartbeat_reply_that_comes_after_the_end_does_not_undo_it(stage):
     assert (claim.record.status, claim.record.result) == (COMPLETED, '"result"')
 
 
-class Interrupt(BaseException):
-    """What a signal handler raises."""
-
-
 class Struck:
     """A store whose requests are interrupted."""
 
     def exchange(self, request):
-        raise Interrupt
+        raise KeyboardInterrupt
 
     async def exchange_async(self, request):
-        raise Interrupt
+        raise KeyboardInterrupt
 
 
 @each("mode", ["sync", "async"])
@@ -240,7 +236,7 @@ def test_an_interrupt_closes_the_steps_also_if_they_yield_once_more(mode, more):
             if more:
                 yield "give it back"  # a store of the user's can do that
 
-    with pytest.raises(Interrupt) as kept:
+    with pytest.raises(KeyboardInterrupt) as kept:
         drive(steps(), Struck()) if mode == "sync" else asyncio.run(drive_async(steps(), Struck()))
     assert told == ["closed"]
     assert kept.value.__traceback__ is not None

@@ -252,9 +252,8 @@ def test_credentials_that_are_new_each_time_are_refused(value):
 
 
 def token(**claims):
-    return ".".join(
-        base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", json.dumps(claims).encode(), b"s")
-    )
+    parts = b"{}", json.dumps(claims).encode(), b"s"
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
 def test_a_token_that_expires_is_warned_of_once(caplog):

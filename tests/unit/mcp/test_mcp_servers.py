@@ -54,13 +54,17 @@ def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded)
     assert ran == ["o"]
 
 
-def test_tools_that_were_there_before_are_not_left_unguarded(shop, once):
+def test_tools_that_were_there_before_a_missing_scope_and_a_wrong_server_are_refused(shop, once):
     @shop.server.tool()
     def charge(order: str) -> str:
         return "charged"
 
     with pytest.raises(ValueError, match="has the tool charge already"):
         guard_tools(shop.server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    with pytest.raises(TypeError, match="scope= is missing"):
+        guard_tools(shop.server, once, key=ToolKey.argument())
+    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
+        guard_tools("shop", once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
 
 
 def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
@@ -99,13 +103,6 @@ def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
     assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
     assert guarded.call("charge", order="o").is_error
     assert guarded.tools()["charge"].annotations.idempotent_hint
-
-
-def test_a_missing_scope_and_a_wrong_server_are_refused(shop, once):
-    with pytest.raises(TypeError, match="scope= is missing"):
-        guard_tools(shop.server, once, key=ToolKey.argument())
-    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
-        guard_tools("shop", once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
 
 
 def shop(once, ran):

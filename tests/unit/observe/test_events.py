@@ -319,13 +319,10 @@ def test_each_record_is_claimed_and_then_ended(once, heard):
 
 
 def test_what_is_claimed_and_not_begun_is_given_back(once, heard):
-    class Interrupt(BaseException):
-        pass
-
     def handle(record):
-        raise Interrupt
+        raise KeyboardInterrupt
 
-    with pytest.raises(Interrupt):
+    with pytest.raises(KeyboardInterrupt):
         run(once, handle, [{"id": 1}, {"id": 2}])
     assert told(heard) == [("b:1", "claimed"), ("b:2", "claimed"), ("b:1", "interrupted"), ("b:2", "released")]
 

@@ -30,10 +30,6 @@ RAW = (lambda plain: b"\xff" + flip(plain), lambda token: flip(token[1:]))
 SEALS = pytest.mark.parametrize("seal", [FERNET, RAW], ids=["text", "bytes"])
 
 
-class Declined(Exception):
-    pass
-
-
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite:///{tmp_path}/ledger.db"
@@ -45,7 +41,7 @@ once = closing_fixture(Once, "url")
 @pytest.fixture
 def sealing(url):
     """Nothing is plain in the end, in the file itself, too: what was written and overwritten counts."""
-    made = Once(url, seal=FERNET, final=(Declined,))
+    made = Once(url, seal=FERNET, final=(ArithmeticError,))
     yield made
     assert records(made)
     made.close()
@@ -76,10 +72,10 @@ def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(sealing, seal, 
 
 def test_a_final_exception_and_its_text_are_sealed_and_raised_again(sealing):
     for _ in range(2):
-        with pytest.raises(Declined, match=f"^no money on {CARD}$"):
-            sealing.run("k", fail, Declined(f"no money on {CARD}"))
+        with pytest.raises(ArithmeticError, match=f"^no money on {CARD}$"):
+            sealing.run("k", fail, ArithmeticError(f"no money on {CARD}"))
     (record,) = records(sealing)
-    assert record.error.startswith("Declined: sealed")
+    assert record.error.startswith("ArithmeticError: sealed")
 
 
 def test_the_text_of_an_error_is_sealed_and_told_to_who_may_open_it(sealing, once):
@@ -113,9 +109,9 @@ def test_what_cannot_be_sealed_completes_without_result_never_in_the_open(sealin
     with pytest.raises(ResultUnavailable):
         sealing.run("k", str, CARD)
     assert records(sealing)[0].result is None
-    for error in (Declined, ResultUnavailable):
+    for error in (ArithmeticError, ResultUnavailable):
         with pytest.raises(error):
-            sealing.run("final", fail, Declined(CARD))
+            sealing.run("final", fail, ArithmeticError(CARD))
     with pytest.raises(LookupError):
         sealing.run("failed", fail, LookupError(CARD))
     sealing.acquire("released").release(CARD)
@@ -161,7 +157,7 @@ def test_a_seal_that_is_no_pair_of_functions_is_refused(seal, told):
 
 def test_batches_are_sealed(sealing):
     def pay(number):
-        return CARD if number == 1 else fail({2: LookupError, 3: Declined}[number](CARD))
+        return CARD if number == 1 else fail({2: LookupError, 3: ArithmeticError}[number](CARD))
 
     batch = sealing.batch(pay, key="number")
     batch.run([1, 2, 3])

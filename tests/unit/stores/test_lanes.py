@@ -39,10 +39,7 @@ LINES = {  # what waits behind the first, and which leave together
         [["a", "c"], ["b"], ["b"]],
     ),
     "one key twice leaves twice": ([Write("a"), Write("b"), Write("a"), Write("a")], [["a", "b"], ["a"], ["a"]]),
-    "ends leave before claims": (
-        [Write("a"), Write("b"), Write("c", "swap"), Write("d", "swap")],
-        [["c", "d"], ["a", "b"]],
-    ),
+    "ends before claims": ([Write("a"), Write("b"), Write("c", "swap"), Write("d", "swap")], [["c", "d"], ["a", "b"]]),
     "a claim does not wait for all ends": (
         [Write("a"), *(Write("k", "swap") for _ in range(6)), Write("b")],
         [*[["k"]] * line.MOST_AHEAD, ["a", "b"], ["k"], ["k"]],

@@ -201,11 +201,9 @@ def test_what_django_answers_for_a_decorated_views_exception_is_recorded(once, e
 
 
 @pytest.fixture
-def atomic():
-    before = connection.settings_dict["ATOMIC_REQUESTS"]
-    connection.settings_dict["ATOMIC_REQUESTS"] = True
+def atomic(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     yield
-    connection.settings_dict["ATOMIC_REQUESTS"] = before
     connection.close()
 
 

@@ -157,9 +157,8 @@ def test_a_child_process_uses_connections_of_its_own():
 
 
 def async_wire(server):
-    return nonblocking.AsyncHttpWire(
-        endpoints.Endpoints("eu-west-1", dynamodb=server.url), credentials.CredentialSource()
-    )
+    region = endpoints.Endpoints("eu-west-1", dynamodb=server.url)
+    return nonblocking.AsyncHttpWire(region, credentials.CredentialSource())
 
 
 async def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
