@@ -1,4 +1,4 @@
-"""What a record tells: its last attempts and their workers, and the origin of a call, from a message's headers on to the next message."""
+"""What a record tells: its last attempts, their workers, the origin of a call, and that a newer version wrote it, so that it is left alone."""
 
 import dataclasses
 import os
@@ -6,12 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from onceward import Attempt, Busy, Once, Parked
+from onceward import Attempt, Busy, Once, OncewardError, Parked, UnknownNeed, UnknownStatus
 from onceward.aws import on_invoke
-from onceward.core import history, worker
+from onceward.core import history, protocol, worker
 from onceward.core.origin import CallOrigin, beginning, decoded, encoded, headers_for, provenance_in, read_origin
+from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict, decide, is_mine, judge, keeping
+from onceward.core.views import NextStep, next_step
 from onceward.core.writes import UNKNOWN
 from onceward.stores.memory import MemoryStore
+from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from tables import each
 
@@ -240,3 +244,87 @@ def test_an_origin_begins_as_its_root_says(root):
         origin = origin_in({"onceward-root": other, "onceward-parent": "p"})
         assert origin.startswith(beginning(root)) is (other == root)
     assert decoded(encoded(root)) == root
+
+
+@pytest.fixture
+def newer():
+    newer = Once(MemoryStore(), name="n", lease=1, retention=1)
+    newer.run("k", int)
+    held = newer.store.records["n:k"]
+    newer.store.records["n:k"] = held._replace(status="QUEUED", expires_at=held.lease_until, lease_until=0.0)
+    return newer
+
+
+def never(key):
+    pytest.fail(key)
+
+
+def test_an_unknown_status_is_refused_although_it_is_expired_and_says_who_may_know_it(newer):
+    with pytest.raises(UnknownStatus, match=r"n:k: its record has the status 'QUEUED'.*upgrade onceward") as raised:
+        newer.run("k", pytest.fail)
+    assert (raised.value.key, raised.value.status) == ("n:k", "QUEUED")
+    (outcome,) = newer.batch(never, key="key", name="n").run(["k"])
+    assert (outcome.status, type(outcome.error)) == ("failed", UnknownStatus)
+    with newer.checkpoint(pytest.fail, key=lambda item: item, name="n") as sink, pytest.raises(UnknownStatus):
+        sink.add("k")
+
+
+def test_an_unknown_status_cannot_be_parked_or_purged_but_cleared_by_hand(newer):
+    for change in (newer.ledger.park, newer.ledger.unpark):
+        with pytest.raises(OncewardError, match="it is QUEUED"):
+            change("n:k")
+    assert newer.ledger.purge() == 0
+    assert newer.ledger.clear("n:k").status == "QUEUED"
+    assert newer.run("k", int) == 0
+
+
+def test_no_option_of_a_policy_makes_an_unknown_status_claimable(newer):
+    held, _ = newer.ledger.show("n:k")
+    for policy in (Policy(), Policy(on_lapse="park"), Policy(max_attempts=1), Policy(on_busy="skip")):
+        for owner in (held.owner, "other"):
+            assert decide(held, 1e12, owner, "another", policy) is Verdict.UNKNOWN
+
+
+def needing(newer, needs):
+    """Have the record need features, as a newer version writes it."""
+    newer.store.records["n:k"] = newer.store.records["n:k"]._replace(status="COMPLETED", needs=needs)
+    return newer.ledger.show("n:k")[0]
+
+
+def test_a_key_that_needs_unknown_feature_is_refused_with_what_to_deploy(newer):
+    held = needing(newer, "chunks sagas")
+    with pytest.raises(
+        UnknownNeed, match=r"n:k: its record needs chunks, sagas,.*deploy the newer version on all workers"
+    ) as raised:
+        newer.run("k", pytest.fail)
+    assert (raised.value.key, raised.value.needs) == ("n:k", ["chunks", "sagas"])
+    (outcome,) = newer.batch(never, key="key", name="n").run(["k"])
+    assert type(outcome.error) is UnknownNeed
+    assert newer.ledger.show("n:k")[0] == held
+
+
+def test_only_clearing_by_hand_changes_record_that_needs_unknown_feature(newer):
+    held = needing(newer, "chunks")
+    for change in (newer.ledger.park, newer.ledger.unpark):
+        with pytest.raises(UnknownNeed):
+            change("n:k")
+    assert keeping(held._replace(status="PARKED"), "message") is None
+    assert newer.ledger.purge() == 0
+    assert newer.ledger.show("n:k")[0] == held
+    assert next_step(held, 1e12) is NextStep.UPGRADE
+    assert newer.ledger.clear("n:k") == held
+
+
+def test_a_need_that_is_known_is_no_obstacle(newer, monkeypatch):
+    monkeypatch.setattr(protocol, "NEEDS", frozenset({"chunks"}))
+    needing(newer, "chunks")
+    assert newer.run("k", int) == 0
+    assert newer.ledger.show("n:k")[0].needs == "chunks"
+
+
+def test_a_need_that_came_while_it_worked_takes_the_claim_from_its_owner():
+    held = claim_of("k", "me").at(1.0)
+    assert is_mine(held, held)
+    needy = held._replace(needs="chunks")
+    assert not is_mine(needy, held)
+    assert judge(needy._replace(status="COMPLETED"), "me", "COMPLETED") is protocol.Ending.LOST
