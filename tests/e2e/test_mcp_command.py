@@ -152,10 +152,6 @@ def over_stdio(library, folder):
     )
 
 
-def payments(folder):
-    return sorted(path.name.split("-")[1] for path in folder.glob("paid-*"))
-
-
 def asked(folder):
     return (folder / "asked").read_text().split()
 
@@ -167,7 +163,8 @@ def test_a_server_over_stdio_is_killed_before_its_answer(tmp_path, library, poin
     (tmp_path / f"crash-{point}").touch()
     result = asyncio.run(call_tool(over_stdio(library, tmp_path), "pay", {"order": "o1"}))
     assert not (tmp_path / f"crash-{point}").exists()
-    assert (text(result), payments(tmp_path)) == ("paid o1", ["o1"])
+    payments = sorted(path.name.split("-")[1] for path in tmp_path.glob("paid-*"))
+    assert (text(result), payments) == ("paid o1", ["o1"])
     # Recorded before the crash, it is a replay. Else the bank is asked again, with the key that it knows.
     assert (mark(result, "replayed"), len(asked(tmp_path))) == ((True, 1) if point == "answer" else (None, 2))
 

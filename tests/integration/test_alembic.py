@@ -61,24 +61,18 @@ def place(empty):
     engine.dispose()
 
 
-def proposed(engine, include_name):
-    """Return what a revision would do, by names."""
-    models = MetaData()
-    Table("orders", models, Column("id", Integer, primary_key=True))
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"include_name": include_name})
-        return sorted((kind, what.name) for kind, what, *_ in compare_metadata(context, models))
-
-
 def test_a_revision_leaves_the_ledger_alone(place):
     url, engine = place
     once = Once(url)
     once.run("a", len, ())
     once.close()
-    assert ("remove_table", "onceward") in proposed(engine, None)
-    assert proposed(engine, without_ledger()) == [("add_table", "orders"), ("remove_table", "stale")]
+    orders = MetaData()
+    Table("orders", orders, Column("id", Integer, primary_key=True))
+    assert ("remove_table", "onceward") in names(engine, orders)
+    alone = names(engine, orders, include_name=without_ledger())
+    assert alone == [("add_table", "orders"), ("remove_table", "stale")]
     own = without_ledger(include_name=lambda name, kind, parents: name != "stale")
-    assert proposed(engine, own) == [("add_table", "orders")]
+    assert names(engine, orders, include_name=own) == [("add_table", "orders")]
 
 
 @pytest.fixture
@@ -90,9 +84,9 @@ def models():
     return made
 
 
-def names(engine, models):
+def names(engine, models, **options):
     with engine.connect() as connection:
-        found = compare_metadata(MigrationContext.configure(connection), models)
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), models)
     return sorted((kind, getattr(what, "name", what)) for kind, what, *_ in found)
 
 

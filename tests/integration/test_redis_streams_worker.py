@@ -33,10 +33,6 @@ def stream(shop):
     return shop.orders
 
 
-def fail(order):
-    raise ZeroDivisionError
-
-
 def letter(client, stream):
     """Return the fields of the first dead letter, when it is there."""
     return until(lambda: client.xrange(f"{stream}.onceward-dead"))[0][1]
@@ -129,7 +125,7 @@ def test_a_worker_that_was_paused_does_not_claim_what_it_holds_itself(shop, clie
 def test_what_waits_for_its_pause_at_a_stop_goes_to_others(shop, work, once):
     seen = []
     shop.publish({"id": 1})
-    worker = work(fail, backoff=(2.0, 2.0), idle=3600.0)
+    worker = work(lambda order: 1 / 0, backoff=(2.0, 2.0), idle=3600.0)
     until(lambda: once.ledger.stats()["RELEASED"] == 1 and worker.in_flight == 0)
     worker.stop()
     work(lambda order: seen.append(order["id"]), idle=3600.0)

@@ -1,8 +1,4 @@
-"""Whatever happens to whichever request: the effect is made once, the caller is told the truth, and the record is right.
-
-Every case below is run once without a fault, which tells how many requests it sends, and then again and again, with each
-fault at each of its requests, and with the store away for good from each of its requests on.
-"""
+"""Whatever happens to whichever request of a case: the effect is made once, the caller is told the truth, and the record is right."""
 
 import asyncio
 import math
@@ -208,14 +204,11 @@ def test_batches_of_any_size_are_made_whole(bench, mode, count):
     assert sorted(bench.proxy.actions) == ["BatchExecuteStatement"] * (math.ceil(count / 25) + math.ceil(count / 50))
 
 
-def without_item(body):
-    return {name: value for name, value in body.items() if name != "Item"}
-
-
 def test_a_server_that_does_not_show_what_it_holds_is_asked_for_it(url, proxy):
     once = Once(url)
     once.run("k", int)
     proxy.seen.clear()
+    without_item = lambda body: {name: value for name, value in body.items() if name != "Item"}
     proxy.rule = lambda seen: Fault(edit_reply=without_item) if seen.action == "PutItem" else None
     assert once.run("k", int) == 0
     assert proxy.actions == ["PutItem", "GetItem"]

@@ -129,12 +129,6 @@ def test_a_layout_that_cannot_be_is_an_error(options, message):
         Layout(**options)
 
 
-def packed(content):
-    """An item with a result of these bytes, as the table may have it."""
-    record = claim_of("k", "a").at(1e9)
-    return {**Layout().item(record), "result": {"B": b64encode(content).decode()}}
-
-
 @each(
     ("content", "says"),
     [
@@ -145,8 +139,9 @@ def packed(content):
     ],
 )
 def test_a_result_that_is_no_compressed_text_or_unfolds_beyond_the_limit_is_refused(content, says):
+    item = {**Layout().item(claim_of("k", "a").at(1e9)), "result": {"B": b64encode(content).decode()}}
     with pytest.raises(StoreError, match=says):
-        Layout().record(packed(content))
+        Layout().record(item)
 
 
 def test_a_result_that_could_not_be_read_back_is_not_compressed():

@@ -310,11 +310,6 @@ def test_no_two_keys_of_a_guard_have_one_id(name, part):
     assert layout.key_in(layout.key(key)) == key
 
 
-def example(name):
-    (found,) = [one for one in blocks("docs/how-to/migrate.md", "From Powertools") if one.title == f"{name}.py"]
-    return found.text
-
-
 @pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
 def test_the_example_of_a_switch_meets_the_same_records(dynoxide, proxy):
     table = dynoxide.table(f"docs-{next(NUMBERS)}", {"id": "S"})
@@ -326,7 +321,8 @@ def test_the_example_of_a_switch_meets_the_same_records(dynoxide, proxy):
     }
     ran = []
     for name in ("before", "after"):
-        code, space = example(name), {"__name__": name, "client": client, "ran": ran}
+        (block,) = [one for one in blocks("docs/how-to/migrate.md", "From Powertools") if one.title == f"{name}.py"]
+        code, space = block.text, {"__name__": name, "client": client, "ran": ran}
         for there, here in places.items():
             code = code.replace(there, here)
         exec(code, space)

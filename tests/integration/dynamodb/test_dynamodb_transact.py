@@ -262,15 +262,11 @@ def test_a_role_of_an_earlier_version_which_may_not_read_by_partiql_reads_each_r
 THROTTLED = Refuse("ThrottlingException", 400, "Rate exceeded")
 
 
-def about(seen, key):
-    return f'"{key}"' in json.dumps(seen.body)
-
-
 def throttling(key, when=lambda seen: True):
     """A rule that throttles whatever is asked for one key: its member of a batch, and its single writes."""
 
     def rule(seen):
-        if not about(seen, key) or not when(seen):
+        if f'"{key}"' not in json.dumps(seen.body) or not when(seen):
             return None
         if seen.action != "BatchExecuteStatement":
             return THROTTLED

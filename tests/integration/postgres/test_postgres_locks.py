@@ -172,23 +172,13 @@ def test_one_of_many_takes_at_every_isolation_level(level, schema):
     store.close()
 
 
-def end_sessions(postgres, name):
-    """End the sessions of that name."""
-    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", name)
-    time.sleep(0.1)
-
-
-def use_at_once(store, number):
-    """Open that many connections, by that many statements at once."""
-    with ThreadPoolExecutor(number) as pool:
-        list(pool.map(lambda _: store.exchange(RawQuery("SELECT pg_sleep(0.2)::text")), range(number)))
-
-
 def test_stale_connections_cost_no_failed_request(schema, postgres):
     store = open_store(f"{schema}&application_name=stale-links")
     drive(store.load("?"), store)
-    use_at_once(store, 8)
-    end_sessions(postgres, "stale-links")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: store.exchange(RawQuery("SELECT pg_sleep(0.2)::text")), range(8)))
+    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stale-links'")
+    time.sleep(0.1)
     told = []
     store.observe(told.append)
     assert drive(store.insert(claim_of("key", "a")), store).won
