@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from commands.command_line import Cli
+from fixtures import closing_fixture
 from onceward import Once
 from queues.shops import NatsShop, RabbitShop, RedisShop
 from servers.needs import free_port
@@ -206,12 +207,8 @@ def charge(order: dict) -> int:
 ARGUMENTS = ("--call", "shop:charge", "--key", "order.id", "--name", "shop", "--store", "sqlite:///l.db")
 
 
-@pytest.fixture(scope="module")
-def redis_kept():
-    """A server that keeps its streams."""
-    made = Redis(appendonly="yes")
-    yield made
-    made.stop()
+# A server that keeps its streams.
+redis_kept = closing_fixture(lambda: Redis(appendonly="yes"), scope="module")
 
 
 def kafka_shop(need):

@@ -345,12 +345,9 @@ def test_letters_that_are_compacted_or_deleted_are_told(kafka, topic):
         assert (level, word in says) == (wanted, True), says
 
 
-def test_a_ledger_that_forgets_sooner_than_the_topic_is_told(kafka, topic):
+def test_a_ledger_that_forgets_sooner_and_a_missing_topic_or_cluster_are_told(kafka, topic):
     assert ("warning", "retention") in seen(kafka, topic, Policy(retention=3600.0))
     assert ("ok", "retention") in seen(kafka, topic, Policy(retention=None))
-
-
-def test_a_missing_topic_and_a_cluster_that_is_away_are_told(kafka):
     assert seen(kafka, "nowhere") == [("error", "topic")]
     (finding,) = kafka_findings("orders", POLICY, f"127.0.0.1:{free_port()}")
     assert finding.level == "unknown"

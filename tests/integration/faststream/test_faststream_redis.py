@@ -11,7 +11,7 @@ from faststream.kafka import KafkaBroker
 from faststream.redis import RedisBroker, StreamSub
 from pydantic import BaseModel
 from redis.asyncio import Redis as Client
-from stations import NACK, Order, Station, charging, is_poison, numbered, until
+from test_faststream_nats import NACK, Order, Station, charging, is_poison, numbered, until
 
 import onceward.nats
 import onceward.redis_streams

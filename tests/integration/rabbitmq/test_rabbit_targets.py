@@ -141,21 +141,15 @@ def levels(address):
     return {(finding.level, finding.check) for finding in rabbitmq_findings(address, Policy())}
 
 
-def test_a_quorum_queue_is_well_and_policies_are_skipped(rabbitmq):
+def test_doctor_tells_of_queues_that_drop_messages_or_are_away(rabbitmq, monkeypatch):
     queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
     assert levels(f"amqp:{queue}") == {("ok", "queue"), ("skipped", "policies"), ("ok", "max_attempts")}
     rabbitmq.queue(f"{queue}.onceward-dead")
     assert ("ok", "dead letters") in levels(f"amqp:{queue}")
     rabbitmq.publish(f"{queue}.onceward-dead", {})
     assert ("warning", "dead letters") in levels(f"amqp:{queue}")
-
-
-def test_a_queue_that_drops_messages_is_an_error_and_a_classic_one_a_warning(rabbitmq):
     queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", kind="classic", x_max_length=5)
     assert {("error", "queue"), ("warning", "queue")} <= levels(f"amqp:{queue}")
-
-
-def test_a_missing_queue_and_a_broker_that_is_away_are_told(monkeypatch):
     assert ("error", "queue") in levels(f"amqp:nowhere-{uuid.uuid4().hex}")
     monkeypatch.setenv("AMQP_URL", "amqp://guest:secret@127.0.0.1:1/")
     assert levels("amqp:orders") == {("unknown", "queue")}
