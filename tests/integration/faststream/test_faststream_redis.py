@@ -116,7 +116,7 @@ async def test_a_reply_is_readable_in_any_language(shop, once):
 
     async with shop:
         await shop.publish(Order(id="Straße"))
-        ((_, paid),) = await until(lambda: shop.client.xrange(shop.paid))
+        (_, paid), *_ = await until(lambda: shop.client.xrange(shop.paid))  # a slow machine claims it again
         reply, headers = shop.broker.config.broker_config.message_format.parse(paid[b"__data__"])
     assert (reply.decode(), headers["onceward-parent"].partition(":")[0]) == ("Straße", "größe")
 
