@@ -119,10 +119,7 @@ def test_a_worker_that_was_paused_does_not_claim_what_it_holds_itself(shop, clie
         time.sleep(0.1)
     go.set()
     until(lambda: shop.pending() == 0)
-    assert (told[0], len(begun)) == (
-        "done",
-        1,
-    )  # its acknowledgement may be slower than its next claim, which is then a replay
+    assert (told[0], len(begun)) == ("done", 1)  # what it claims before it has acknowledged is a replay
 
 
 def test_what_waits_for_its_pause_at_a_stop_goes_to_others(shop, work, once):
