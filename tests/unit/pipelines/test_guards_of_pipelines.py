@@ -133,3 +133,10 @@ def test_a_hold_whose_key_cannot_be_asked_for_is_not_taken_for_free():
 
     with pytest.raises(LookupError):
         asyncio.run(unless_set(asyncio.Event(), ask()))
+
+
+def test_what_a_guard_has_printed_is_printed_by_the_attempt_that_comes_to_its_end(pipelines):
+    pipelines.functions("def pay(order):\n    made.append(order['id'])\n    assert len(made) > 1\n")
+    inside = "{guard: {key: message.id, steps: [{send: {to: {stdout: null}}}]}}"
+    pipelines.write(f"steps: [{inside}, {{call: {{function: 'SHOP:pay'}}}}]\n").lines({"id": 1})
+    assert [[one.value for one in pipelines.run()] for _ in "12"] == [[None], [[{"id": 1}]]]
