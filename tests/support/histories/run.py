@@ -233,7 +233,8 @@ def _deliver(asked: Asked, folder: Path) -> None:
     try:
         for number in range(1 if ground.one_process else PROCESSES):
             running[number] = _start(crowd, number, skewed=asked.kind != "plain")
-        waiting.until(lambda: all(_has_begun(folder, number) for number in running), PATIENCE)
+        begun = lambda: [file for file in folder.glob("history-*") if file.stat().st_size > 0]
+        waiting.until(lambda: len(begun()) == len(running), PATIENCE)
         _strike(asked, crowd, ground, running, chance)
         for process in running.values():
             process.wait(asked.seconds + PATIENCE)
@@ -243,11 +244,6 @@ def _deliver(asked: Asked, folder: Path) -> None:
             process.kill()
             process.wait()
         ground.stop()
-
-
-def _has_begun(folder: Path, number: int) -> bool:
-    written = folder / f"history-{number}"
-    return written.exists() and written.stat().st_size > 0
 
 
 def _start(crowd: dict[str, object], number: int, *, skewed: bool) -> subprocess.Popen:

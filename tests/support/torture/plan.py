@@ -26,13 +26,8 @@ _SERVER = {"run": (245, 250), "many": (1010, 1000), "steps": (245, 1650)}
 _SERVER |= {"transaction": (295, 160), "claim_transaction": (235, 810), "step_transaction": (235, 1450)}
 _SQLITE = {"run": (70, 34), "many": (470, 190), "steps": (70, 560)}
 _SQLITE |= {"transaction": (80, 125), "claim_transaction": (80, 125), "step_transaction": (80, 250)}
-POINTS = {
-    "sqlite": _SQLITE,
-    "redis": _SERVER,
-    "dynamodb": {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()},
-    "postgresql": _SERVER,
-    "mysql": _SERVER,
-}
+POINTS = {"sqlite": _SQLITE, **dict.fromkeys(("redis", "postgresql", "mysql"), _SERVER)}
+POINTS["dynamodb"] = {shape: (before * 3 // 4, after * 2 // 3) for shape, (before, after) in _SERVER.items()}
 
 RAISES = ("soft", "soft", "hard", "sigint")
 IN_HANDLER = (*RAISES, "kill", "pause", "fails")
