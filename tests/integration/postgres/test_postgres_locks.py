@@ -270,9 +270,8 @@ def test_batches_over_the_same_keys_do_not_deadlock(schema):
         start.wait()
         pairs = [(next_of(one, owner=f"o{number}", beat=0, fence=one.fence + 1), one) for one in seen]
         new = [claim_of(f"n{one.key}", f"o{number}") for one in seen]
-        return sum(
-            reply.won for verb in (store.swap_many(pairs), store.insert_many(new)) for reply in drive(verb, store)
-        )
+        replies = [reply for verb in (store.swap_many(pairs), store.insert_many(new)) for reply in drive(verb, store)]
+        return sum(reply.won for reply in replies if not isinstance(reply, KeyLocked))  # by another, on a slow machine
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(take, range(4))) == 100
