@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 import pydantic
 import pytest
+from typer.testing import CliRunner
 
 import onceward.cli
 from commands.command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
+from onceward.cli.app import command_line
 from onceward.cli.report import Heard, WorkReport
 from onceward.core.drivers import drive
 from onceward.core.urls import shown_url
@@ -227,6 +229,15 @@ def test_a_command_that_names_its_ledger_hides_its_password(redis, cli, argument
     told = cli.run(*arguments, "--store", url)
     assert says in (text := told.stderr + told.stdout.decode())
     assert shows_none(text), text
+
+
+@each("command", [["work", "--call", "shop:pay"], ["redrive"], ["redrive", "dlq", "--to"]])
+@each("place", ["amqp://user:{}@host/q", "redis://user:{}@host", "//user:{}@host/q"])
+def test_no_command_prints_a_password_in_the_place_of_a_queue(place, command):
+    for character in CHARACTERS:
+        told = CliRunner().invoke(command_line(), [*command, place.format(password(character))])
+        assert told.exit_code == 2, told.output
+        assert shows_none(told.output), told.output
 
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"

@@ -13,6 +13,7 @@ from typer import Option
 from onceward.core import arguments
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy, Seal
+from onceward.core.urls import has_login, shown_url
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
 from onceward.results.outcomes import describe
@@ -94,6 +95,13 @@ def usage() -> Iterator[None]:
         yield
     except (ValueError, TypeError, ImportError) as error:
         refuse(str(error), USAGE)
+
+
+def refuse_login(place: str) -> None:
+    """End the command if the place of a queue has a user or a password, which shells and lists of processes show."""
+    with usage():
+        if has_login(f":{place}" if place.startswith("//") else place):
+            refuse(f"{shown_url(place)}: leave the user and the password out: the broker's variables have them", USAGE)
 
 
 def opened(url: str) -> Once:

@@ -19,11 +19,13 @@ from onceward.cli.ledgers import (
     confirm,
     looking_at,
     refuse,
+    refuse_login,
     say,
     usage,
 )
 from onceward.cli.progress import open_screen
 from onceward.consumers.stop import Stop
+from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.stores.ledger import Ledger
@@ -84,10 +86,12 @@ def redrive(
         yes: Do not ask before completed messages are dropped or rerun.
     """
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
+    for place in (dlq, to or ""):
+        refuse_login(place)
     if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":
             refuse(
-                f"{dlq}: its letters carry their keys, and where they go: leave --to and the others out",
+                f"{shown_url(dlq)}: its letters carry their keys, and where they go: leave --to and the others out",
                 USAGE,
             )
         with looking_at(store) as ledger:
@@ -137,7 +141,7 @@ def _letters(address: str, once: Once, group: str | None, options: Any) -> "Lett
         from onceward.rabbitmq.connection import read_address
 
         if group is not None:
-            refuse(f"{address}: --name is for topics of Kafka: leave it out", USAGE)
+            refuse(f"{shown_url(address)}: --name is for topics of Kafka: leave it out", USAGE)
         place = read_address(address)
         return RabbitRedrive(once, place.key, url=place.url, **options)
 

@@ -14,10 +14,21 @@ import typer
 from typer import Argument, Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse, usage
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    USAGE,
+    EmptyOption,
+    LinesOption,
+    StoreOption,
+    opened,
+    refuse,
+    refuse_login,
+    usage,
+)
 from onceward.cli.report import WorkReport, heard
 from onceward.consumers.stop import signals
 from onceward.consumers.worker import Worker
+from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.outbox import sender
@@ -249,9 +260,11 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
 
     from onceward.pipelines.sources import brokers
 
+    refuse_login(place)
     broker, colon, queue = place.partition(":")
     if broker not in _BROKERS or not colon or not queue:
-        refuse(f"{place}: give a queue and its broker, as in {', '.join(f'{name}:orders' for name in _BROKERS)}", USAGE)
+        forms = ", ".join(f"{name}:orders" for name in _BROKERS)
+        refuse(f"{shown_url(place)}: give a queue and its broker, as in {forms}", USAGE)
     kind: type[WorkerSource] = getattr(brokers, _BROKERS[broker])
     first, *others = (field.name for field in msgspec.structs.fields(kind))
     settings: dict[str, Any] = {first: queue}
