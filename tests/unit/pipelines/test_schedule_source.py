@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from commands.pipeline_runs import opened
+from onceward.core.retries import retry_transient
+from onceward.errors import StoreError
 from onceward.outbox import relay
 from onceward.pipelines import PipelineInvalid
 from onceward.pipelines.pipeline import PipelineRun
@@ -84,6 +86,14 @@ def test_a_half_done_window_is_finished_after_others_have_begun(scheduled, monke
     async def later(runs):
         return await now(runs) + windows_later * 86_400_000.0
 
+    def away_at_first(*request):
+        if troubles:
+            raise troubles.pop()
+        return retry_transient(*request)
+
+    troubles = [StoreError("away")]
+    monkeypatch.setattr(schedule, "retry_transient", away_at_first)
+    monkeypatch.setattr(schedule, "_TROUBLE", 0.01)
     monkeypatch.setattr(ScheduleRuns, "_now", later)
     assert [one.status for one in run(jobs)] == ["done", "done"]
     before, *others = [message["window"] for message in jobs.made]

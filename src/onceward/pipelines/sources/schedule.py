@@ -6,7 +6,6 @@ import math
 from functools import partial
 from typing import Any, Final
 
-from onceward.batch.windows import looking
 from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
@@ -14,6 +13,7 @@ from onceward.consumers.reader import DeliveryReader
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive_async
+from onceward.core.record import Reply
 from onceward.core.retries import patience, retry_transient
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
@@ -104,26 +104,29 @@ class ScheduleRuns(FlowRuns):
             await self.tasks.end(0.0)  # their keys stay claimed, and lapse
 
     async def _now(self) -> float:
-        """Return the ledger's time. It waits for a ledger that is away."""
+        return (await self._load("now")).now  # a key that nothing has
+
+    async def _load(self, key: object) -> Reply:
+        """Return a record and the ledger's time. It waits for a ledger that is away."""
         store = self.flow.built.once.store
+        load = partial(store.load, ledger_key(self.name, key))
         while True:
             try:
-                return (await drive_async(looking(store, self.name, boottime), store)).now
+                return await drive_async(retry_transient(load, boottime, patience(boottime)), store)
             except StoreError as error:
-                logger().warning("pipeline %s: the ledger does not tell the time: %s", self.name, error)
+                logger().warning("pipeline %s: the ledger does not answer: %s", self.name, error)
                 await unless_set(self.stopping, asyncio.sleep(_TROUBLE))
                 if self.stopping.is_set():
                     raise
 
     async def _resume(self, start: float) -> None:
         """Begin this window and those before it that another run has left half done. They can have failed for hours."""
-        store, keys = self.flow.built.once.store, set[object]()
+        keys = set[object]()
         for _ in range(1 + _BEFORE):
             if start < 0 or (key := self._key(start)) in keys:
                 return  # dates end somewhere; or windows share a key
             keys.add(key)
-            load = partial(store.load, ledger_key(self.name, key))
-            reply = await drive_async(retry_transient(load, boottime, patience(boottime)), store)
+            reply = await self._load(key)
             half_done = reply.record is not None and meets(reply.record, _HALF_DONE, reply.now)
             if half_done:
                 self._begin(start)  # also if it is too late for a window to begin
