@@ -27,6 +27,9 @@ class KafkaRedrive(LetterRedrive):
     topic, and is deleted. A letter that stays goes to the end of the dead-letter topic. If a killed run moved a letter
     twice, it still takes effect once.
 
+    Only one run may move the letters of a topic at a time, also if each has its own group. Each of two would put letters back
+    that the other one has moved. If such a letter is moved after the ledger has forgotten its key, it takes effect again.
+
     Args:
         once: the ledger of the topic's workers.
         topic: the topic whose dead letters are moved.
@@ -80,16 +83,18 @@ class KafkaRedrive(LetterRedrive):
                     await _delete(admin, await consumer.beginning_offsets(places))
             while self._limit != 0 and (letters := await _next(consumer, ends, stopped)):
                 done: dict[Any, int] = {}
-                for place, record in letters:
-                    if self._limit == 0:
-                        break
-                    fate = await self._judged(KafkaMessage(record, ours=True))
-                    done[place] = record.offset + 1
-                    if fate is not None:
-                        self._limit = None if self._limit is None else self._limit - 1
-                        yield fate
-                if done and not self._dry_run:
-                    await _delete(admin, done)
+                try:
+                    for place, record in letters:
+                        if self._limit == 0:
+                            break
+                        fate = await self._judged(KafkaMessage(record, ours=True))
+                        done[place] = record.offset + 1
+                        if fate is not None:
+                            self._limit = None if self._limit is None else self._limit - 1
+                            yield fate
+                finally:  # also if the ledger fails, or nobody takes the next fate
+                    if done and not self._dry_run:
+                        await _delete(admin, done)
         except (KafkaError, TimeoutError) as error:
             raise BrokerError(f"topic {self._topics.dead}: {str(error) or 'no answer from Kafka'}") from error
         finally:
