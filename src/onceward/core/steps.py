@@ -55,7 +55,8 @@ class Bid(NamedTuple):
 class Won(NamedTuple):
     """The claim is mine until ``until`` on my own clock (seconds), which is earlier than its end in the store.
 
-    ``before`` is the record that the claim replaced, if any. ``goes_on``: whether it met its own record, of an earlier run of this owner.
+    ``before`` is the record that the claim replaced, if any. ``goes_on``: whether it met its own record: of an earlier
+    run of this owner, or of a request whose reply was lost.
     """
 
     record: Record
@@ -133,7 +134,7 @@ def claim(
     first = first_claim(key, owner, fingerprint, policy, provenance)
     first = RepeatedWrite._make(first) if single_use else first
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
-    parking = in_doubt = False
+    parking = False
     seen: Record | None = None
     shared: Watch | None = None  # with the other waiters of this process
     sent = began = clock()
@@ -141,7 +142,6 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
-            in_doubt = True
             reply = yield from _insist(error, verb, first, sent, clock)
         held = reply.record
         if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
@@ -160,7 +160,7 @@ def claim(
             until = belief(store, policy, sent, reply, held, lease)
             in_time = until - clock() >= lease / 2 or (single_use and verdict is Verdict.WON)
             # What Won(...) does, in half the time.
-            won = tuple.__new__(Won, (held, until, seen, verdict is Verdict.WON and not in_doubt))
+            won = tuple.__new__(Won, (held, until, seen, verdict is Verdict.WON))
             return won if in_time else (yield from renewed(store, bid, won))
         elif verdict is Verdict.REPLAY:
             held = (yield from fetch_result(held, clock)) if value and type(held.result) is Elsewhere else held

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 from fixtures import closing_fixture
 from onceward import Busy, Claim, Made, Once, current
 from onceward.aws import on_invoke
+from onceward.errors import StoreError
 from printed.pages import run as run_page
 from waiting import until
 
@@ -73,6 +74,20 @@ def run(handler, name="first", event=EVENT):
     until(lambda: not loop.is_running())
     loop.close()
     return result
+
+
+@pytest.fixture
+def cuts(once, monkeypatch):
+    """The errors of the next claims."""
+    errors, insert = [], once.store.insert
+
+    def cut(write):
+        if errors:
+            raise errors.pop()
+        return (yield from insert(write))
+
+    monkeypatch.setattr(once.store, "insert", cut)
+    return errors
 
 
 def record(once):
@@ -186,7 +201,8 @@ def test_an_execution_that_lambda_invokes_again_after_a_crash_goes_on(once):
     assert (record(once).status, record(once).attempts) == ("COMPLETED", 1)
 
 
-def test_a_step_of_a_run_that_was_killed_is_asked_for_and_not_made_again(once):
+@pytest.mark.parametrize("cut", [0, 1])  # connections that were cut while the function slept
+def test_a_step_of_a_run_that_was_killed_is_asked_for_and_not_made_again(once, cuts, cut):
     charges, asked = [], []
 
     def charge():
@@ -205,7 +221,10 @@ def test_a_step_of_a_run_that_was_killed_is_asked_for_and_not_made_again(once):
     handler = faces(once, body, boto3_client=SimpleNamespace())["once"]
     with pytest.raises(_Killed):
         handler(STATE, LAMBDA)
+    fence = record(once).fence
+    cuts += [StoreError("cut", transient=True)] * cut
     assert json.loads(handler(STATE, LAMBDA)["Result"]) == "receipt"
+    assert record(once).fence > fence
     assert (charges, len(asked), record(once).attempts) == (["o-1"], 1, 1)
 
 
