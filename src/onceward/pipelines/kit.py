@@ -119,9 +119,9 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- mistakes -----------------------------------------------------------------------------------------------------
 
-    def mistake(self, field: Field, text: str) -> None:
-        """Note a mistake. The pipeline will not run."""
-        self.built.mistakes.append(Mistake(self._place(field), text))
+    def mistake(self, field: Field, text: str, *, deep: bool = False) -> None:
+        """Note a mistake. The pipeline will not run. ``deep`` is whether the text can quote all that is in a mapping."""
+        self.built.mistakes.append(Mistake(self._place(field), self.marked.told(text, *_path(field), deep=deep)))
 
     @contextmanager
     def noting(self, field: Field, *kinds: type[Exception], before: str = "") -> Iterator[None]:
@@ -130,7 +130,7 @@ class Kit(msgspec.Struct, eq=False):
         try:
             yield
         except refusals as error:
-            self.mistake(field, f"{before}{error}")
+            self.mistake(field, f"{before}{error}", deep=True)
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
@@ -211,8 +211,11 @@ class Kit(msgspec.Struct, eq=False):
         self.built.closing.append(hook)
 
     def _place(self, field: Field) -> Position:
-        path = ((field,) if field else ()) if isinstance(field, str) else field
-        return self.marked.place_of(*path)
+        return self.marked.place_of(*_path(field))
+
+
+def _path(field: Field) -> tuple[str | int, ...]:
+    return ((field,) if field else ()) if isinstance(field, str) else field
 
 
 SinkAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[None]]

@@ -13,6 +13,9 @@ from onceward.errors import OncewardError
 LONGEST: Final = 1_000_000  # characters of a file
 _MOST: Final = 20_000  # parts of a file, with those that an alias repeats
 _DEEPEST: Final = 60
+FILLED: Final = (
+    "not valid here, and not shown, because a variable fills it; in an expression, a constant is written 'text'"
+)
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -66,6 +69,25 @@ class Marked(msgspec.Struct, eq=False):
             else:
                 break
         return place
+
+    def told(self, text: str, *path: str | int, deep: bool = True) -> str:
+        """Return the text of a mistake in a part, without what variables fill. ``deep``: it can quote all that is in a mapping."""
+        part = self
+        for name in path:
+            values = part.value
+            if not (
+                name in values if isinstance(values, dict) else isinstance(values, list) and name in range(len(values))
+            ):
+                break
+            part = values[name]
+        return FILLED if part.has_filled(deep=deep) else text
+
+    def has_filled(self, *, deep: bool) -> bool:
+        """Return whether a variable fills it, or something in it."""
+        within: Any = self.value if isinstance(self.value, list) else ()
+        if deep and isinstance(self.value, dict):
+            within = self.value.values()
+        return self.is_filled or any(part.has_filled(deep=deep) for part in within)
 
 
 class PipelineInvalid(OncewardError):

@@ -187,7 +187,7 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
             url = absolute(url, Path.cwd() if ledger else folder)
             once = Once(open_store(url))
     except (ValueError, TypeError, ImportError) as error:
-        mistakes.append(Mistake(marked.place_of("ledger"), str(error)))
+        mistakes.append(Mistake(marked.place_of("ledger"), str(error) if ledger else marked.told(str(error), "ledger")))
         once = Once("memory:")  # for the other checks
     pipeline = Pipeline(once, model, marked, folder, url)
     mistakes = sorted([*mistakes, *pipeline.mistakes])

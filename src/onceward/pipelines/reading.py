@@ -148,7 +148,7 @@ class ModelReader:
         try:
             return settings(**values)
         except (ValueError, TypeError) as error:  # its own check
-            return self._mistake(marked.place, str(error))
+            return self._mistake(marked.place, marked.told(str(error)))
 
     def _value(self, marked: Marked, annotation: Any, place: Position) -> object:
         """Return a value of a type. A mistake in what it means, and not in its form, is noted at ``place``, where its name stands."""
@@ -172,13 +172,13 @@ class ModelReader:
             value = msgspec.convert(marked.plain(), annotation)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
-            return self._mistake(_at(marked, path), _FILLED if marked.is_filled else _plainly(text))
+            return self._mistake(_at(marked, path), marked.told(_plainly(text)))
         if (reading := reading_of(annotation, value)) is None:
             return value
         try:
             return reading.make(value)
         except ValueError as error:
-            self._mistake(place, _FILLED if marked.is_filled else str(error))
+            self._mistake(place, marked.told(str(error)))
             return reading.instead
 
     def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
@@ -241,9 +241,6 @@ def _at(marked: Marked, path: str) -> Position:
     return marked.place_of(*names)
 
 
-_FILLED: Final = (
-    "not valid here, and not shown, because a variable fills it; in an expression, a constant is written 'text'"
-)
 _WORDS: Final = {
     "`object`": "a mapping",
     "`array`": "a list",

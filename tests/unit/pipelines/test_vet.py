@@ -120,6 +120,8 @@ def test_a_password_is_taken_as_it_is_meant_and_not_told(pipelines):
         "dead_letters: rabbit://u:${PW}@h/q",
         "    when: Bearer ${PW}",
         "    on_error: ${PW}",
+        '  - http: {url: "https://h:p/${PW}"}',
+        "ledger: ${NONE:-s3cr3t}",
     ],
 )
 def test_a_mistake_tells_no_password(pipelines, monkeypatch, line):

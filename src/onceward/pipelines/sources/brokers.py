@@ -31,7 +31,8 @@ class WorkerSource(SourceSettings):
         except (ValueError, TypeError) as error:
             # Most errors begin with the argument that they are about.
             match = re.match(r"(\w+)=", str(error))
-            kit.mistake(match[1] if match is not None and match[1] in self.__struct_fields__ else "", str(error))
+            field = match[1] if match is not None and match[1] in self.__struct_fields__ else ""
+            kit.mistake(field, str(error), deep=True)
 
     def open(self, flow: "Flow") -> "Runs":
         flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
