@@ -12,9 +12,12 @@ from typing import Any, Final
 
 from onceward.claim.guard import Guard
 from onceward.claim.held import held
+from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.recovery import go_on
-from onceward.core.steps import abandon
+from onceward.core.recovery import go_on, leave
+from onceward.core.register import Register
+from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.errors import StoreError
 
 SDK: Final = "aws_durable_execution_sdk_python"
 LONGEST: Final = 366 * 86400.0  # seconds
@@ -89,9 +92,21 @@ def call(
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
-    lasting = guard.under(guard.policy._replace(lease=lease, heartbeat=None)).claiming_by(go_on, abandon)
+    lasting = guard.under(guard.policy._replace(lease=lease, heartbeat=None)).claiming_by(_claim, leave)
     lasting.inputs = guard.inputs  # which refuse the context
     return lasting
+
+
+def _claim(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
+    try:
+        return (yield from go_on(store, bid, value=value))
+    except StoreError as error:
+        if not error.transient:
+            raise
+        from aws_durable_execution_sdk_python.exceptions import InvocationError
+
+        # Another error would end the execution, and leave its key claimed. After this one, Lambda invokes it again.
+        raise InvocationError(str(error)) from error
 
 
 def _run(function: Function, *args: object, **kwargs: object) -> object:

@@ -228,6 +228,16 @@ def test_a_step_of_a_run_that_was_killed_is_asked_for_and_not_made_again(once, c
     assert (charges, len(asked), record(once).attempts) == (["o-1"], 1, 1)
 
 
+def test_a_run_that_cannot_claim_lets_lambda_invoke_the_execution_again(once, cuts, monkeypatch):
+    monkeypatch.setattr("onceward.core.steps.CLAIM_PATIENCE", 0)
+    handler = faces(once, lambda event, context: "done", boto3_client=SimpleNamespace())["once"]
+    cuts += [StoreError("away", transient=True)] * 99
+    with pytest.raises(InvocationError, match="away"):
+        handler(STATE, LAMBDA)
+    cuts.clear()
+    assert json.loads(handler(STATE, LAMBDA)["Result"]) == "done"
+
+
 def test_a_checkpoint_that_aws_refuses_for_good_frees_the_key(once):
     def body(event, context):
         return context.step(lambda _: "x" * 300_000, name="charge")
