@@ -57,7 +57,7 @@ campaign: $(VENV)/installed
 	ONCEWARD_NIGHTLY=1 ONCEWARD_CAMPAIGN_MESSAGES=$(or $(MESSAGES),5000) ONCEWARD_CAMPAIGN_LEDGER=$(STORE) $(BIN)/python -m pytest -q -s tests/processes/test_campaigns.py -k "[$(BROKER) or of_$(BROKER)"
 
 lint: $(VENV)/installed
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache . # the cache does not see that a module went which an unchanged file imports
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 

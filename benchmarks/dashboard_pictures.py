@@ -9,13 +9,21 @@ PICTURES = Path(__file__).parents[1] / "docs" / "how-to"
 sys.path.insert(0, str(PICTURES.parents[1] / "tests" / "support"))
 
 from onceward import Once
-from web.dashboards import TOKEN, browsing, dashboard_of, fill
+from web.dashboards import TOKEN, browsing, dashboard_of
 
 
 def orders(url):
     """Make a ledger that has seen some trouble."""
-    fill(url, 2400)
     once = Once(url, name="shop.fulfil")
+    for number in range(2400):
+        name = ("shop.charge", "shop.mail", "shop.ship")[number % 3]
+        claim = once.acquire(f"order-{number:06}", name=name)
+        if number % 1000 == 500:
+            claim.park("CardDeclined: insufficient funds")
+        elif number % 1000 == 501:
+            claim.release(f"ConnectionError: the bank did not answer request {number}")
+        else:
+            claim.complete({"receipt": number})
 
     def refuse():
         raise ConnectionError("the carrier's API refused the connection")
@@ -39,7 +47,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/shop.db"
         orders(url)
-        with dashboard_of(url, "--allow-actions", token=TOKEN) as base, browsing() as browser:
+        with dashboard_of(url) as base, browsing() as browser:
             state = None
             for name, path, scheme, size in (
                 ("overview", "/", "light", (1000, 660)),

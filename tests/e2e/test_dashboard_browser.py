@@ -1,25 +1,17 @@
 """The dashboard in a real browser: Debian's Chromium."""
 
-import os
-import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
-from places import SOURCES
-from servers.needs import needs
-from servers.orphans import watched
+from web.dashboards import PATIENCE, TOKEN, browsing, dashboard_of
 
-TOKEN = "correct horse battery staple"
-PATIENCE = 60_000.0  # milliseconds that a page may take on a slow machine
 HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
 
 
@@ -31,12 +23,8 @@ def elsewhere(call):
 
 @pytest.fixture(scope="module")
 def browser():
-    path = needs("chromium", "apt-get install chromium")
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with browsing() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture
@@ -63,17 +51,8 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def base(ledger):
-    """The address of a dashboard that wants a token for actions."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "ONCEWARD_DASHBOARD_TOKEN": TOKEN}
-    command = [sys.executable, "-m", "onceward", "dashboard", "--store", ledger.store.url, "--port", "0"]
-    command.append("--allow-actions")
-    process = watched(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    line = process.stderr.readline()
-    found = re.search(r"http://\S+", line)
-    assert found, line + process.stderr.read()
-    yield found[0].rstrip("/")
-    process.terminate()
-    process.communicate()
+    with dashboard_of(ledger.store.url) as address:
+        yield address
 
 
 ACCESSIBLE = """() => {
