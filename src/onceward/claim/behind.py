@@ -27,7 +27,7 @@ def revealing(function: Function, tells: Callable[[Exception], bool], *, gives_b
     def reveal(claim: "HeldClaim", error: Exception) -> bool:
         """Return whether to give the key back."""
         if tells(error):
-            return gives_back and not claim.completed_in_vain  # else its effect would be made again at once
+            return gives_back  # unless the function has succeeded: release() then raises
         trouble = trouble_behind(claim, error)
         if trouble is not None and trouble is not error:
             raise trouble from error

@@ -76,6 +76,15 @@ def test_answers_around_a_full_second_tell_the_time_to_a_few_milliseconds():
     assert pair.clock.latest() - pair.clock.earliest() < 0.03
 
 
+def test_what_was_known_of_clocks_that_drift_apart_is_forgotten():
+    pair = Pair(0.0, rate=1.001)
+    for _ in range(100):
+        pair.ask(Heard(0.013, 0.002, 0.002))
+    for pause in (300.1, 300.1, 300.1):  # seconds, in each of which the clocks move apart by a thousandth
+        pair.ask(Heard(pause, 0.002, 0.002))
+        assert pair.clock.earliest() - TINY <= pair.true <= pair.clock.latest() + TINY
+
+
 def test_an_answer_without_a_date_tells_nothing():
     clock = ServerClock(ManualClock())
     clock.learn(ServiceAnswer(200, {}, None, 0.0, 0.0))

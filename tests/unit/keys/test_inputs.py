@@ -153,6 +153,13 @@ def test_a_fingerprint_of_a_name_that_no_path_can_read_is_an_error_beforehand(on
     assert once.store.records == {}
 
 
+def test_a_field_that_a_fingerprint_does_not_find_is_null(once):
+    guarded = once(key="order.id", fingerprint="order.note", name="n")(lambda order: order["id"])
+    assert guarded({"id": 7}) == guarded({"id": 7, "note": None}) == 7
+    with pytest.raises(Mismatch):
+        guarded({"id": 7, "note": "a gift"})
+
+
 def test_a_fingerprint_sees_tuples_as_lists(once):
     for path in ("order.total[0]", "order.lines[*][0]", "order.lines[:1]"):
         guarded = once(key=lambda key: key, fingerprint=path, name="n")(of_key)

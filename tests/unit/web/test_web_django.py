@@ -24,8 +24,6 @@ from tables import each
 from web.calls import Rules, guards
 from web.django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
 
-pytestmark = pytest.mark.sampled(is_async=1)
-
 idempotent = guards(of_django.idempotent)
 once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
 
