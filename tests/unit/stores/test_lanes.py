@@ -13,6 +13,7 @@ import pytest
 
 from onceward.errors import StoreError
 from onceward.stores.lanes import limits, line, refusals
+from onceward.stores.lanes.lane import SocketLane
 from stores.scripted_lanes import AwaitedLane, Server, Write, asked, of_tasks, of_threads
 from waiting import until
 
@@ -184,6 +185,29 @@ def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_rea
     lost.is_ready = is_ready
     lanes._end(lost, refusals.Broken("reset"))
     assert server.closed == closed
+
+
+def test_a_connection_is_closed_before_the_collector_takes_it_with_its_lane():
+    """Which comes first in a circle is chance, and a driver's socket that comes first warns that nobody has closed it."""
+
+    class Wire:
+        is_open = True
+
+        def __del__(self):
+            ends.append(self.is_open)
+
+    class Lane(SocketLane):
+        fetch = is_alive = None
+
+        @staticmethod
+        def _close(wire, friendly):
+            wire.is_open = friendly
+
+    ends, wire, lane = [], Wire(), Lane()
+    lane.circle = [lane, lane._hold(wire)]
+    del wire, lane
+    gc.collect()
+    assert ends == [False]
 
 
 @both

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from onceward.errors import StoreError
 from onceward.stores.lanes.limits import Selector, number_of
@@ -42,35 +42,51 @@ class ServerLane(ABC):
 
 
 class SocketLane(ServerLane):
-    """A lane that sees whether its idle server has hung up. A forked child leaves it to the parent."""
+    """A lane over a driver's connection. A forked child leaves it to the parent."""
 
     _wire: Any = None  # the driver's connection
-    _reading: BaseSelector  # an idle server says nothing but its end
+    _close: Callable[
+        [Any, bool], object
+    ]  # closes one, with a word to the server if that is to be friendly; knows no lane
 
     def __init__(self) -> None:
         self._process = os.getpid()
+        self._held: list[Any] = []  # the connection, until it is closed
+
+    def _hold(self, wire: Any) -> Any:
+        """Take over a connection, and return it."""
+        self._wire, self._held = wire, [wire]
+        # Not by __del__ alone: in a circle, the collector may end the driver's socket before the lane, and that one warns.
+        finalize(self, _drop, self._process, self._close, self._held).atexit = False
+        return wire
+
+    def close(self, *, friendly: bool = False) -> None:
+        self._wire = None
+        _drop(self._process, self._close, self._held, friendly=friendly)
+
+    def __del__(self) -> None:  # also when the interpreter ends
+        self.close()
+
+
+def _drop(process: int, close: Callable[[Any, bool], object], held: list[Any], *, friendly: bool = False) -> None:
+    if held and os.getpid() == process:
+        with contextlib.suppress(Exception):
+            close(held.pop(), friendly)
+
+
+class WatchedLane(SocketLane):
+    """A lane that sees whether its idle server has hung up."""
+
+    _reading: BaseSelector  # an idle server says nothing but its end
 
     def _open(self) -> None:
-        """Take over a connection that is ready for requests."""
+        """Note that the connection is ready for requests."""
         self.is_ready, self._reading = True, Selector()
         self._reading.register(number_of(self._wire), EVENT_READ)
 
     @property
     def is_alive(self) -> bool:
         return self.is_ready and self._wire is not None and not self._reading.select(0)
-
-    def close(self, *, friendly: bool = False) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None and os.getpid() == self._process:
-            with contextlib.suppress(Exception):
-                self._close(wire, friendly=friendly)
-
-    @abstractmethod
-    def _close(self, wire: Any, *, friendly: bool) -> None:
-        """Close the driver's connection."""
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Lanes(ABC):

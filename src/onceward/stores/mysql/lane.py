@@ -204,7 +204,7 @@ def drop(wire: Any) -> None:
         lanes.drop(transport, wire.loop, wire.close)
 
 
-class _MysqlLane(lanes.SocketLane):
+class _MysqlLane(lanes.WatchedLane):
     """What both kinds have in common.
 
     Args:
@@ -224,14 +224,15 @@ class MysqlLane(_MysqlLane):
         try:
             if not self.is_ready:
                 self.close()
-                self._wire = pymysql.connect(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
-                fetch(self._wire, [settings(self._wire.get_server_info())])
+                wire = pymysql.connect(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
+                fetch(self._hold(wire), [settings(wire.get_server_info())])
                 self._open()
             return fetch(self._wire, texts)
         except Exception as error:
             raise spoken_error(error) or error from error
 
-    def _close(self, wire: Any, *, friendly: bool) -> None:
+    @staticmethod
+    def _close(wire: Any, friendly: bool) -> None:
         if not friendly:
             shut(wire)
         wire.close()
@@ -247,8 +248,8 @@ class AsyncMysqlLane(_MysqlLane):
                     self.close()
                     import asyncmy  # only coroutines need it
 
-                    self._wire = await asyncmy.connect(**self._place)
-                    await fetch_async(self._wire, [settings(self._wire.get_server_info())])
+                    wire = self._hold(await asyncmy.connect(**self._place))
+                    await fetch_async(wire, [settings(wire.get_server_info())])
                     self._open()
                 return await fetch_async(self._wire, texts)
         except TimeoutError as error:
@@ -256,7 +257,8 @@ class AsyncMysqlLane(_MysqlLane):
         except Exception as error:
             raise spoken_error(error) or error from error
 
-    def _close(self, wire: Any, *, friendly: bool) -> None:
+    @staticmethod
+    def _close(wire: Any, friendly: bool) -> None:
         del friendly
         drop(wire)
 

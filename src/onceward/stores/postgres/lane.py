@@ -3,7 +3,6 @@
 A connection that was interrupted, cancelled or too slow in the middle of a statement is closed at once.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.lanes.lane import SocketLane
 from onceward.stores.postgres.cursors import (
     LEAVE_ON,
     AsyncConnection,
@@ -36,7 +35,7 @@ _SETTINGS: Final = (
 )
 
 
-class _PostgresLane(ServerLane):
+class _PostgresLane(SocketLane):
     """What both kinds have in common.
 
     Args:
@@ -44,29 +43,25 @@ class _PostgresLane(ServerLane):
         seconds: for one statement.
     """
 
-    _connection: Any = None
     _cursor: Any = None
     _is_own = False  # whether the session is this connection's own, and no pooler's
 
     def __init__(self, conninfo: str, seconds: float) -> None:
+        super().__init__()
         self._conninfo, self._seconds = conninfo, seconds
-        self._process = os.getpid()
 
     def _take(self, connection: Any) -> None:
-        self._connection, self._cursor = connection, cursor_of(connection)
+        self._cursor = cursor_of(self._hold(connection))
         connection.seconds = self._seconds
 
     @property
     def is_alive(self) -> bool:
-        return self.is_ready and is_alive(self._connection)
+        return self.is_ready and self._wire is not None and is_alive(self._wire)
 
-    def close(self, *, friendly: bool = False) -> None:
+    @staticmethod
+    def _close(wire: Any, friendly: bool) -> None:
         del friendly  # libpq always says a word
-        if self._connection is not None and os.getpid() == self._process:
-            self._connection.pgconn.finish()
-
-    def __del__(self) -> None:
-        self.close()
+        wire.pgconn.finish()
 
 
 class PostgresLane(_PostgresLane):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from onceward.stores.lanes.lane import ServerLane, SocketLane, drop
+from onceward.stores.lanes.lane import ServerLane, WatchedLane, drop
 from onceward.stores.lanes.refusals import Broken
 from onceward.stores.redis.requests import Confirmation, RedisRequest, packed
 
@@ -48,7 +48,7 @@ class _Lane(ServerLane):
         return answers if missing is None else [one if isinstance(one, Exception) else missing for one in answers]
 
 
-class RedisLane(_Lane, SocketLane):
+class RedisLane(_Lane, WatchedLane):
     """A lane for threads."""
 
     def fetch(self, request: RedisRequest) -> list[Any]:
@@ -56,9 +56,9 @@ class RedisLane(_Lane, SocketLane):
             if not self.is_ready:
                 self.close()
                 self._pool = self._make()
-                self._wire = self._pool.make_connection()
+                wire = self._hold(self._pool.make_connection())
                 try:
-                    self._wire.connect()
+                    wire.connect()
                 finally:
                     for one in _sentinels(self._pool):
                         one.close()
@@ -67,12 +67,13 @@ class RedisLane(_Lane, SocketLane):
         except _FAILURES as error:
             raise failure(error) from error
 
-    def _close(self, wire: Any, *, friendly: bool) -> None:
+    @staticmethod
+    def _close(wire: Any, friendly: bool) -> None:
         del friendly
         wire.disconnect()
 
 
-class AsyncRedisLane(_Lane, SocketLane):
+class AsyncRedisLane(_Lane, WatchedLane):
     """A lane for the coroutines of one event loop.
 
     Args:
@@ -83,7 +84,7 @@ class AsyncRedisLane(_Lane, SocketLane):
 
     def __init__(self, make: Callable[[], Any], confirmation: Confirmation, seconds: float) -> None:
         super().__init__(make, confirmation)
-        self._loop, self._timeout = asyncio.get_running_loop(), seconds
+        self._timeout, self._close = seconds, partial(_close, asyncio.get_running_loop())
 
     async def fetch(self, request: RedisRequest) -> list[Any]:
         seconds = self._timeout
@@ -103,19 +104,13 @@ class AsyncRedisLane(_Lane, SocketLane):
     async def _connect(self) -> None:
         self.close()
         self._pool = self._make()
-        self._wire = self._pool.make_connection()
+        wire = self._hold(self._pool.make_connection())
         try:
-            await self._wire.connect()
+            await wire.connect()
         finally:
             for one in _sentinels(self._pool):
                 await one.aclose()
         self._open()
-
-    def _close(self, wire: Any, *, friendly: bool) -> None:
-        del friendly
-        writer = wire._writer  # noqa: SLF001 - no public name
-        drop(writer.transport, self._loop, partial(_abort, writer))
-        wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it
 
 
 class GuestLane(_Lane):
@@ -163,6 +158,13 @@ class AsyncGuestLane(GuestLane):
         if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
             raise asyncio.CancelledError
         return answers
+
+
+def _close(loop: asyncio.AbstractEventLoop, wire: Any, friendly: bool) -> None:
+    del friendly
+    writer = wire._writer  # noqa: SLF001 - no public name
+    drop(writer.transport, loop, partial(_abort, writer))
+    wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
