@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args, get_origin, get_type_hints
 from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
 from onceward.keys.ledger_keys import function_name
-from onceward.keys.roots import name_of
+from onceward.keys.paths import name_of
 from onceward.results.codec import Codec
 
 

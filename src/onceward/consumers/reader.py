@@ -12,8 +12,8 @@ from onceward.consumers.delivery import Delivery, MalformedRecord, fields_of
 from onceward.core.origin import provenance_in
 from onceward.errors import KeyMissing
 from onceward.keys.json_reading import without_mark
+from onceward.keys.paths import Roots, name_of
 from onceward.keys.reading import KeyReader, KeySource
-from onceward.keys.roots import Roots, name_of
 from onceward.keys.signatures import roots_of
 from onceward.results.classes import is_model
 from onceward.results.codec import Codec

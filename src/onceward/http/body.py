@@ -16,7 +16,7 @@ import msgspec
 
 from onceward.http.request import BadRequest, Request
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.keys.roots import fixed
+from onceward.keys.paths import StrictPath, fixed
 
 _BODY: Final = fixed("body", "the JSON of the request")
 _JSON: Final = re.compile(r"\s*application/(?:[\w.+\-]+\+)?json\s*(?:;|$)", re.IGNORECASE).match
@@ -63,8 +63,6 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
     Raises:
         ValueError: the expression is not valid, or cannot be a key.
     """
-    from onceward.keys.paths import StrictPath
-
     path = StrictPath(expression, "key", _BODY)
 
     def read(body: bytes) -> object:

@@ -1,28 +1,52 @@
-"""Strict JMESPath over inputs: it refuses whatever could hide that a part is missing."""
+"""Strict paths over inputs: JMESPath that refuses whatever could hide that a part is missing; and the names that one can begin with."""
 
 import datetime as dt
 import decimal
 import re
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple, cast
 
-import jmespath
 import msgspec
-from jmespath.exceptions import JMESPathError, JMESPathTypeError
-from jmespath.functions import Functions
-from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
-from onceward.keys.roots import Roots
 
 _BUILTIN = (dict, list, str, int, float, bool, type(None))
-_DROPPING = {"projection", "value_projection", "filter_projection", "flatten"}
 _STRICT = {"key", "at"}  # options whose parts must all be present
+_LONG = 300  # characters of an expression that an error shows whole
+_TYPO = 0.8  # least similarity (0 to 1) of a misspelt root; "order_id" is no typo for "order"
+
+
+class Roots(NamedTuple):
+    """The names that a path can begin with."""
+
+    names: tuple[str, ...]
+    fault: str  # the error text for any other name: "names no parameter of charge(order)"
+    start: str  # the prefix of a payload's field in a path, such as "order"; empty when there is no input
+    claim: str | None = None  # the parameter that takes the claim; no key can be read from it
+    fixed: str | None = None  # the name of the input where no function is known; here it is a mistake
+
+    def named(self, value: object) -> dict[str, object]:
+        """Return the only input under its name; in a list for ``*args``."""
+        name = self.names[0]
+        return {name: value if self.start == name else [value]}
+
+
+def fixed(name: str, what: str) -> Roots:
+    """Return the only root of a face without a handler; ``what`` describes it to people."""
+    return Roots((name,), f"does not start with {name}, which is {what}", name)
+
+
+def name_of(function: object) -> str:
+    """Return the name of a function in errors."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", "") or type(function).__qualname__
 
 
 class StrictPath:
-    """A compiled JMESPath expression (jmespath.org/specification.html) over inputs by name.
+    """A JMESPath expression (jmespath.org/specification.html) over inputs by name.
 
     Args:
         expression: the expression.
@@ -37,28 +61,20 @@ class StrictPath:
     """
 
     def __init__(self, expression: str, option: str, roots: Roots) -> None:
-        self.expression = expression
-        spelling = spelled(option, expression)
-        try:
-            self._parsed = jmespath.compile(expression).parsed
-            names = roots_of(self._parsed)
-            self.chain = _chain(self._parsed)
-            kinds = _kinds(self._parsed)
-            self._parsed = _with_tuples(self._parsed)
-            wrong = fault(option, expression, names, roots)
-        except JMESPathError as error:
-            raise ValueError(f"{spelling} is not a JMESPath expression: {error}") from error
-        except RecursionError:
-            raise ValueError(f"{spelling[:40]}… is nested too deeply: give a simpler expression") from None
-        if option in _STRICT and kinds & _DROPPING:
-            raise ValueError(
-                f"{spelling} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs could get one "
-                "key; name the parts, as in [order.shop, order.id], or give a callable"
-            )
+        self.expression, self._compiled = expression, None
+        self.chain = tuple(expression.split("."))
+        self._roots = {self.chain[0]}
+        if not all(name.isidentifier() and name.isascii() for name in self.chain):
+            from onceward.keys.expressions import Expression  # jmespath takes 18 ms to load
+
+            try:
+                self._compiled = Expression(expression, field_of, strict=option in _STRICT)
+            except ValueError as error:
+                raise ValueError(f"{spelled(option, expression)} {error}") from error.__cause__
+            self.chain, self._roots = self._compiled.chain, self._compiled.roots
+        wrong = fault(option, expression, self._roots, roots)
         if wrong is not None:
             raise ValueError(wrong)
-        self._roots = names
-        self._interpreter = _StrictInterpreter(strict=option in _STRICT)
 
     def search(self, inputs: Mapping[str, object]) -> object:
         """Return what the expression finds in inputs by name, or None.
@@ -75,105 +91,27 @@ class StrictPath:
             if self.chain and part is not None:
                 return part
         # Inputs that the expression does not name can be of any type, so do not convert them.
-        value = {
+        value: object = {
             name: item if type(item) in _BUILTIN else _builtin(item)
             for name in self._roots
             if (item := inputs[name]) is not None
         }
-        try:
-            return cast("object", self._interpreter.visit(self._parsed, value))
-        except JMESPathTypeError as error:  # its own text quotes the value, and ours may be logged
-            raise KeyMissing(
-                f"{self.expression!r} cannot be read from this input: {error.function_name}() was given "
-                f"{error.actual_type}, and takes {' or '.join(error.expected_types)}"
-            ) from error
-        except JMESPathError as error:
-            raise KeyMissing(f"{self.expression!r} cannot be read from this input: {error}") from error
-        except RecursionError:
-            raise KeyMissing(
-                f"{self.expression[:40]!r}… cannot be read from this input: it is nested too deeply"
-            ) from None
+        if self._compiled is not None:
+            return self._compiled.search(value)
+        for name in self.chain:
+            value = field_of(value, name)
+        return value
 
 
-class _StrictInterpreter(TreeInterpreter):
-    """Evaluates an expression, and refuses a key's ``[a, b]`` or ``{a: x}`` with a missing part anywhere."""
-
-    def __init__(self, *, strict: bool) -> None:
-        super().__init__(jmespath.Options(custom_functions=_StrictFunctions()))
-        self._strict = strict
-
-    def visit_field(self, node: Any, value: object) -> Any:
-        if not isinstance(value, _BUILTIN) and not hasattr(value, "get"):  # null for every input
-            raise KeyMissing(
-                f"a path cannot read {node['value']!r} from an object of type {type(value).__name__}. In a tuple, "
-                "write the place, as in order.total[0]; else give a callable"
-            )
-        return super().visit_field(node, value)
-
-    def visit_index(self, node: Any, value: object) -> Any:
-        return super().visit_index(node, _listed(value))
-
-    def visit_slice(self, node: Any, value: object) -> Any:
-        return super().visit_slice(node, _listed(value))
-
-    def visit_listed(self, node: Any, value: object) -> Any:
-        return _listed(self.visit(node["children"][0], value))
-
-    def visit_multi_select_list(self, node: Any, value: object) -> Any:
-        return self._complete(super().visit_multi_select_list(node, value), node)
-
-    def visit_multi_select_dict(self, node: Any, value: object) -> Any:
-        parts = super().visit_multi_select_dict(node, value)
-        self._complete(None if parts is None else list(parts.values()), node)
-        return parts
-
-    def _complete(self, parts: object, node: Any) -> object:
-        if self._strict and isinstance(parts, list) and None in parts:
-            at = next(number for number, part in enumerate(parts) if part is None)
-            child = node["children"][at]
-            chain = _chain(child["children"][0] if child["type"] == "key_val_pair" else child)
-            raise KeyMissing(f"a part of the key is missing from the input: {'.'.join(chain) or f'part {at + 1}'}")
-        return parts
-
-
-class _StrictFunctions(Functions):
-    """JMESPath's functions, without missing parts: to_string(null) would be "null" for every input that lacks it."""
-
-    def call_function(self, function_name: str, resolved_args: Iterable[object]) -> object:
-        resolved_args = list(resolved_args)
-        if function_name not in {"not_null", "type"} and any(
-            arg is None or (isinstance(arg, list) and None in arg) for arg in resolved_args
-        ):
-            raise KeyMissing(f"{function_name}() in the key was given a part that is missing from the input")
-        return super().call_function(function_name, resolved_args)
-
-
-def _listed(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _with_tuples(node: Any) -> Any:
-    """Let the projections of a parsed expression see a tuple as a list: JMESPath finds nothing in it."""
-    children = [_with_tuples(child) if isinstance(child, dict) else child for child in node["children"]]
-    if node["type"] in _DROPPING - {"value_projection"}:
-        children[0] = {"type": "listed", "children": children[:1]}
-    return {**node, "children": children}
-
-
-def _chain(node: Any) -> tuple[str, ...]:
-    """Return the names in an expression such as ``order.id``; empty for any other form."""
-    if node["type"] == "field":
-        return (node["value"],)
-    if node["type"] != "subexpression":
-        return ()
-    parts = [_chain(child) for child in node["children"]]
-    return tuple(name for part in parts for name in part) if all(parts) else ()
-
-
-def _kinds(node: Any) -> set[str]:
-    """Return the types of all nodes of a parsed expression."""
-    children = [child for child in node["children"] if isinstance(child, dict)]
-    return {node["type"]}.union(*map(_kinds, children))
+def field_of(value: object, name: str) -> object:
+    """Return a field of a value, or None; raises KeyMissing for a value in which it is never found."""
+    get = getattr(value, "get", None)
+    if get is None and not isinstance(value, _BUILTIN):  # null for every input
+        raise KeyMissing(
+            f"a path cannot read {name!r} from an object of type {type(value).__name__}. In a tuple, "
+            "write the place, as in order.total[0]; else give a callable"
+        )
+    return cast("object", get(name)) if get is not None else None
 
 
 def _builtin(value: object) -> object:
@@ -193,26 +131,6 @@ def _builtin(value: object) -> object:
         return value  # a path reads nothing from it
 
 
-# --- the names that a path begins with, and their right spelling ---
-
-WHOLE = "@"
-_DOWN = {"subexpression", "pipe", "index_expression", "projection", "value_projection", "filter_projection", "flatten"}
-_TYPO = 0.8  # least similarity (0 to 1) of a misspelt root; "order_id" is no typo for "order"
-
-
-def roots_of(node: Any) -> set[str]:
-    """Return the names that a parsed expression looks up in its input; ``@`` is the whole input."""
-    kind = node["type"]
-    if kind == "field":
-        return {node["value"]}
-    if kind in {"current", "identity"}:
-        return {WHOLE}
-    if kind in {"literal", "expref"}:
-        return set()
-    children = node["children"][:1] if kind in _DOWN else node["children"]
-    return {name for child in children if isinstance(child, dict) for name in roots_of(child)}
-
-
 def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | None:
     """Return what is wrong with the names an expression begins with, and the right spelling; None if all is right."""
     spelling = spelled(option, expression)
@@ -230,7 +148,8 @@ def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | 
 
 def spelled(option: str, expression: str) -> str:
     """Return an option with its expression as people write it; command arguments have it in braces."""
-    return f"{{{expression}}}" if option == "argument" else f"{option}={expression!r}"
+    shown = expression if len(expression) <= _LONG else f"{expression[:40]}…"
+    return f"{{{shown}}}" if option == "argument" else f"{option}={shown!r}"
 
 
 def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> str:
@@ -246,13 +165,15 @@ def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> s
     if alone:
         spellings += [f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"]
     for right in spellings:
-        if expression not in {right, WHOLE} and _fits(right, roots):
+        if expression not in {right, "@"} and _fits(right, roots):
             return right
     return start
 
 
 def _fits(expression: str, roots: Roots) -> bool:
+    from onceward.keys.expressions import Expression  # for errors only
+
     try:
-        return roots_of(jmespath.compile(expression).parsed) <= set(roots.names)
-    except JMESPathError:
+        return Expression(expression, field_of, strict=False).roots <= set(roots.names)
+    except ValueError:
         return False

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of
-from onceward.keys.roots import Roots
+from onceward.keys.paths import Roots, StrictPath
 
 KeySource = str | Callable[..., object]
 Named = Mapping[str, object]
@@ -103,8 +103,6 @@ def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...])
 
 
 def _path_reader(option: str, expression: str, roots: Roots) -> tuple[Read, tuple[str, ...]]:
-    from onceward.keys.paths import StrictPath  # jmespath takes 18 ms to load
-
     path = StrictPath(expression, option, roots)
     if option == "fingerprint":
         return lambda named, _: path.search(named), path.chain

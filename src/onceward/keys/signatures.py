@@ -10,8 +10,8 @@ from types import UnionType
 from typing import TypeVar
 
 from onceward.keys.ledger_keys import form_of, ledger_key
+from onceward.keys.paths import Roots, name_of
 from onceward.keys.reading import KeyReader, KeySource
-from onceward.keys.roots import Roots, name_of
 
 K = TypeVar("K")
 Args = tuple[object, ...]

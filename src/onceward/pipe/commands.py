@@ -13,7 +13,7 @@ from typing import BinaryIO, NoReturn, cast
 from onceward.claim.claim import Claim
 from onceward.claim.held import current
 from onceward.consumers.stop import Stop
-from onceward.keys.roots import Roots
+from onceward.keys.paths import Roots
 from onceward.pipe.lines import LINE
 from onceward.pipe.outcomes import Bytes, LineJob, Output
 from onceward.pipe.template import Template, code_in

@@ -11,7 +11,7 @@ from typing import cast
 from onceward.claim.handler import codec_of, handler_of
 from onceward.claim.held import current
 from onceward.core.arguments import check_type
-from onceward.keys.roots import Roots
+from onceward.keys.paths import Roots
 from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.lines import LINE
 from onceward.pipe.outcomes import LineJob, Output, Value

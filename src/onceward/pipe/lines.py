@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
 from onceward.keys.json_reading import NotJson, kind_of, read_json
-from onceward.keys.roots import fixed
+from onceward.keys.paths import fixed
 from onceward.terminal import readable, write_all
 
 LINE: Final = fixed("line", "the parsed line")  # what key paths and a command's arguments begin with

@@ -9,8 +9,8 @@ from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
-from onceward.keys.paths import WHOLE, StrictPath, fault, roots_of
-from onceward.keys.roots import Roots
+from onceward.keys.expressions import WHOLE, roots_of
+from onceward.keys.paths import Roots, StrictPath, fault
 from onceward.pipelines.call import PipelineMessage
 
 ROOTS: Final = Roots(("message", "meta"), "begins with another name than message and meta", "message")

@@ -164,7 +164,7 @@ one hanging store stops all heartbeats
 10 a key that is missing from the input is None's
             if value is [-None-]{+KeyMissing+}:
                 raise KeyMissing(
-[keys/paths.py: unit/keys]
+[keys/expressions.py: unit/keys]
 10 a part of a key may be missing
     if [-self._strict and isinstance(parts, list) and None in parts-]{+False+}:
 [keys/ledger_keys.py: unit/keys]

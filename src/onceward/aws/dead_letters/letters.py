@@ -15,9 +15,8 @@ from onceward.core.policy import Seal
 from onceward.core.record import Record
 from onceward.errors import KeyMissing, OncewardError
 from onceward.keys.ledger_keys import derived_key, ledger_key
-from onceward.keys.paths import StrictPath
+from onceward.keys.paths import StrictPath, fixed
 from onceward.keys.reading import KeyReader
-from onceward.keys.roots import fixed
 from onceward.stores.ledger import Ledger
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from onceward.keys.paths import fixed
 from onceward.keys.reading import KeyReader
-from onceward.keys.roots import fixed
 
 if TYPE_CHECKING:
     from onceward.keys.reading import KeySource
