@@ -37,7 +37,7 @@ class KafkaSettlement(Settlement):
 
     def __init__(self, subscriber: Any, options: Settling) -> None:
         super().__init__(subscriber, options)
-        self._held: set[TopicPartition] = set()  # of the current message: those that wait
+        self._held: dict[TopicPartition, int] = {}  # of the current message: at which offset each waits
         self._clock = BrokerClock()
         self.group = subscriber.group_id
 
@@ -71,7 +71,7 @@ class KafkaSettlement(Settlement):
         return None
 
     def deliveries(self, message: Any) -> list[Delivery]:
-        self._held = set()
+        self._held = {}
         raw = message.raw_message
         return [self._delivery(message, one) for one in (raw if isinstance(raw, tuple) else (raw,))]
 
@@ -139,9 +139,11 @@ class KafkaSettlement(Settlement):
         """Let the record's partition wait at it."""
         message, (record, *_) = delivery.raw
         place, consumer = TopicPartition(record.topic, record.partition), getattr(record, "consumer", message.consumer)
-        if place in self._held or not hasattr(consumer, "pause"):  # FastStream's TestKafkaBroker has no partitions
+        if self._held.get(place, record.offset + 1) <= record.offset:  # it waits at this record, or at one before it
             return
-        self._held.add(place)
+        if not hasattr(consumer, "pause"):  # FastStream's TestKafkaBroker has no partitions
+            return
+        self._held[place] = record.offset
         try:
             consumer.seek(place, record.offset)
             consumer.pause(place)

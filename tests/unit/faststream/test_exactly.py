@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -18,8 +19,10 @@ from pydantic import BaseModel
 
 from fixtures import closing_fixture
 from onceward import Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
-from onceward.consumers.delivery import MalformedRecord
+from onceward.consumers.delivery import Backoff, MalformedRecord
 from onceward.faststream import exactly
+from onceward.faststream.on_kafka import KafkaSettlement
+from onceward.faststream.settlement import Settling
 from onceward.testing.faults import Faults, fail_before, when
 from printed.pages import run
 from tables import each
@@ -181,6 +184,18 @@ def test_a_kafka_subscriber_that_loses_records_is_refused(once, options, broker,
     kafka.subscriber(*topics, **given)(charging(once))
     with pytest.raises(SetupError, match=fix):
         started(kafka, TestKafkaBroker)
+
+
+async def test_a_partition_waits_at_the_first_of_its_records_that_wait(once):
+    subscriber = KafkaBroker().subscriber("orders", batch=True, **KAFKA)
+    settlement, places = KafkaSettlement(subscriber, Settling(Backoff(1, 1), None, False, once.policy)), []
+    consumer = SimpleNamespace(seek=lambda _, offset: places.append(offset), pause=print, resume=print)
+    of = {"topic": "orders", "partition": 0, "timestamp": 0, "key": None, "value": b"{}", "headers": ()}
+    raw = tuple(SimpleNamespace(**of, offset=number) for number in range(3))
+    deliveries = settlement.deliveries(SimpleNamespace(raw_message=raw, consumer=consumer))
+    for number in (1, 0, 1):
+        await settlement.wait(deliveries[number], 5.0, 1)
+    assert (places, await settlement.ready(deliveries[2])) == ([1, 0], False)
 
 
 UNCONFIRMED = {"default_channel": Channel(publisher_confirms=False)}
