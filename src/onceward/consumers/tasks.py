@@ -260,7 +260,7 @@ class GuardedTask:
             return TaskEnd("refused", error=self._malformed(error))
         if isinstance(error, StoreError):
             return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
-        if key is not None and getattr(error, "key", key) != key:
+        if key is not None and isinstance(error, OncewardError) and getattr(error, "key", key) != key:
             return TaskEnd("failed", error=error)  # the task itself called another guarded function
         if isinstance(error, ResultNotRecorded):
             logger().error("the task is done, but this could not be recorded: its duplicates may run again: %s", error)

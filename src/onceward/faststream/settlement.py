@@ -18,7 +18,7 @@ from onceward.batch.report import log_malformed
 from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord, time_away
 from onceward.core.policy import Policy
-from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
+from onceward.errors import Busy, KeyMissing, Mismatch, OncewardError, Parked, ResultUnavailable, StoreError
 from onceward.keys.json_reading import without_mark
 from onceward.lazily import at
 from onceward.results.outcomes import describe
@@ -245,7 +245,7 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
         return "malformed" if isinstance(error, (*_UNREADABLE, KeyMissing)) else "failed"
-    if getattr(error, "key", run.key) != run.key:
+    if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
     if isinstance(error, (*policy.final, ResultUnavailable)):
         return "done"  # it is the recorded outcome, or there is one that cannot be shown

@@ -118,11 +118,14 @@ def test_calls_that_cannot_run_are_refused(one, error):
 def test_a_final_exception_is_recorded_and_not_retried():
     runs = []
 
+    class Declined(Exception):
+        key = "card-7"  # of its own, and none of the ledger
+
     def charge():
         runs.append(1)
-        raise LookupError("card 42")
+        raise Declined("card 42")
 
-    task = task_of(charge, final=(LookupError,))
+    task = task_of(charge, final=(Declined,))
     ends = [task.call(call()), task.call(call())]
     assert [(end.status, str(end.error)) for end in ends] == [("ended", "card 42")] * 2
     assert runs == [1]

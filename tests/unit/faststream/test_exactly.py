@@ -79,11 +79,14 @@ async def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
 def test_a_final_exception_is_an_outcome_that_publishes_nothing(once):
     broker, came = NatsBroker(), []
 
+    class Declined(Exception):
+        key = "card-7"  # of its own, and none of the ledger
+
     @broker.subscriber("orders", **SAFE)
     @broker.publisher("paid")
-    @exactly(once, key="order.id", name="charge", final=(LookupError,))
+    @exactly(once, key="order.id", name="charge", final=(Declined,))
     async def charge(order: Order) -> None:
-        raise LookupError
+        raise Declined
 
     @broker.subscriber("paid")
     async def paid(body):
