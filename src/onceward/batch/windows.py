@@ -108,7 +108,7 @@ class WindowDecorator:
         """Return the guard of ``function``, and what finds the key of a call."""
         refuse_guarded(function)
         guards = self._guards
-        guard, handler = guards.for_function(function, self._name, self._options)
+        guard, handler = guards.for_function(function, guards.apart(self._name, function), self._options)
         name, store, clock = guard.name, guard.store, guard.clock
         check = guards.class_check(self._name, guard, function)
         read = self._reader(function, handler.claim)

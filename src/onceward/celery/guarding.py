@@ -99,7 +99,8 @@ class TaskGuard:
         if guarded is None:
             keep_refused_retries(task)
             function = cast("Function", MethodType(self._function, task)) if is_bound else self._function
-            guarded = self._guarded[task] = self._guard(function, self._options.get("name") or task.name)
+            name = self.once.guards.apart(self._options.get("name"), None, task.name) or task.name
+            guarded = self._guarded[task] = self._guard(function, name)
         return deliver(task, guarded, args[is_bound:], kwargs)
 
     def guards(self, task: Task) -> bool:

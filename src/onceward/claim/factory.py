@@ -108,6 +108,21 @@ class GuardFactory:
         handler = handler_of(function)
         return self._build(function, handler, policy, name, keeps=keeps), handler
 
+    def apart(self, name: str | None, function: Callable[..., object] | None, own: str | None = None) -> str | None:
+        """Return ``name``; without one, in a Once that has a name, a name within that: for handlers whose keys are not unique by themselves.
+
+        So two jobs of one Once may have one window, and two tools one key. ``own`` stands for the name of ``function``.
+
+        Raises:
+            ValueError: another function has that name.
+        """
+        if name is not None or self.name is None:
+            return name
+        name = checked_name(f"{self.name}.{own or function_name(function)}")
+        if function is not None:
+            self._check_namesakes(name, function)
+        return name
+
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
         """Return the guard of a handler that runs without a decorator. The handler is examined once.
 
@@ -238,12 +253,15 @@ class GuardFactory:
         if self.name is not None:
             return self.name
         own = checked_name(function_name(function))
+        self._check_namesakes(own, function, lasting=lasting)
+        return own
+
+    def _check_namesakes(self, name: str, function: Callable[..., object], *, lasting: bool = True) -> None:
         if not self._namesakes:
             from onceward.keys.namesakes import Namesakes  # loaded with the first guard that needs it
 
             self._namesakes.append(Namesakes(self.store, self.store.url))
-        self._namesakes[0].check(own, function, lasting=lasting)
-        return own
+        self._namesakes[0].check(name, function, lasting=lasting)
 
 
 FACTORIES: Final[WeakSet[GuardFactory]] = WeakSet()  # those of this process, for onceward.testing

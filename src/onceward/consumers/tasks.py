@@ -174,6 +174,7 @@ class GuardedTask:
                 'on_busy="raise". A busy task comes again by itself'
             )
         self.final = defaults.final
+        name = once.guards.apart(name, function)
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.final)
         self._window: WindowKey | None = None
         if per is not None:

@@ -30,7 +30,7 @@ def guard_tools(
     """Guard each tool that is added to ``server`` from now on, unless its annotations say ``readOnlyHint: true``.
 
     The annotations of a guarded tool say ``idempotentHint: true``. A tool under ``@exactly`` keeps its own options. Tools of a
-    mounted server are not guarded: guard that server, too.
+    mounted server or of a provider are not guarded: guard that server, too.
 
     Args:
         server: an ``MCPServer`` of the official SDK, or a ``FastMCP``, that has no tools yet.
@@ -77,7 +77,7 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
         return tool(parts["fn"], **{**options, "annotations": parts["annotations"]})
 
     def add(function: Any) -> Any:
-        if not inspect.isroutine(function):
+        if not inspect.isroutine(function) or hasattr(function, "__fastmcp__"):  # a Tool, or what its own @tool has marked
             raise TypeError(f"add_tool({function!r}): guard_tools needs the tool's function, so that it can guard it")
         decorate(function)
 

@@ -102,8 +102,7 @@ class GuardedTool:
         name: str | None,
         options: Options,
     ) -> None:
-        if name is None and once.guards.name is not None:
-            name = f"{once.guards.name}.{function.__name__}"  # two tools of one server never share a key
+        name = once.guards.apart(name, function, function.__name__)
         policy = once.guards.policy(options)
         self._wait, self._final = policy.wait, policy.final
         options = {**options, "on_busy": "raise", "final": ()}

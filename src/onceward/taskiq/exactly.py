@@ -179,7 +179,8 @@ class _GuardedTaskiq:
         name = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
         final = (*options.get("final", once.policy.final), NoResultError)
         self._task, self._later = task, later
-        policy = cast("TaskOptions", {"name": name, **options, "final": final})
+        name = once.guards.apart(options.get("name"), None, name) or name
+        policy = cast("TaskOptions", {**options, "name": name, "final": final})
         self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, **policy)
 
     def replace(self) -> None:

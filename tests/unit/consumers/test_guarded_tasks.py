@@ -139,6 +139,23 @@ def test_a_periodic_task_runs_once_per_window_whoever_sends_it():
     assert len(runs) == 2
 
 
+def test_tasks_and_jobs_of_a_once_with_a_name_have_keys_of_their_own():
+    once, ran = Once("memory:", name="shop"), []
+
+    def report(at: str):
+        ran.append(("report", at))
+
+    def cleanup(at: str):
+        ran.append(("cleanup", at))
+
+    for function in (report, cleanup):
+        task_of(function, once, key="at", name=None).call(call("noon"))
+        task_of(function, once, per="1h", at="at", name=None).call(call("2026-01-01T10:00:00Z"))
+        once.per("1h", at="at")(function)("2026-01-01T11:00:00Z")
+    assert len(ran) == 6
+    assert all(record.key.startswith("shop.test_guarded_tasks.") for record, _ in once.ledger.records())
+
+
 @each(
     ("options", "says"),
     [

@@ -11,7 +11,7 @@ import uvicorn
 from fastmcp import FastMCP
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from fastmcp.server.dependencies import get_http_headers
-from fastmcp.tools import Tool
+from fastmcp.tools import Tool, tool
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
@@ -73,8 +73,23 @@ def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
 
     server = FastMCP("shop")
     guard_tools(server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-    with pytest.raises(TypeError, match="needs the tool's function"):
-        server.add_tool(Tool.from_function(charge))
+    for made in (Tool.from_function(charge), tool(name="charge")(charge)):
+        with pytest.raises(TypeError, match="needs the tool's function"):
+            server.add_tool(made)
+
+
+def test_two_functions_of_one_name_are_not_one_tool(once):
+    for server in (MCPServer("one"), MCPServer("two")):
+        guard_tools(server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+
+        def charge() -> None: ...
+
+        def other() -> None: ...
+
+        other.__name__ = "charge"
+        server.add_tool(charge)
+        with pytest.raises(ValueError, match=r"shop.charge: .* an earlier function of the same name"):
+            server.add_tool(other)
 
 
 @pytest.mark.parametrize("all_guarded", [False, True])
