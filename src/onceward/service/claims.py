@@ -8,8 +8,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from onceward.claim.guard import Guard
 from onceward.claim.remote import RemoteClaim, for_owner, remote_claim
@@ -22,7 +21,7 @@ from onceward.core.protocol import is_mine
 from onceward.core.record import Record, Reply
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import fetch_result
-from onceward.errors import LeaseLost, OncewardError, ResultUnavailable
+from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.keys.ledger_keys import derived_key, fingerprint_of, ledger_key, step_name
 from onceward.once import Once
 from onceward.results.step_entries import Doubt, Entry, entries_of
@@ -127,7 +126,7 @@ class Claims:
 
         Raises:
             LeaseLost: the key has gone on without this claim.
-            Parked: an earlier attempt ended in this step, which must not run again. The key is parked.
+            Parked: an earlier attempt ended in this step, or its result cannot be read. It must not run again. The key is parked.
             RequestRefused: it is recorded with another result.
             StoreError, StepNotRecorded: ask again.
         """
@@ -135,13 +134,9 @@ class Claims:
         claim = await self._claim_of(name, body, body.lease, f"make its step {body.step!r}")
         text, chain = step_name(body.step), claim.handler_steps
         entry = entries_of(claim.record.steps).get(text)
-        result: Raw | msgspec.UnsetType = UNSET
+        result: Raw | UnsetType = UNSET
         if entry is not None and entry.done:
-            result = await self._recorded_step(claim, entry)
-            if isinstance(body.result, Raw) and JSON_TEXT.encode(result) != JSON_TEXT.encode(body.result):
-                raise RequestRefused(
-                    OTHER_RESULT, f"{claim.record.key}: its step {text!r} is recorded with another result"
-                )
+            result = await self._recorded_step(claim, entry, body.result)
         elif isinstance(body.result, Raw):
             await chain.notes.write_async(chain.notes.success(text, JSON_TEXT, body.result, 0.0), body.result)
             result = body.result
@@ -221,9 +216,20 @@ class Claims:
         key = self._key(name, body.key)
         return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
 
-    async def _recorded_step(self, claim: RemoteClaim, entry: Entry) -> Raw:
-        result = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
+    async def _recorded_step(self, claim: RemoteClaim, entry: Entry, sent: Raw | UnsetType) -> Raw:
+        """Return the recorded result of a step; the one that the client has ``sent``, if nobody can compare the two."""
+        try:
+            result = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
+        except Parked:
+            if isinstance(sent, Raw):
+                return sent
+            await claim.park_async(claim.handler_steps.parks)
+            raise
         assert isinstance(result, Raw)
+        if isinstance(sent, Raw) and JSON_TEXT.encode(result) != JSON_TEXT.encode(sent):
+            raise RequestRefused(
+                OTHER_RESULT, f"{claim.record.key}: its step {entry.name!r} is recorded with another result"
+            )
         return result
 
     async def _check_result(self, claim: RemoteClaim, value: Raw) -> None:

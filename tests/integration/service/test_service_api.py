@@ -119,6 +119,17 @@ def test_a_step_that_an_attempt_ended_in_parks_on_demand_and_begins_in_no_lapsed
     assert api("step", **third, step="pay", on_lapse="park").status == 423
 
 
+@each("sent", [{"result": "x" * 300_000}])
+def test_a_step_that_was_recorded_without_its_result_parks_a_later_attempt(api, sent):
+    first = api.claimed(key := repr(sent)[:20])
+    answers = [api("step", **first, step="film", **sent).body for _ in range(2)]
+    assert [(one["made"], one.get("result")) for one in answers] == [(True, sent.get("result"))] * 2
+    api("release", **first)
+    second = api.claimed(key)
+    assert [api("step", **second, step="film").problem for _ in range(2)] == ["parked"] * 2
+    assert api("look", key=key).body["status"] == "PARKED"
+
+
 def test_a_completion_without_a_result_says_why(api):
     claim = api.claimed("k")
     ended = {"outcome": "completed", "replayable": False, "why": "it is a film"}
