@@ -100,6 +100,9 @@ def planned(
     verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:
         return Plan("move", "no record of its key")
+    if verdict is Verdict.UNKNOWN:
+        why = "a later version of onceward wrote its record, and this one does not understand it: upgrade onceward"
+        return Plan("wait", why)
     if verdict is Verdict.BUSY:
         remaining = record.lease_until - now
         return Plan("wait", f"a worker holds its key for {remaining:.0f} s more, or longer: try again later")

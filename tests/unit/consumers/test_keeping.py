@@ -150,6 +150,8 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
         (held(COMPLETED), "rerun", False, "rerun"),
         (held(COMPLETED), "keep", True, "finish"),
         (held(COMPLETED)._replace(expires_at=99.0), "keep", True, "move"),
+        (held("WAITING"), "keep", False, "wait"),
+        (held(RELEASED)._replace(needs="later"), "keep", False, "wait"),
     ],
 )
 def test_what_is_done_about_a_message(record, completed, begun, step):
