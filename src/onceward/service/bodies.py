@@ -31,7 +31,8 @@ class JsonText(Codec):
             raise NotReplayable(value.why)
         assert isinstance(value, msgspec.Raw)
         text = bytes(value).decode()
-        return f" {text}" if text.startswith(ENVELOPE) else text  # a space tells it from an envelope
+        # A space in it tells it from an envelope. One before it would be lost where a record keeps it within other JSON.
+        return f"{{ {text[1:]}" if text.startswith(ENVELOPE) else text
 
     def decode(self, text: str) -> msgspec.Raw:
         """Return the JSON stored as ``text``.
@@ -40,7 +41,7 @@ class JsonText(Codec):
             NotReplayable: it is a value of Python that JSON does not have.
         """
         if not text.startswith(ENVELOPE):
-            return msgspec.Raw(text.strip().encode())
+            return msgspec.Raw(text.encode())
         value = super().decode(text)
         try:
             return msgspec.Raw(msgspec.json.encode(value))

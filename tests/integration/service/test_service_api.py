@@ -32,6 +32,9 @@ def api(service):
 @each("result", [None, -0.0, 2**70, "\0é", {"$onceward": 1, "value": {"$tuple": [1]}}, {"$onceward": 1, "raised": {}}])
 def test_a_replay_is_exactly_what_was_recorded(api, result):
     claim = api.claimed(key := repr(result))
+    sent = {"result": result}
+    steps = [api("step", **claim, step="s", **more).body["result"] for more in (sent, sent, {})]
+    assert [repr(step) for step in steps] == [repr(result)] * 3
     assert api("complete", **claim, result=result).body == {"outcome": "completed", "replayable": True}
     again = api("claim", key=key, id=new_id())
     assert (again.status, again.body["outcome"], repr(again.body["result"])) == (200, "completed", repr(result))
