@@ -51,7 +51,7 @@ def serve(
 
     Options:
         tokens (FILE): The file of tokens. Without it, everybody on this machine can do everything.
-        max_requests (N): Requests that one client can have under way.
+        max_requests (N): Claims that one client can have under way, and as many other requests.
         log: Log a line for each request. It has no key and no token.
     """
     try:

@@ -111,7 +111,7 @@ class Desk:
                 )
             client = self._door.client(request, namespace, action)
             request.state.client = client
-            with self._door.under_way(client):
+            with self._door.under_way(client, claims=action == "claim"):
                 body = _decode(await self._door.body(request), _BODIES[action])
                 return await self._act(request, namespace, body, since, client)
         except asyncio.CancelledError:

@@ -31,7 +31,7 @@ class ServiceLimits(NamedTuple):
     """What one client can ask for.
 
     Attributes:
-        requests: how many it can have under way.
+        requests: how many claims it can have under way, and how many other requests.
         body: bytes of a request.
         arrival: seconds in which a request must arrive.
         wait: seconds that a claim waits for a busy key.
@@ -58,7 +58,7 @@ class Door:
         self._tokens = tokens
         self._limits = limits
         self._local = local
-        self._under_way: Counter[str] = Counter()
+        self._under_way: Counter[tuple[str, bool]] = Counter()
 
     def client(self, request: Request, namespace: str, action: str) -> str:
         """Return the name of the client, if it may do this there. Raises RequestRefused."""
@@ -88,18 +88,23 @@ class Door:
         return UNSET if self._tokens.trouble is None else "The file of tokens is not right. See the log"
 
     @contextmanager
-    def under_way(self, client: str) -> Iterator[None]:
-        """Count a request while it is under way. Raises RequestRefused if its client has too many."""
-        if self._under_way[client] >= self._limits.requests:
-            text = f"This client has {self._limits.requests} requests under way. Send this one again later. Nothing was done"
+    def under_way(self, client: str, *, claims: bool) -> Iterator[None]:
+        """Count a request while it is under way. Raises RequestRefused if its client has too many.
+
+        Claims are counted apart: those that wait for a key must not keep its owner from completing it.
+        """
+        kind = client, claims
+        if self._under_way[kind] >= self._limits.requests:
+            what = "claims" if claims else "requests"
+            text = f"This client has {self._limits.requests} {what} under way. Send this one later. Nothing was done"
             raise RequestRefused(TOO_MANY, text, 1.0)
-        self._under_way[client] += 1
+        self._under_way[kind] += 1
         try:
             yield
         finally:
-            self._under_way[client] -= 1
-            if not self._under_way[client]:
-                del self._under_way[client]
+            self._under_way[kind] -= 1
+            if not self._under_way[kind]:
+                del self._under_way[kind]
 
     async def body(self, request: Request) -> bytes:
         """Return the body of a request. Raises RequestRefused."""

@@ -167,6 +167,7 @@ def test_one_client_cannot_have_too_many_requests_under_way(guarded):
         assert time.monotonic() < end
     assert (refused.problem, refused.headers["retry-after"]) == ("too-many", "1")
     assert other("look", key="held").status == 200
+    assert api("extend", **held).status == 200  # those that wait do not keep it out
     other("complete", **held, result=1)
     for thread in threads:
         thread.join()
