@@ -17,7 +17,7 @@ from onceward.claim.stepping.handler_steps import RecordedStep
 from onceward.core import worker
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
-from onceward.core.protocol import is_mine
+from onceward.core.protocol import is_mine, message_in
 from onceward.core.record import Record, Reply
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import fetch_result
@@ -201,7 +201,7 @@ class Claims:
             worker=record.worker,
             error=record.error,
             steps=_done_steps(record),
-            result=value if isinstance(value, Raw) else UNSET,
+            result=value if isinstance(value, Raw) and message_in(record) is None else UNSET,
         )
 
     async def check(self) -> None:

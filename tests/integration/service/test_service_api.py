@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.protocol import parked_message
 from tables import each
 from waiting import until
 from web.services import PATIENCE, Api, new_id, serving
@@ -118,6 +120,8 @@ def test_a_step_that_an_attempt_ended_in_parks_on_demand_and_begins_in_no_lapsed
     assert api("look", key="k").body["status"] == "PARKED"
     with contextlib.closing(Once(service.url)) as once:
         once.ledger.unpark(f"{api.namespace}:k")  # attempts count anew, and nobody has said what became of the step
+        drive(once.store.insert(parked_message(f"{api.namespace}:kept", new_id(), "{}", "why")), once.store)
+    assert "result" not in api("look", key="kept").body
     third = api.claimed("k")
     assert api("step", **third, step="pay", on_lapse="park").status == 423
 
