@@ -87,7 +87,7 @@ def idempotent(
 ) -> Callable[[View], View]:
     """Make a view, or coroutine view, answer once for each idempotency key.
 
-    Put it next to the function, below the decorator that finds the caller. On a class, write
+    Put it below the decorator that finds the caller, and above ``@api_view`` of Django REST framework. On a class, write
     ``@method_decorator(idempotent(once), name="dispatch")``. Exceptions that Django answers with 4xx, such as Http404 and
     PermissionDenied, are recorded as that answer; every other exception gives the key back. With ``ATOMIC_REQUESTS`` the view's
     transaction is committed before its answer is recorded. Other middleware also sees replays.
@@ -105,7 +105,8 @@ def idempotent(
         **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Returns:
-        A decorator. The view raises ImproperlyConfigured before anything runs, if the request's body was read and not kept.
+        A decorator. The view raises ImproperlyConfigured before anything runs, if the request is not Django's ``HttpRequest``, or if
+        its body was read and not kept.
 
     Raises:
         TypeError, ValueError: an option is not valid.

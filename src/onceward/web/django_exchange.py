@@ -23,7 +23,7 @@ def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest 
     """Return what the rules decide on a request; None: it passes unchanged.
 
     Raises:
-        ImproperlyConfigured: its body was read before, and not kept.
+        ImproperlyConfigured: it is no HttpRequest, or its body was read before, and not kept.
     """
     pending = _begin(guarded, request)
     return _ask(guarded, request, pending) if isinstance(pending, PendingRequest) else pending
@@ -44,6 +44,11 @@ async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Pa
 
 def _begin(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
     """Return what the rules decide before the body is compared. The body of a PendingRequest is read and complete."""
+    if not isinstance(request, HttpRequest):  # Django REST framework renders the response after the guard
+        raise ImproperlyConfigured(
+            f"@idempotent was called with a {type(request).__name__}, not with Django's HttpRequest: put it above @api_view, or "
+            'on a class with @method_decorator(idempotent(...), name="dispatch"). Nothing has run'
+        )
     if request.method not in guarded.methods:
         return None
     pending = guarded.rules.begin(_request(request))

@@ -256,6 +256,15 @@ def test_a_body_read_before_and_not_kept_is_told_before_anything_runs(once):
     assert (order.runs, statuses(once)) == (0, [])
 
 
+def test_a_guard_inside_a_view_of_the_rest_framework_is_refused_beforehand(once):
+    from rest_framework.decorators import api_view
+
+    order = Order()
+    with pytest.raises(ImproperlyConfigured, match="put it above @api_view"):
+        called(api_view(["POST"])(idempotent(once)(order)))
+    assert (order.runs, statuses(once)) == (0, [])
+
+
 async def test_a_scope_may_ask_the_database_under_asgi_too(site):
     def user(request):
         with connection.cursor() as cursor:
