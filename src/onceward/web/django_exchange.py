@@ -54,7 +54,10 @@ def _begin(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, PendingRequest):
         return pending
-    length = request.META.get("CONTENT_LENGTH") or "0"
+    length = request.META.get("CONTENT_LENGTH")
+    if not length and request.META.get("HTTP_TRANSFER_ENCODING") and "wsgi.input" in request.META:
+        return guarded.rules.unreadable("Django reads no chunked bodies under WSGI; send it with a Content-Length")
+    length = length or "0"
     if not (length.isascii() and length.isdecimal()):
         return guarded.rules.unreadable("its Content-Length is not a number")
     try:

@@ -28,11 +28,11 @@ idempotent = guards(of_django.idempotent)
 once = closing_fixture(lambda tmp_path: Once(f"sqlite:///{tmp_path}/ledger.db"))
 
 
-def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(site, once):
+@pytest.mark.parametrize("how", [{"CONTENT_LENGTH": "6"}, {"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"}])
+def test_a_request_whose_body_has_no_known_end_is_not_carried_out(site, once, how):
     order = Order()
     site(order)
-    short = {"wsgi.input": io.BytesIO(b"12345"), "CONTENT_LENGTH": "6"}
-    assert problem(post(**short)) == "unreadable"
+    assert problem(post(**how, **{"wsgi.input": io.BytesIO(b"12345")})) == "unreadable"
     assert (order.runs, statuses(once)) == (0, [])
 
 
