@@ -34,7 +34,7 @@ def _messages() -> Iterator[CheckMessage]:
                 f"DATABASES[{name!r}] has ATOMIC_REQUESTS: a function that is guarded by @once completes its key before the "
                 "view's transaction commits. If the COMMIT fails, the effect is lost, and duplicates get the result.",
                 hint="@idempotent and webhooks handle it. On views with @atomic, and on others that call guarded functions, put "
-                "@transaction.non_atomic_requests first. Then silence this check.",
+                "@transaction.non_atomic_requests below @idempotent. Then silence this check.",
                 id="onceward.W001",
             )
 

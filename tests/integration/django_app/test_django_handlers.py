@@ -158,13 +158,17 @@ def test_atomic_on_a_view_or_its_method_commits_its_answer(small, is_middleware)
     told = small.run(
         WEB
         + f"""
+from django.db import connections, transaction
 from django.utils.decorators import method_decorator
 from django.views import View
 from rest_framework.viewsets import ViewSet
 
+connections.settings["default"]["ATOMIC_REQUESTS"] = True
+apart = transaction.non_atomic_requests
 guard = (lambda view: view) if {is_middleware} else idempotent(RULES, name="t")
 
 @guard
+@apart
 @atomic
 def plain(request):
     return pay(request)
@@ -174,7 +178,7 @@ class Plain(View):
     def post(self, request):
         return pay(request)
 
-@method_decorator(guard, name="dispatch")
+@method_decorator([guard, apart], name="dispatch")
 class Rest(ViewSet):
     @atomic
     def create(self, request):
@@ -182,7 +186,7 @@ class Rest(ViewSet):
 
 given = {{"DATABASE": "default", "rules": RULES, "name": "site"}}
 middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
-for number, view in enumerate([plain, guard(Plain.as_view()), Rest.as_view({{"post": "create"}})]):
+for number, view in enumerate([plain, guard(apart(Plain.as_view())), Rest.as_view({{"post": "create"}})]):
     with served(view, ONCEWARD=given, MIDDLEWARE=middleware):
         key = {{"Idempotency-Key": str(number)}}
         print([told(Client().post("/pay", headers=key)) for _ in "ab"], Order.objects.count() == number + 1)

@@ -44,8 +44,8 @@ class DjangoDriver(CallersDriver):
         if self.connection.in_atomic_block:
             raise ValueError(
                 f"the database {alias!r} is in transaction.atomic() already, so this would be a savepoint: enter the "
-                "transaction outside it. With ATOMIC_REQUESTS, put @transaction.non_atomic_requests on the view. In tests, "
-                "use TransactionTestCase"
+                "transaction outside it. With ATOMIC_REQUESTS, put @transaction.non_atomic_requests on the view, below "
+                "@idempotent. In tests, use TransactionTestCase"
             )
         if not self.connection.get_autocommit():
             raise ValueError(f"autocommit is off for the database {alias!r}, so a transaction may be open already")
