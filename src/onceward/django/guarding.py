@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial, wraps
 from inspect import getclosurevars, iscoroutinefunction
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
 
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponseBase
@@ -70,10 +70,18 @@ def _join(function: Callable[P, R], using: str | None) -> Callable[P, R]:
         with claim.transaction(connections[using or alias()]) as ours:
             value = function(*args, **kwargs)
             refuse_not_begun(function, value)  # the guard sees it after the COMMIT
-            ours.result = answer(value) if isinstance(value, HttpResponseBase) else value
+            ours.result = answer(_finalized(value, args)) if isinstance(value, HttpResponseBase) else value
         return value
 
     return wrapper
+
+
+def _finalized(response: HttpResponseBase, args: tuple[Any, ...]) -> HttpResponseBase:
+    """Return a response that can be rendered. In a view of Django REST framework, its request leads to what prepares one."""
+    for request in args:
+        if view := (getattr(request, "parser_context", None) or {}).get("view"):
+            return cast("HttpResponseBase", view.finalize_response(request, response, *view.args, **view.kwargs))
+    return response
 
 
 def _own_claim(function: Callable[..., object], args: tuple[Any, ...]) -> HeldClaim:

@@ -161,6 +161,8 @@ def test_atomic_on_a_view_or_its_method_commits_its_answer(small, is_middleware)
 from django.db import connections, transaction
 from django.utils.decorators import method_decorator
 from django.views import View
+from rest_framework.decorators import api_view
+from rest_framework.response import Response
 from rest_framework.viewsets import ViewSet
 
 connections.settings["default"]["ATOMIC_REQUESTS"] = True
@@ -182,17 +184,24 @@ class Plain(View):
 class Rest(ViewSet):
     @atomic
     def create(self, request):
-        return pay(request)
+        return Response(status=pay(request).status_code)
+
+@guard
+@apart
+@api_view(["POST"])
+@atomic
+def api(request):
+    return Response(status=pay(request).status_code)
 
 given = {{"DATABASE": "default", "rules": RULES, "name": "site"}}
 middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
-for number, view in enumerate([plain, guard(apart(Plain.as_view())), Rest.as_view({{"post": "create"}})]):
+for number, view in enumerate([plain, guard(apart(Plain.as_view())), Rest.as_view({{"post": "create"}}), api]):
     with served(view, ONCEWARD=given, MIDDLEWARE=middleware):
         key = {{"Idempotency-Key": str(number)}}
         print([told(Client().post("/pay", headers=key)) for _ in "ab"], Order.objects.count() == number + 1)
 """
     )
-    assert told.splitlines() == ["[(201, None), (201, 'true')] True"] * 3
+    assert told.splitlines() == ["[(201, None), (201, 'true')] True"] * 4
 
 
 def test_coroutines_are_guarded_and_atomic_refuses_them(small):
