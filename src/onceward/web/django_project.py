@@ -148,7 +148,8 @@ def project_url() -> str:
     Raises:
         ImproperlyConfigured: there is no such database, or no ledger can be in it.
     """
-    place = _settings_of(alias())
+    given = _settings_of(alias()).items()
+    place = {name: "" if value is None else value for name, value in given}  # as Django takes it
     try:
         connection = connections[alias()]
     except ConnectionDoesNotExist as error:
@@ -198,4 +199,4 @@ def _server(scheme: str, place: dict[str, Any], host: str | None = None) -> str:
     server = place["HOST"] if host is None else host
     server = f"[{server}]" if ":" in server else server
     port = f":{place['PORT']}" if place["PORT"] and server else ""
-    return f"{scheme}://{login}{server}{port}/{quote(str(place['NAME'] or ''), safe='')}"
+    return f"{scheme}://{login}{server}{port}/{quote(str(place['NAME']), safe='')}"

@@ -72,11 +72,12 @@ def test_the_url_of_a_database_has_all_that_its_settings_say(small):
 
         url("postgresql", NAME="a b", USER="u@x", PASSWORD="p/w:1", HOST="db", PORT="5433")
         url("postgresql", {"pool": True, "sslmode": "require", "assume_role": "r"}, NAME="shop", HOST="/run/db", USER="u")
-        url("postgresql", {"service": "shop"}, NAME="")
+        url("postgresql", {"service": "shop"}, NAME="", USER=None, PASSWORD=None, HOST=None, PORT=None)
         import pymysql
         pymysql.install_as_MySQLdb()
         url("mysql", {"ssl": {"ca": "/etc/ca.pem"}}, NAME="shop", USER="u", HOST="::1", PORT=3307)
         url("mysql", {"ssl": {"x": 1}, "unix_socket": "/run/m.sock"}, NAME="shop", USER="u", PASSWORD="p")
+        url("mysql", NAME=None, USER=None, PASSWORD=None, HOST=None, PORT=None)
         url("sqlite3", NAME="/tmp/a b#.db")
         """
     )
@@ -86,6 +87,7 @@ def test_the_url_of_a_database_has_all_that_its_settings_say(small):
         "postgresql:///?service=shop",
         "mysql://u@[::1]:3307/shop?ca=%2Fetc%2Fca.pem",
         "mysql://u:p@localhost/shop?socket=%2Frun%2Fm.sock&tls=on",
+        "mysql:///",
         "sqlite:////tmp/a%20b%23.db",
     ]
 
