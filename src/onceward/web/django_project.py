@@ -190,6 +190,8 @@ def _mysql(place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _sqlite(place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if str(place["NAME"]).startswith("file:"):
+        raise ImproperlyConfigured(f"the NAME of {alias()!r} is a URI, which no ledger takes: give the file's path")
     return f"sqlite:///{quote(os.path.abspath(place['NAME']))}", {}
 
 

@@ -43,6 +43,10 @@ def test_a_wrong_setting_is_said(small, setting, number, text):
     assert text in told
 
 
+def test_a_file_of_sqlite_that_is_named_by_a_uri_is_refused():
+    assert "is a URI" in Shop("sqlite3:file:shop.db").manage("check", status=1)
+
+
 def test_atomic_requests_is_warned_of(small):
     told = small.run(
         """
