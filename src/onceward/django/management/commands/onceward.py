@@ -3,7 +3,8 @@
 import os
 import sys
 from argparse import REMAINDER, ArgumentParser
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from typing import Any
 
@@ -30,12 +31,11 @@ class Command(BaseCommand):
         except ModuleNotFoundError as error:
             raise CommandError(f"manage.py onceward needs {error.name}: pip install 'onceward[cli]'") from error
         url = project_once().guards.url if "once" in configuration() else project_url()
-        if url is not None:
-            os.environ["ONCEWARD_STORE"] = url  # not an argument, which other users of this machine could read
         buffer = BytesIO()  # for who gives a stream: a terminal's text needs a buffer
         out = TextIOWrapper(buffer, "utf-8") if options.get("stdout") else sys.stdout
         try:
-            with redirect_stdout(out), redirect_stderr(sys.stderr):
+            # not an argument, which other users of this machine could read
+            with redirect_stdout(out), redirect_stderr(sys.stderr), _environment("ONCEWARD_STORE", url):
                 try:
                     run(arguments or ["--help"], "manage.py onceward")
                 finally:
@@ -44,3 +44,17 @@ class Command(BaseCommand):
                             stream.detach()  # else its end closes the process's own
         finally:
             self.stdout.write(buffer.getvalue().decode(), ending="")
+
+
+@contextmanager
+def _environment(name: str, value: str | None) -> Iterator[None]:
+    """Set a variable of the environment, and put back what was there. None sets nothing."""
+    before = os.environ.get(name)
+    try:
+        if value is not None:
+            os.environ[name] = value
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
