@@ -21,18 +21,13 @@ from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.consumers.delivery import Backoff, Delivery
+from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.worker import PAUSES
 from onceward.core.origin import PARENT, headers_for, provenance_in
 from onceward.core.policy import Options
-from onceward.faststream.settlement import (
-    HandlerCall,
-    Settlement,
-    Settling,
-    config_of,
-    settlement_of,
-)
+from onceward.errors import OncewardError
+from onceward.faststream.settlement import HandlerCall, Settlement, Settling, config_of, settlement_of
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
@@ -297,7 +292,12 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         @wraps(function)
         def call(*args: object, **kwargs: object) -> Any:
             run = _CALL.get()
-            run.key, mark = self._read(args, kwargs)
+            try:
+                run.key, mark = self._read(args, kwargs)
+            except OncewardError:
+                raise
+            except Exception as error:  # a key's callable can raise anything
+                raise MalformedRecord(f"no key can be made from the message: {type(error).__name__}") from error
             provenance = provenance_in(run.delivery.header)
             return guarded(
                 run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=provenance

@@ -1,6 +1,5 @@
 """What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -33,14 +32,7 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
-_UNREADABLE: Final = (
-    ValidationError,
-    ModelError,
-    json.JSONDecodeError,
-    UnicodeDecodeError,
-    msgspec.DecodeError,
-    MalformedRecord,
-)
+_UNREADABLE: Final = (ValidationError, ModelError, msgspec.ValidationError, MalformedRecord, KeyMissing)
 
 
 def _without_marks(body: Any) -> Any:
@@ -244,7 +236,7 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        return "malformed" if isinstance(error, (*_UNREADABLE, KeyMissing)) else "failed"
+        return "malformed" if isinstance(error, _UNREADABLE) else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
     if isinstance(error, (*policy.final, ResultUnavailable)):

@@ -1,6 +1,7 @@
 """FastStream's handlers under its own test brokers: what is refused at the start, and what a handler keeps."""
 
 import asyncio
+import json
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -275,6 +276,23 @@ async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark
     assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
     assert "the payload is not JSON: NaN at byte 15" in caplog.text
     assert "not JSON: it is nested too deep" in caplog.text
+
+
+@each(
+    ("key", "answer", "error", "becomes"),
+    [
+        ("order.id", "<html>", json.JSONDecodeError, "is failed, and comes again"),
+        (lambda order: json.loads(order.id), "{}", MalformedRecord, "is malformed, and"),
+    ],
+)
+def test_a_dependency_that_fails_is_no_fault_of_the_message(once, caplog, key, answer, error, becomes):
+    async def charge(order: Order, rates: Annotated[object, Depends(lambda: json.loads(answer))]) -> None: ...
+
+    broker = NatsBroker()
+    broker.subscriber("orders", **SAFE)(exactly(once, key=key, name=uuid.uuid4().hex)(charge))
+    with pytest.raises(error):
+        started(broker, TestNatsBroker, Order(id="{"))
+    assert becomes in caplog.text
 
 
 def test_a_batch_takes_one_message_and_publishes_nothing(once):
