@@ -374,6 +374,7 @@ def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog)
     for key, annotation, body in (
         ("order.card", Order, json.dumps({"card": f"{CARD} x"})),
         (lambda payload: payload[CARD], dict, json.dumps({"card": CARD})),
+        (lambda payload: int(payload["card"]), dict, json.dumps({"card": f"{CARD} x"})),
         ("to_number(order.card)", dict, json.dumps({"card": [CARD]})),
         ("order.card", dict, f"{CARD}{{"),
     ):
@@ -385,5 +386,5 @@ def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog)
         event = {"Records": [{"eventSource": "aws:sqs", "messageId": "m-1", "body": body}]}
         answer = on_sqs(Once("memory:"), key=key, name="shop")(handler)(event, None)
         assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
-    assert caplog.text.count("the record m-1 of aws:sqs: malformed:") == 4
+    assert caplog.text.count("the record m-1 of aws:sqs: malformed:") == 5
     assert CARD not in caplog.text

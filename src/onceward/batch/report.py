@@ -11,7 +11,7 @@ from onceward.claim.replays import refusal
 from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Refused, Replay
-from onceward.errors import Mismatch
+from onceward.errors import Mismatch, OncewardError
 from onceward.keys.json_reading import NotJson
 from onceward.observe.events import Event, Kind, about
 from onceward.observe.logs import logger
@@ -157,11 +157,15 @@ def _without_key(record: object) -> str:
 
 
 def _without_payload(error: BaseException | None) -> str:
-    """Return why a record is malformed, without the cause's text, which may quote a payload that must not be logged."""
-    if error is None or error.__cause__ is None or isinstance(error.__cause__, NotJson):
-        return "" if error is None else describe(error)  # our own words
+    """Return why a record is malformed. Only our own words are shown: other texts may quote a payload that must not be logged."""
+    if error is None:
+        return ""
+    cause = error.__cause__
+    if isinstance(error, OncewardError) and (cause is None or isinstance(cause, NotJson)):
+        return describe(error)
+    kinds = type(error).__name__ if cause is None else f"{type(error).__name__} from {type(cause).__name__}"
     return (
-        f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
+        f"{kinds}, whose text may quote the payload and is not logged. "
         "Look at the message where it came from; an observer of Once(observe=[...]) is given the error itself"
     )
 

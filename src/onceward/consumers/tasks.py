@@ -249,8 +249,9 @@ class GuardedTask:
 
     def _malformed(self, error: Exception) -> MalformedRecord:
         """Return the error about arguments that do not fit the function, or from which no key can be made."""
+        kind = type(error).__name__  # its text may quote the arguments
         fault = MalformedRecord(
-            f"{self._guard.name}: no key can be made from the task's arguments, and nothing ran: {error}"
+            f"{self._guard.name}: no key can be made from the task's arguments, and nothing ran: {kind}"
         )
         fault.__cause__ = error
         return fault

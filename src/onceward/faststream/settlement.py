@@ -197,6 +197,7 @@ class Settlement(ABC):
             _log.warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
             await self.wait(delivery, min(away, _TROUBLE), receives)
             return
+        why = type(outcome.error).__name__ if outcome.status in {"failed", "malformed"} else outcome.error
         if is_unhandled(outcome):
             try:
                 await self.dead_letter(delivery, dead_headers(outcome, self.source, receives))
@@ -209,11 +210,10 @@ class Settlement(ABC):
             else:
                 _log.warning(
                     "%s: message %s is %s, and goes to %s: %s",
-                    self.source, delivery.id, outcome.status, self.dead, outcome.error,
+                    self.source, delivery.id, outcome.status, self.dead, why,
                 )  # fmt: skip
                 return
         elif self.order or outcome.status == "failed":
-            why = type(outcome.error).__name__ if outcome.status == "failed" else outcome.error
             holds = ", and holds back those behind it (order=True)" if self.order else ""
             _log.warning(
                 "%s: message %s is %s, and comes again in %.0f s%s: %s",

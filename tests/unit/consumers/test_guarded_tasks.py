@@ -113,6 +113,8 @@ def test_calls_that_cannot_run_are_refused(one, error):
     end = task.call(one)
     assert (end.status, type(end.error)) == ("refused", error)
     assert isinstance(task_of(lambda: None).call(call(id=None)).error, errors.KeyMissing)  # outside the queue
+    secret = task_of(lambda card: None, key=int).call(call("4111-x")).error
+    assert str(secret).endswith("and nothing ran: ValueError")  # the log is given it
 
 
 def test_a_final_exception_is_recorded_and_not_retried():

@@ -16,7 +16,7 @@ from faststream.nats import NatsBroker, PullSub, TestNatsBroker
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
 from faststream.redis import RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from fixtures import closing_fixture
 from onceward import Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
@@ -279,20 +279,22 @@ async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark
 
 
 @each(
-    ("key", "answer", "error", "becomes"),
+    ("key", "cents", "answer", "error", "becomes"),
     [
-        ("order.id", "<html>", json.JSONDecodeError, "is failed, and comes again"),
-        (lambda order: json.loads(order.id), "{}", MalformedRecord, "is malformed, and"),
+        ("order.id", 5, "<html>", json.JSONDecodeError, "is failed, and comes again"),
+        (lambda order: int(order.id), 5, "{}", MalformedRecord, "is malformed, and"),
+        ("order.id", "4111-x", "{}", ValidationError, "is malformed, and"),
     ],
 )
-def test_a_dependency_that_fails_is_no_fault_of_the_message(once, caplog, key, answer, error, becomes):
+def test_a_message_is_malformed_by_its_own_fault_and_is_not_logged(once, caplog, key, cents, answer, error, becomes):
     async def charge(order: Order, rates: Annotated[object, Depends(lambda: json.loads(answer))]) -> None: ...
 
-    broker = NatsBroker()
+    broker = NatsBroker(logger=None)
     broker.subscriber("orders", **SAFE)(exactly(once, key=key, name=uuid.uuid4().hex)(charge))
     with pytest.raises(error):
-        started(broker, TestNatsBroker, Order(id="{"))
+        started(broker, TestNatsBroker, {"id": "4111-x", "cents": cents})
     assert becomes in caplog.text
+    assert "4111" not in caplog.text
 
 
 def test_a_batch_takes_one_message_and_publishes_nothing(once):
