@@ -61,8 +61,8 @@ def execute(
 
     The lease is renewed while the command runs. If the machine loses the key, the command is killed. If the machine
     dies, the next call runs the command again when the lease is over. SIGTERM and ctrl-C reach the command. A second
-    signal kills it. The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its
-    environment.
+    signal kills it. The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and, without --while-running,
+    ONCEWARD_DERIVED_KEY in its environment.
 
     Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]
 

@@ -185,6 +185,8 @@ class Execution:
         keeper = threading.Thread(target=self._keep, args=(claim, over), daemon=True)
         try:
             environment = {**os.environb, **variables_of(claim)}
+            if self._while_running:  # each run is new work, and a service would take the second for the first
+                del environment[b"ONCEWARD_DERIVED_KEY"]
             keeper.start()
             status = watchdog.run(self._program, self._argv, environment, [0, output.end, trouble.end], self._started)
         except WatchdogGone:
