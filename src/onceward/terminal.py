@@ -102,7 +102,12 @@ def write_all(fd: int, data: bytes) -> None:
     """Write all of ``data``; raises OSError."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # a program that shares this pipe, such as node, has made it non-blocking
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
 
 
 _ASCII = {code: chr(code) for code in range(32, 127)} | {39: "\\'", 92: "\\\\", 9: "\\t", 10: "\\n", 13: "\\r"}

@@ -1,12 +1,15 @@
 """The engine of ``onceward pipe``, used from Python."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
 from onceward import Once
 from onceward.consumers.stop import Stop
 from onceward.pipe import Command, Function, NameTaken, Pipe, Reporter
+from onceward.terminal import write_all
 
 LINES = [{"id": 1, "n": "one"}, {"id": 2, "n": "two"}, {"id": 1, "n": "one, again"}]
 
@@ -93,3 +96,15 @@ def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
     end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())
     assert end.why == "unread"
     assert end.counts["ran"] < 500
+
+
+def test_output_waits_for_the_reader_of_a_pipe_that_another_program_has_made_non_blocking():
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    full = os.write(write, bytes(10_000_000))
+    with ThreadPoolExecutor() as pool, open(write, "wb"), open(read, "rb") as reader:
+        writing = pool.submit(write_all, write, b"more")
+        wait([writing], 0.1)
+        assert reader.read(full) == bytes(full)
+        writing.result()
+        assert reader.read(4) == b"more"
