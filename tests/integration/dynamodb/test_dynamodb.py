@@ -133,6 +133,8 @@ def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
     with pytest.raises(ResultUnavailable, match="blobs="):
         wide.run("k", pytest.fail)
     assert proxy.actions == ["PutItem", "UpdateItem", "PutItem"]
+    with pytest.warns(UserWarning, match="'large' is recorded without its.*400 KB"), wide.claim("steps") as claim:
+        claim.step("large", lambda: noise)
 
 
 def test_what_cannot_be_asked_for_is_refused(url):

@@ -36,6 +36,8 @@ def keep(claim: "Lease", name: str, text: str, until: Callable[[], float]) -> St
     if not isinstance(outcome, Settled):
         text = "another record is in the place of a step's result: look with onceward show, and clear a foreign record"
         raise StoreError(f"{bid.key}: {text}")
+    if outcome.record.result is None:  # the store has no room for it
+        raise StoreError(f"{outcome.record.error}")
 
 
 def fetch(claim: "Lease", entry: Entry) -> Steps[str | None]:
