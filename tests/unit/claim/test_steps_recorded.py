@@ -10,6 +10,7 @@ import onceward
 from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
 from onceward.claim.stepping.writer import StepWriter
+from onceward.core.policy import DAY
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, when
@@ -73,7 +74,7 @@ def test_what_does_not_fit_is_refused_before_it_runs(once, form, effects):
     assert effects == []
 
 
-def test_a_large_result_has_a_record_of_its_own_and_is_fetched_when_asked_for(once, form, effects):
+def test_a_large_result_has_a_record_of_its_own_and_is_fetched_when_asked_for(once, form, effects, clock):
     text = "ü" * 9_000
 
     def parts(claim):
@@ -82,9 +83,11 @@ def test_a_large_result_has_a_record_of_its_own_and_is_fetched_when_asked_for(on
             raise Smtp
         return got
 
-    place = Script(once, form, parts)
+    place = Script(once, form, parts, keep_input=True, retention=60)
     with pytest.raises(Smtp):
         place()
+    clock.advance(300 * DAY)  # the record does not expire
+    once.ledger.purge()
     assert len(record(once).steps.encode()) <= LONGEST
     (kept,) = set(once.store.records) - {"place:1"}
     assert kept.startswith("place:step-")

@@ -19,13 +19,17 @@ from onceward.results.step_entries import Entry
 if TYPE_CHECKING:
     from onceward.claim.lease import Lease
 
-_LONGER: Final = 30 * 86400.0  # seconds that such a record stays longer: a key can be retried long after its step
+# Seconds that such a record stays longer: a key can be retried long after its step. One that keeps its input waits for a
+# completer without an end. But nobody deletes this record after the completion, so it must expire.
+_LONGER: Final = 30 * 86400.0
+_WITH_INPUT: Final = 366 * 86400.0
 
 
 def keep(claim: "Lease", name: str, text: str, until: Callable[[], float]) -> Steps[None]:
     """Record a step's result. It can be repeated."""
     store, policy = claim.store, claim.policy
-    longer = policy._replace(retention=None if policy.retention is None else policy.retention + _LONGER)
+    more = _LONGER if claim.record.input is None else _WITH_INPUT
+    longer = policy._replace(retention=None if policy.retention is None else policy.retention + more)
     bid = Bid(kept_key(claim.record.key, name, claim.fence), claim.record.owner, None, longer, claim.clock)
 
     def put(write: Write, seen: Record | None) -> Steps[Reply]:
