@@ -60,7 +60,8 @@ def loaded_class(name: str, tag: str) -> type:
     value: object = sys.modules.get(module)
     if value is None and module == _script():
         value = sys.modules.get("__main__")
-    for part in qualified.split("."):
+    # a generic model is one entry of its module: Page[Order.Line]
+    for part in [qualified] if qualified in _space(value) else qualified.split("."):
         value = _space(value).get(part)
     if not issubclass(type(value), type):
         raise NotReplayable(f"the recorded result is a {name}, which is not loaded here; import its module first")

@@ -7,7 +7,7 @@ import json
 import math
 import uuid
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
 from tables import each
+
+T = TypeVar("T")
 
 
 class Colour(enum.StrEnum):
@@ -71,6 +73,14 @@ class Model(pydantic.BaseModel):
 
 class Extra(pydantic.BaseModel, extra="allow"):
     x: int
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    class Line(pydantic.BaseModel):
+        id: int
+
+    lines: list[T]
+    more: bool = False
 
 
 class Numbers(pydantic.RootModel[list[int]]):
@@ -172,6 +182,7 @@ RECEIPT = Receipt(uuid.UUID(int=1), Money(decimal.Decimal("9.90")), NOW, (Row(1,
         (int | str | None, None),
         (Numbers, Numbers([1, 2])),
         (Extra, Extra(x=1, y=(1, 2))),
+        (Page[Page.Line], Page[Page.Line](lines=[Page.Line(id=1)])),
         (list[Model], [Model(X=1, when=NOW, inner=Money(decimal.Decimal(2)))]),
         (bytes, b"\x00\xff"),
         (tuple[int, str], (1, "a")),
