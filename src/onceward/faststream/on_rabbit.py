@@ -55,12 +55,11 @@ class RabbitSettlement(Settlement):
         full = {"x-max-length", "x-max-length-bytes"} & arguments.keys() and arguments.get(
             "x-overflow"
         ) != "reject-publish"
-        if "x-dead-letter-exchange" not in arguments and (
-            full or {"x-message-ttl", "x-delivery-limit"} & arguments.keys()
-        ):
+        limited = int(str(arguments.get("x-delivery-limit", -1))) >= 0
+        if "x-dead-letter-exchange" not in arguments and (full or limited or "x-message-ttl" in arguments):
             return (
-                "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, x-delivery-limit, "
-                "and x-max-length without x-overflow reject-publish"
+                "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, "
+                "an x-delivery-limit other than -1, and x-max-length without x-overflow reject-publish"
             )
         if not self._is_confirmed():
             return (

@@ -216,7 +216,8 @@ UNCONFIRMED = {"default_channel": Channel(publisher_confirms=False)}
         ({}, {"arguments": {"x-message-ttl": 1000}}, {}, "give it x-dead-letter-exchange"),
         ({}, {"queue_type": QueueType.STREAM}, {}, "give a quorum queue"),
         ({}, {}, UNCONFIRMED, "publisher_confirms"),
-        ({}, {}, {}, "prefetch_count=1"),  # for its order
+        ({}, {"arguments": {"x-delivery-limit": 0}}, {}, "give it x-dead-letter-exchange"),
+        ({}, {"arguments": {"x-delivery-limit": -1}}, {}, "prefetch_count=1"),  # for its order
     ],
 )
 def test_a_queue_that_loses_messages_is_refused(once, options, queue, broker, fix):
