@@ -7,7 +7,7 @@ A face calls a ``GuardedTask`` and gets a ``TaskEnd``, which says what its queue
 What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: the key stays claimed to the lease's end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Unpack
 
 from onceward.batch.outcomes import BatchOutcome
@@ -61,7 +61,7 @@ class TaskOptions(Options, total=False):
     Attributes:
         key: a JMESPath expression that begins with a parameter, such as "order.id" for ``def charge(order)``, or a callable
             that gets the arguments that it names. By default the task's id, which retries and redeliveries keep.
-        fingerprint: the same, or True for all arguments: what must not change under one key.
+        fingerprint: the same, or True for all arguments that the queue does not fill in: what must not change under one key.
         per: a window of time instead of a key, such as "1h": the task runs once in each, whoever sends it.
         at: with ``per``, as for :meth:`onceward.Once.per`.
         offset: the same.
@@ -129,6 +129,7 @@ class GuardedTask:
         at: as there.
         offset: as there.
         name: as there.
+        filled: the parameters that the queue fills in, which are no part of ``fingerprint=True``.
         **policy: as there.
 
     Attributes:
@@ -154,6 +155,7 @@ class GuardedTask:
         at: "At | None" = None,
         offset: float = 0.0,
         name: str | None = None,
+        filled: Collection[str] = (),
         **policy: Unpack[Options],
     ) -> None:
         check_once(once, "exactly({}, key='order.id')")
@@ -187,7 +189,7 @@ class GuardedTask:
         self._guard, _ = once.guards.for_function(self._function, name, policy)
         self._read = None
         if key is not None:
-            reader = CallReader(function, key, fingerprint, handler.claim)
+            reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
             self._read = reader.under(self._guard.name)
 
     def call(self, call: TaskCall) -> TaskEnd:

@@ -8,6 +8,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
 
+from fast_depends.dependencies import Dependant
+from fast_depends.library import CustomField
 from faststream import BaseMiddleware
 from faststream._internal.configs import BrokerConfig
 from faststream._internal.endpoint.call_wrapper import HandlerCallWrapper  # it has no public name
@@ -30,7 +32,7 @@ from onceward.errors import OncewardError
 from onceward.faststream.settlement import HandlerCall, Settlement, Settling, config_of, settlement_of
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
-from onceward.keys.signatures import CallReader
+from onceward.keys.signatures import CallReader, filled_in
 from onceward.once import Once, check_once
 
 REPLY: Final = "reply"  # the part of the derived key of what a handler returns
@@ -116,7 +118,7 @@ def exactly(
         once: the ledger and the defaults of the policy.
         key: a JMESPath expression that begins with a parameter of the handler, such as ``order.id``, or a callable that gets the
             arguments that it names.
-        fingerprint: the same, or True for all arguments: what must not change under one key.
+        fingerprint: the same, or True for all arguments that FastStream does not fill in: what must not change under one key.
         name: the namespace of the keys; by default the function's module and qualified name.
         backoff: the first and the longest pause after a failure, in seconds.
         dead: the subject, stream, queue or topic of the dead letters; by default the source's name and ``.onceward-dead``.
@@ -191,7 +193,8 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         options: Options,
     ) -> None:
         self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
-        self._reader = CallReader(function, key, fingerprint, handler.claim)
+        filled = filled_in(function, (Dependant, CustomField))
+        self._reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
         self._read = self._reader.under(self._guard.name)
         self._function, self._is_async = function, handler.is_async
         self._settling, self._new_batch = settling, new_batch

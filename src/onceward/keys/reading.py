@@ -1,7 +1,7 @@
 """Reads key and fingerprint of an input, for calls, batches, messages, checkpoints and lines."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of
@@ -23,6 +23,7 @@ class KeyReader:
         option: the name of the key in errors.
         more: further names for a callable, but not for a path.
         handler: the name of the handler, for errors.
+        filled: the inputs that a framework fills in, which are no part of the fingerprint of all inputs.
 
     Attributes:
         chain: the names in a key's path such as ``order.id``; empty for any other key.
@@ -42,12 +43,14 @@ class KeyReader:
         option: str = "key",
         more: tuple[str, ...] = (),
         handler: str = "",
+        filled: Collection[str] = (),
     ) -> None:
         self._option, self._handler = option, handler
         self._key, self.chain = _reader(option, key, roots, more)
         self._fingerprint: Read | None = None
         if fingerprint is True:
-            self._fingerprint = _all_but_self
+            left_out = {"self", "cls", *filled}
+            self._fingerprint = lambda named, _: {name: named[name] for name in named if name not in left_out}
         elif fingerprint is not None and fingerprint is not False:
             self._fingerprint, _ = _reader("fingerprint", fingerprint, roots, more)
         self.prints = self._fingerprint is not None
@@ -69,10 +72,6 @@ class KeyReader:
     def fingerprint(self, named: Named, given: Named) -> str | None:
         """Return the fingerprint of an input, or None if none is wanted. For the arguments, see :meth:`key`."""
         return None if self._fingerprint is None else fingerprint_of(self._fingerprint(named, given))
-
-
-def _all_but_self(named: Named, _given: Named) -> object:
-    return {name: value for name, value in named.items() if name not in {"self", "cls"}}
 
 
 def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...]) -> tuple[Read, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import inspect
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from types import UnionType
@@ -23,7 +23,8 @@ _STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.P
 class CallReader:
     """Reads key and fingerprint from the arguments of a call, as :class:`onceward.keys.reading.KeyReader` does.
 
-    The inputs are the arguments by name, without the parameter ``claim``, which onceward fills in.
+    The inputs are the arguments by name, without the parameter ``claim``, which onceward fills in. A fingerprint of all arguments
+    is without those that are ``filled`` in by a framework.
 
     Attributes:
         signature: the function's signature without the claim, for callers.
@@ -40,6 +41,7 @@ class CallReader:
         claim: str | None,
         *,
         option: str = "key",
+        filled: Collection[str] = (),
     ) -> None:
         self.signature = without(function, claim)
         parameters = self.signature.parameters.values()
@@ -47,9 +49,8 @@ class CallReader:
         simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
         self._names = tuple(self.signature.parameters)
         self._simple = simple
-        self._keys = KeyReader(
-            key, fingerprint, roots_of(function, parameters, claim), option=option, handler=name_of(function)
-        )
+        roots = roots_of(function, parameters, claim)
+        self._keys = KeyReader(key, fingerprint, roots, option=option, handler=name_of(function), filled=filled)
         self._annotations = Annotations(function, key, self._keys.chain)
 
     def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
@@ -120,6 +121,17 @@ def without(function: Callable[..., object], claim: str | None) -> inspect.Signa
     """Return the signature of a function without the claim, for callers."""
     signature = inspect.signature(function)
     return signature.replace(parameters=[p for p in signature.parameters.values() if p.name != claim])
+
+
+def filled_in(function: Callable[..., object], kinds: tuple[type, ...]) -> set[str]:
+    """Return the parameters that a framework fills in: their default or an annotation is one of its ``kinds``."""
+    try:
+        hints = inspect.get_annotations(function, eval_str=True)
+    except Exception:  # names that are there for type checkers only
+        hints = {}
+    parameters = inspect.signature(function).parameters.values()
+    marks = {p.name: (p.default, *typing.get_args(hints.get(p.name))) for p in parameters}
+    return {name for name, several in marks.items() if any(isinstance(mark, kinds) for mark in several)}
 
 
 def given_by_place(function: Callable[..., object], claim: str | None) -> list[inspect.Parameter]:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from inspect import Signature, get_annotations
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, get_args
+from inspect import Signature
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
 from taskiq import AsyncBroker, AsyncTaskiqDecoratedTask, InMemoryBroker, TaskiqMessage, TaskiqMiddleware
@@ -23,6 +23,7 @@ from taskiq_dependencies.dependency import Dependency
 from onceward.consumers.dead_letters import dead_headers, dead_name
 from onceward.consumers.delivery import Backoff
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions, dead_outcome
+from onceward.keys.signatures import filled_in
 from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited, own_loop
 from onceward.outbox.targets import SENT_WITHIN
@@ -181,7 +182,8 @@ class _GuardedTaskiq:
         self._task, self._later = task, later
         name = once.guards.apart(options.get("name"), None, name) or name
         policy = cast("TaskOptions", {**options, "name": name, "final": final})
-        self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, **policy)
+        filled = filled_in(function, (Dependency,))
+        self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, filled=filled, **policy)
 
     def replace(self) -> None:
         """Put the guarded function in the place of the task's own."""
@@ -264,13 +266,8 @@ class TaskiqJobs(TaskJobs):
 
     def signature(self) -> Signature:
         """Return the parameters that Taskiq does not fill in itself."""
-        own = super().signature()
-        try:
-            hints = get_annotations(self.function, eval_str=True)
-        except Exception:  # names that are there for type checkers only
-            hints = {}
-        parameters = [one for one in own.parameters.values() if not _is_dependency(one.default, hints.get(one.name))]
-        return own.replace(parameters=parameters)
+        own, filled = super().signature(), filled_in(self.function, (Dependency,))
+        return own.replace(parameters=[one for one in own.parameters.values() if one.name not in filled])
 
     def settle(self, *, awaited: bool) -> None:
         """As there. A caller that is no coroutine uses onceward's own loop, unless another one is known."""
@@ -288,7 +285,3 @@ class TaskiqJobs(TaskJobs):
             _STARTED[self.broker] = loop
         kicker = self._task.kicker().with_task_id(key).with_labels(**headers)
         awaited(kicker.kiq(**arguments), SENT_WITHIN, loop)
-
-
-def _is_dependency(default: object, hint: object) -> bool:
-    return any(isinstance(one, Dependency) for one in (default, *get_args(hint)))

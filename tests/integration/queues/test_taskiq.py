@@ -90,11 +90,11 @@ def pending(redis, queue):
 def test_two_tasks_of_one_order_take_effect_once(broker, once):
     runs = []
 
-    def charge(order: dict) -> int:
+    def charge(order: dict, context: Context = CONTEXT) -> int:
         runs.append(order)
         return len(runs)
 
-    guarded = task(broker, once, charge, key="order.id")
+    guarded = task(broker, once, charge, key="order.id", fingerprint=True)
     results = work(broker, lambda: asyncio.gather(*(guarded.kiq({"id": number}) for number in (1, 1, 1))))
     assert [result.return_value for result in results] == [1, 1, 1]
     assert runs == [{"id": 1}]

@@ -58,13 +58,13 @@ def charging(once, **options):
 
 
 async def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
-    broker, runs = NatsBroker(), []
+    broker, runs, taxes = NatsBroker(), [], iter((7, 8))
 
     @broker.subscriber("orders", **SAFE)
-    @exactly(once, key="order.id", name="charge")
+    @exactly(once, key="order.id", name="charge", fingerprint=True)
     async def charge(
         order: Order,
-        tax: Annotated[int, Depends(lambda: 7)],
+        tax: Annotated[int, Depends(lambda: next(taxes))],
         claim: Claim,
         subject: Annotated[str, Context("message.raw_message.subject")],
     ) -> Receipt:
