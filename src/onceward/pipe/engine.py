@@ -32,6 +32,7 @@ from onceward.results.outcomes import describe
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that the leases of a killed run have lapsed
 _FORCED = 2.0  # seconds for the threads to notice that their commands were killed
 _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
+_SHOWN = 1000  # characters of a handler that are recorded, to show them; its fingerprint identifies it
 _NO_SKIP = "each line has its outcome"
 _HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
 
@@ -138,7 +139,7 @@ class Pipe:
         guard = self._once.guards.for_keys(_HANDLERS, options, no_skip=_NO_SKIP)
         fingerprint = sha256(handler.identity.encode(errors="surrogateescape")).hexdigest()
         try:
-            guard.call(key, fingerprint, lambda: handler.target, (), {})
+            guard.call(key, fingerprint, lambda: handler.target[:_SHOWN], (), {})
         except Mismatch as mismatch:
             before = guard.call(key, None, lambda: None, (), {})
             raise NameTaken(name, str(before), key) from mismatch

@@ -56,15 +56,15 @@ def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines,
     assert (end.text, end.running) == ("", False)
 
 
-def test_a_command_runs_without_a_reporter(lines):
-    stop = Stop()
-    command = Command(["test", "{line.id}", "-lt", "2"], stop, 1000)
+def test_a_command_of_any_length_runs_without_a_reporter(lines):
+    stop, once = Stop(), Once("memory:")
+    command = Command(["sh", "-c", "test $1 -lt 2", "sh", "{line.id}", *["x" * 1000] * 300], stop, 1000)
     try:
-        end = Pipe(Once("memory:"), command, key="line.id", jobs=2).run([lines], stop=stop)
+        ends = [Pipe(once, command, key="line.id", jobs=2).run([lines], stop=stop) for _ in range(2)]
     finally:
         command.close()
-    assert end.why == "left"
-    assert (end.counts["ran"], end.counts["replayed"], end.counts["failed"]) == (1, 1, 1)
+    assert [end.why for end in ends] == ["left"] * 2
+    assert [[end.counts[kind] for kind in ("ran", "replayed", "failed")] for end in ends] == [[1, 1, 1], [0, 2, 1]]
 
 
 def test_a_name_belongs_to_one_handler(lines):
