@@ -79,7 +79,7 @@ def redrive(
         completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or
             rerun it: clear its key and move it.
         in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun
-            it. Ask the downstream first.
+            it. Ask the downstream first. A lapsed key is left to its consumer's on_lapse, or runs again with rerun.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
         visibility (S): Seconds that messages stay hidden if this command is killed.

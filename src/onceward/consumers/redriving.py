@@ -9,7 +9,7 @@ from onceward.core import protocol
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
-from onceward.core.record import PARKED, Record
+from onceward.core.record import IN_PROGRESS, PARKED, Record
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
 from onceward.results.step_entries import doubt_about
@@ -121,6 +121,9 @@ def planned(
             "`onceward settle KEY --result JSON`"
         )
         return Plan("wait", why)
+    if record.status == IN_PROGRESS and in_doubt == "keep":
+        why = "its worker vanished: its consumer's on_lapse and max_attempts decide whether it runs again"
+        return Plan("move", why)
     step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
     return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
 
@@ -235,7 +238,8 @@ def readied(
         once: the ledger of the queue's consumers.
         key: in the ledger; None if the letter was malformed, and so has none.
         completed: what to do with a letter whose key is completed.
-        in_doubt: "keep" a letter whose key is parked and whose effect may be made, or "rerun" it.
+        in_doubt: what to do if the effect may be made: "keep" the letter of a parked key, and leave a lapsed key as it is; or
+            "rerun" both.
         dry_run: change nothing.
         has_begun: as for :func:`planned`.
         fingerprint: as for :func:`planned`.

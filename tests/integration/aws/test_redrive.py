@@ -122,14 +122,16 @@ def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
     assert scene.effects == [first]
 
 
-def test_attempts_of_a_released_key_and_of_a_lapsed_one_are_given_back(scene):
+def test_attempts_of_a_released_key_are_given_back_and_a_lapsed_one_is_left_to_its_consumer(scene):
     released, lapsed = scene.dead(), scene.dead()
     scene.once.acquire(released).release("timeout")
     scene.once.acquire(lapsed, lease=0.05)
     time.sleep(0.1)
     assert outcomes(scene.run()) == ["moved", "moved"]
-    assert [scene.record(key).attempts for key in (released, lapsed)] == [0, 0]
+    assert [scene.record(key).attempts for key in (released, lapsed)] == [0, 1]
     assert scene.record(released).error == "timeout"
+    with pytest.raises(Parked):
+        scene.once.acquire(lapsed, on_lapse="park")
 
 
 @pytest.mark.parametrize(

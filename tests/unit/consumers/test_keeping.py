@@ -143,7 +143,7 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
         (held(PARKED), "keep", False, "unpark"),
         (held(RELEASED), "keep", False, "reset"),
         (held(RELEASED, attempts=0), "keep", False, "move"),
-        (held(IN_PROGRESS, lease_until=50.0), "drop", False, "reset"),
+        (held(IN_PROGRESS, lease_until=50.0), "drop", False, "move"),
         (held(IN_PROGRESS, lease_until=101.0), "drop", True, "wait"),
         (held(COMPLETED), "keep", False, "keep"),
         (held(COMPLETED), "drop", False, "drop"),
@@ -156,6 +156,10 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
 )
 def test_what_is_done_about_a_message(record, completed, begun, step):
     assert planned(record, 100.0, completed, "keep", has_begun=begun).step == step
+
+
+def test_attempts_of_a_lapsed_key_count_from_0_only_if_a_person_says_so():
+    assert planned(held(IN_PROGRESS), 100.0, "keep", "rerun", has_begun=False).step == "reset"
 
 
 @each("redrive", [kafka.KafkaRedrive, rabbitmq.RabbitRedrive])
