@@ -142,6 +142,9 @@ def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unk
         return Plan("finish", "an earlier run had begun to move it, and its effect has happened")
     if completed == "drop":
         return Plan("drop", "completed: its effect has happened")
+    if record.unsent is not None:
+        why = "completed, and a rerun would lose its unsent messages: `onceward relay` sends them, or decides about refused ones"
+        return Plan("wait", why)
     return Plan("rerun", "completed, and to run again as told")
 
 

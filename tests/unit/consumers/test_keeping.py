@@ -148,6 +148,7 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
         (held(COMPLETED), "keep", False, "keep"),
         (held(COMPLETED), "drop", False, "drop"),
         (held(COMPLETED), "rerun", False, "rerun"),
+        (held(COMPLETED)._replace(unsent="[]"), "rerun", False, "wait"),
         (held(COMPLETED), "keep", True, "finish"),
         (held(COMPLETED)._replace(expires_at=99.0), "keep", True, "move"),
         (held("WAITING"), "keep", False, "wait"),
