@@ -133,8 +133,11 @@ def test_clear_and_park_of_a_live_or_completed_key_need_yes_where_nobody_can_be_
     assert b"cleared" in held.run("clear", "n:a", "--yes").stdout
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", True), (b"y\n", False)])
-def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
+@pytest.mark.parametrize(
+    ("meanwhile", "answer", "left"),
+    [("IN_PROGRESS", b"n\n", True), ("IN_PROGRESS", b"y\n", False), ("COMPLETED", b"y\n", True)],
+)
+def test_clear_asks_about_a_live_claim_on_a_terminal(held, meanwhile, answer, left):
     controller, terminal = pty.openpty()
     process = held.start("clear", "n:live", stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
@@ -142,6 +145,8 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
     while b"?" not in told and b"[y/N]" not in told:
         assert wait([controller], 20)
         told += os.read(controller, 4096)
+    with closing(sqlite3.connect(held.folder / "onceward.db")) as ledger, ledger:
+        ledger.execute("UPDATE onceward SET status = ? WHERE key = 'n:live'", (meanwhile,))
     os.write(controller, answer)
     process.wait(60)
     os.close(controller)

@@ -153,16 +153,27 @@ def clear(
         lose: Clear the key even if it has unsent messages. These messages are lost.
     """
     with looking_at(store) as ledger:
-        if not yes and (why := _final(ledger, key)):
+        if why := "" if yes else _final(ledger, key):
             _confirm(f"{quoted(key)}: {why}", "Clear it", "its effect happens again at its next delivery")
+        keys = ledger if yes or why else _Unfinished(ledger.store)
         record = _asking(
-            lambda live, message: ledger.clear(key, live=live, message=message, unsent=lose),
+            lambda live, message: keys.clear(key, live=live, message=message, unsent=lose),
             "Clear it",
             live=yes,
             message=yes,
         )
         was = record.status if isinstance(record, Record) else "one that could not be read"
         _tell(record, f"cleared; it was {was}", json=json)
+
+
+class _Unfinished(Ledger):
+    """A ledger of which no record is completed: nobody was asked whether its effect may happen again."""
+
+    def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
+        record, now = super().show(key, whole=whole)
+        if record.status == COMPLETED:
+            refuse(f"{key}: it was completed meanwhile. Nothing was changed", TROUBLE)
+        return record, now
 
 
 def _final(ledger: Ledger, key: str) -> str:
