@@ -48,7 +48,7 @@ class File:
                     file.write(message.body + " " + message.key + "\\n")
                 answers.append(None)
             if os.path.exists(self.path + ".hang"):
-                time.sleep(60)
+                time.sleep(float(open(self.path + ".hang").read() or 60))
         return answers
 
     def close(self):
@@ -120,6 +120,13 @@ def test_once_sends_what_is_due_and_ends(cli, path):
     assert cli.run(*ONCE, "--seal", "filing:REVERSE").returncode == 0
     assert "onceward: nothing sent in" in cli.run(*ONCE).stderr
     assert sent(path) == ["one", "two", "secret"]
+
+
+def test_once_goes_on_as_long_as_a_slow_target_takes_messages(cli, path):
+    crash(cli, path, "a", *"1234")
+    (path.parent / "sent.hang").write_text("1.1")
+    assert cli.run(*ONCE).returncode == 0
+    assert sent(path) == list("1234")
 
 
 def test_what_a_target_refuses_is_shown_put_back_and_dropped(cli, path):

@@ -58,11 +58,6 @@ class RelayReport(RunReport):
         super().__init__(("sent", "refused", "send_failed"), as_json=as_json)
         self.left: dict[str, str] = {}
 
-    @property
-    def done(self) -> int:
-        """How many messages are sent or refused."""
-        return self.counts["sent"] + self.counts["refused"]
-
     def event(self, event: Happening) -> None:
         """Take in what happened."""
         if isinstance(event, StoreRequest) or event.kind not in self.counts:
@@ -170,7 +165,7 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
                 end = "stopped"
                 relaying.stop()
                 ended.wait(_ENDING)
-            drained(inf if look_once and not stops else _ENDING, lambda: report.done, report.tick)
+            drained(inf if look_once and not stops else _ENDING, report.tick)
         except KeyboardInterrupt:
             interrupted = True
             end = "interrupted: what was being sent can be sent again"

@@ -32,6 +32,7 @@ from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.outbox import sender
+from onceward.outbox.targets import SENT_WITHIN
 
 if TYPE_CHECKING:
     from onceward.pipelines.sources.brokers import WorkerSource
@@ -41,6 +42,7 @@ DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
 _TICK = 0.2  # seconds between two looks at what is in flight
 _MOMENT = 0.05  # seconds between two looks at what is not sent
 _PATIENCE = 3.0  # seconds without a message that was sent, after which the rest is left to a relay
+_ANSWERED = SENT_WITHIN + 2.0  # the same while a request is under way
 M = TypeVar("M")
 
 
@@ -135,21 +137,21 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     return (ONLY_MALFORMED if counts["malformed"] else DONE), ""
 
 
-def drained(most: float, progress: Callable[[], int], stopped: Callable[[int], object]) -> int:
+def drained(most: float, stopped: Callable[[int], object]) -> int:
     """Send what was completed, as long as any leaves, and return how many records are left for a relay.
 
     Args:
         most: seconds in all.
-        progress: returns a number that changes when a message leaves.
         stopped: returns whether to stop; it is told how many records are left.
     """
     began = since = time.monotonic()
-    before = progress()
+    before = sender.SENDER.gone
     while remaining := sender.drain(_TICK):
         now = time.monotonic()
-        if (done := progress()) != before:
-            before, since = done, now
-        if stopped(remaining) or now - began >= most or now - since >= _PATIENCE:
+        if (gone := sender.SENDER.gone) != before:
+            before, since = gone, now
+        patience = _ANSWERED if sender.SENDER.is_busy else _PATIENCE
+        if stopped(remaining) or now - began >= most or now - since >= patience:
             break
         time.sleep(_MOMENT)
     return remaining
@@ -159,7 +161,7 @@ def _unsent(most: float) -> list[str]:
     """Send what was completed, and return what to say of the rest, which the ledger has."""
     stops: list[bool] = []  # a signal handler takes no lock
     with signals(lambda: stops.append(True)):
-        remaining = drained(most, lambda: len(sender.SENDER), lambda _: stops)
+        remaining = drained(most, lambda _: stops)
     refusals = sender.SENDER.refused
     lines = [f"the messages of {remaining} record(s) are not sent yet: onceward relay sends them"] if remaining else []
     return lines + ([f"targets have refused {refusals} message(s) for good"] if refusals else [])

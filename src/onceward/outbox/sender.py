@@ -36,6 +36,7 @@ class Sender:
 
     Attributes:
         refused: how many messages their targets have refused for good.
+        gone: how many messages their targets have taken, or refused for good.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class Sender:
         self._threads: set[threading.Thread] = set()
         self._waiting = 0  # threads without work
         self.refused = 0
+        self.gone = 0
         self._drains_at_end = False
 
     def __len__(self) -> int:
@@ -59,6 +61,12 @@ class Sender:
         """How many records wait for nothing but their turn. Those of a target that has failed do not count."""
         with self._lock:
             return len(self._inbox) + sum(lane.backlog for lane in self._lanes.values())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request to a target or a store is under way."""
+        with self._lock:
+            return any(lane.busy for lane in self._lanes.values())
 
     def hand_over(self, outgoing: SendingRecord) -> bool:
         """Send the messages of a record soon. Return False if there are too many records already. It does not wait."""
@@ -85,7 +93,7 @@ class Sender:
             with self._lock:
                 self._sort()
                 lane = self._ready()
-                if lane is None and not any(one.busy for one in self._lanes.values()):
+                if lane is None and not self.is_busy:
                     break
                 if lane is None or self._staff():
                     self._changed.wait(remaining)
@@ -168,10 +176,12 @@ class Sender:
         going_on: list[SendingRecord] = []
         try:
             batch = lane.take()
+            before = sum(outgoing.left for outgoing in batch)
             going_on = lane.work(batch)
             refusals = sum(event.kind == "refused" for outgoing in batch for event in outgoing.events)
             with self._lock:
                 self.refused += refusals
+                self.gone += before - sum(outgoing.left for outgoing in batch)
             for outgoing in batch:
                 outgoing.tell()
         except Exception:  # a target's, or an observer's: the records stay in the ledger

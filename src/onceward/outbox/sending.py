@@ -95,6 +95,11 @@ class SendingRecord:
         return next((entry for entry in self._entries if entry.refused is None), None)
 
     @property
+    def left(self) -> int:
+        """How many messages are neither sent nor refused."""
+        return sum(entry.refused is None for entry in self._entries)
+
+    @property
     def is_ours(self) -> bool:
         """Whether the send lease lasts for one more request."""
         return self._until - boottime() >= SENT_WITHIN + _SPARE
