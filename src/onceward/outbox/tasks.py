@@ -31,7 +31,7 @@ from onceward.observe.observers import Observers
 from onceward.outbox import sender
 from onceward.outbox.pending import check_outbox
 from onceward.outbox.sending import believed
-from onceward.outbox.targets import SENT_WITHIN, OutboxMessage, not_sent, refusal_of
+from onceward.outbox.targets import SENT_WITHIN, OutboxMessage, not_sent
 from onceward.outbox.transactions import alone
 from onceward.results.outcomes import describe
 from onceward.stores.contract import Store
@@ -137,8 +137,8 @@ class TaskTarget:
         self._arguments(message)
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
-        """Queue the jobs."""
-        return [refusal_of(self, message) or self._sent(message) for message in messages]
+        """Queue the jobs. One that does not fit stays for a process with another version of the task."""
+        return [self._sent(message) for message in messages]
 
     def close(self) -> None:
         """Close what was opened for the task."""

@@ -16,7 +16,7 @@ from taskiq_redis import ListQueueBroker
 
 from onceward import Claim, KeyMissing, Once, StoreError
 from onceward.dramatiq import exactly
-from onceward.outbox import OutboxMessage, drain
+from onceward.outbox import MessageNotSent, OutboxMessage, drain
 from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
 from onceward.stores.memory import MemoryStore
@@ -229,3 +229,5 @@ def test_a_target_says_what_is_wrong_with_an_address_or_a_message(monkeypatch, t
     for body, more in (("[7]", {}), ('{"order": 7}', {"headers": {"tenant": "eu"}}), ('{"order": 7}', {"delay": 1.0})):
         with pytest.raises((ValueError, TypeError)):
             target.check(OutboxMessage("k", body, **more))
+    (answer,) = target.send([OutboxMessage("k", '{"order": 7, "tz": "UTC"}')])  # a newer version of the task takes it
+    assert isinstance(answer, MessageNotSent)
