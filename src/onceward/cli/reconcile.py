@@ -38,10 +38,12 @@ def reconcile(
         against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
         name (NAMESPACE): The effects have the keys of this namespace, without the namespace.
         derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
-        newer_than (DURATION): Only records that changed within this time.
+        newer_than (DURATION): Only records that changed within this time. Not with --derived.
         settle (DURATION): A period of grace: report a missing effect only if its key was completed longer ago than this.
     """
     within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
+    if derived is not None and within is not None:
+        refuse("--newer-than: an effect with a derived key does not lead to its older record: leave it out", USAGE)
     counts: Counter[str] = Counter()
     try:
         with looking_at(store) as ledger:

@@ -99,13 +99,17 @@ def mismatches(
         ledger: the ledger.
         effects: the downstream's keys.
         naming: how they are those of the ledger.
-        newer_than: only records that changed within so many seconds. Give effects of a longer time.
+        newer_than: only records that changed within so many seconds. Give effects of a longer time. Not with derived keys,
+            which do not lead to an older record.
         settle: seconds for which a completed record may lack an effect, because the list of effects may be older.
 
     Raises:
         StoreError: the ledger cannot be read.
         KeyMissing, TypeError, ValueError: the effects cannot be read.
+        ValueError: ``newer_than`` is given for derived keys.
     """
+    if newer_than is not None and naming.derived is not None:
+        raise ValueError("newer_than: an effect with a derived key does not lead to its older record: leave it out")
     with closing(sqlite3.connect("")) as file:  # SQLite keeps it in a temporary file when it grows
         file.execute(_TABLE)
         rows = ((naming.of_effect(key),) for key in effects)

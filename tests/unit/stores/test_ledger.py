@@ -311,6 +311,8 @@ def test_records_that_are_too_old_or_too_new_are_not_missed(once, clock):
     complete(once, "new")
     assert found(once, ["old"], newer_than=500.0) == [("record without an effect", "n:new", 0, "COMPLETED")]
     assert found(once, ["old"], newer_than=500.0, settle=300.0) == []
+    with pytest.raises(ValueError, match="newer_than: an effect with a derived key"):
+        next(mismatches(once.ledger, [], Naming("n", "charge"), newer_than=500.0))
 
 
 def test_a_csv_file_is_read(tmp_path):
