@@ -88,6 +88,13 @@ def redrive(
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
     for place in (dlq, to or ""):
         refuse_login(place)
+
+    def ask(place: str) -> None:
+        if completed != "keep" and not (dry_run or yes):
+            what = "are deleted" if completed == "drop" else "run again"
+            why = f"messages of {place} whose keys are completed {what}"
+            confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
+
     if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":
             refuse(
@@ -97,6 +104,7 @@ def redrive(
         with looking_at(store) as ledger:
             letters = _letters(dlq, Once(ledger.store), name, options)
             report = _Report(dry_run=dry_run, json=json)
+            ask(shown_url(dlq))
             raise typer.Exit(report.all(letters.run, None, {}))
     if to is None:
         refuse("give --to, the queue where the messages go", USAGE)
@@ -119,10 +127,7 @@ def redrive(
             waiting = run.waiting()
         try:
             report = _Report(dry_run=dry_run, json=json)
-            if completed != "keep" and not (dry_run or yes):
-                what = "are deleted" if completed == "drop" else "run again"
-                why = f"messages of {source.name} whose keys are completed {what}"
-                confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
+            ask(source.name)
             status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": namespace})
         finally:
             source.close()
