@@ -114,12 +114,12 @@ def planned(
     if message_in(record) is not None:
         why = "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again"
         return Plan("wait", why)
-    if in_doubt == "keep" and (doubt := doubt_about(record)) is not None:
-        what = "its effect" if doubt.step is None else f"its step {doubt.step}"
-        why = (
-            f"parked, and {what} may be made: ask the downstream. If it is not made, --in-doubt rerun moves the message; if it is, "
-            "`onceward settle KEY --result JSON`"
-        )
+    doubt = doubt_about(record)
+    if doubt is not None and (in_doubt == "keep" or doubt.step is not None):
+        what, again = "its effect", "--in-doubt rerun moves the message"
+        if doubt.step is not None:  # a moved message would park its key at this step again
+            what, again = f"its step {doubt.step}", "`onceward retry KEY --from STEP`, and redrive once more"
+        why = f"parked, and {what} may be made: ask the downstream. If it is not made, {again}; if it is, `onceward settle KEY --result JSON`"
         return Plan("wait", why)
     if record.status == IN_PROGRESS and in_doubt == "keep":
         why = "its worker vanished: its consumer's on_lapse and max_attempts decide whether it runs again"

@@ -163,6 +163,12 @@ def test_attempts_of_a_lapsed_key_count_from_0_only_if_a_person_says_so():
     assert planned(held(IN_PROGRESS), 100.0, "keep", "rerun", has_begun=False).step == "reset"
 
 
+def test_a_key_that_is_parked_in_a_step_is_retried_from_there_and_a_rerun_leaves_it():
+    record = held(PARKED)._replace(steps='[{"name":"mail","attempt":3,"done":false}]')
+    plan = planned(record, 100.0, "keep", "rerun", has_begun=False)
+    assert (plan.step, "its step mail may be made" in plan.reason) == ("wait", True)
+
+
 @each("redrive", [kafka.KafkaRedrive, rabbitmq.RabbitRedrive])
 @each("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
 def test_wrong_options_are_refused(redrive, options):
