@@ -4,9 +4,9 @@ import datetime as dt
 import decimal
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -90,17 +90,17 @@ class StrictPath:
         else:
             if self.chain and part is not None:
                 return part
+        if self._compiled is None:
+            value: object = inputs
+            for name in self.chain:
+                value = field_of(_fields(value), name)
+            return _plain(value)
         # Inputs that the expression does not name can be of any type, so do not convert them.
-        value: object = {
-            name: item if type(item) in _BUILTIN else _builtin(item)
+        return self._compiled.search({
+            name: item if type(item) in _BUILTIN else _plain(item)
             for name in self._roots
             if (item := inputs[name]) is not None
-        }
-        if self._compiled is not None:
-            return self._compiled.search(value)
-        for name in self.chain:
-            value = field_of(value, name)
-        return value
+        })  # fmt: skip
 
 
 def field_of(value: object, name: str) -> object:
@@ -114,21 +114,43 @@ def field_of(value: object, name: str) -> object:
     return cast("object", get(name)) if get is not None else None
 
 
-def _builtin(value: object) -> object:
-    """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes unchanged."""
-    if hasattr(value, "model_dump"):
-        return cast("object", value.model_dump())
-
-    def missing(item: object) -> None:
-        """A part that cannot be converted counts as missing, but only if the expression asks for it."""
-        if item is value:
-            raise NotImplementedError
-
+def _plain(value: object) -> object:
+    """Return a value whose dataclasses, Structs and models of attrs or pydantic are dicts."""
+    value = _fields(value)
+    kind = type(value)
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if kind is list or kind is tuple:
+        return kind(map(_plain, cast("Iterable[object]", value)))
+    if kind in _BUILTIN:
+        return value
     own_types = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
     try:
-        return msgspec.to_builtins(value, builtin_types=own_types, enc_hook=missing)
+        return msgspec.to_builtins(value, builtin_types=own_types)
     except (TypeError, ValueError, NotImplementedError):
         return value  # a path reads nothing from it
+
+
+def _fields(value: object) -> object:
+    """Return the fields of a model by name, as they are: what writes it as JSON may mask a part, or leave it out. Another value is as it is."""
+    kind: Any = type(value)
+    names: Iterable[tuple[str, str]]
+    if hasattr(kind, "__struct_fields__"):  # msgspec's
+        names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    elif getattr(kind, "__pydantic_root_model__", False):
+        return _fields(cast("Any", value).root)
+    else:
+        fields: Iterable[str] = [one.name for one in getattr(kind, "__attrs_attrs__", ())]
+        if hasattr(kind, "model_fields"):  # pydantic's
+            fields = (*kind.model_fields, *kind.model_computed_fields, *(cast("Any", value).model_extra or ()))
+        elif hasattr(kind, "__dataclass_fields__"):
+            import dataclasses  # the model's module has loaded it
+
+            fields = [one.name for one in dataclasses.fields(kind)]
+        if not fields:
+            return value
+        names = zip(fields, fields, strict=True)
+    return {shown: part for shown, name in names if (part := getattr(value, name, None)) is not msgspec.UNSET}
 
 
 def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from uuid import UUID
 
+import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +160,49 @@ def test_a_field_that_a_fingerprint_does_not_find_is_null(once):
     assert guarded({"id": 7}) == guarded({"id": 7, "note": None}) == 7
     with pytest.raises(Mismatch):
         guarded({"id": 7, "note": "a gift"})
+
+
+class Card(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    number: str = pydantic.Field(default="1", exclude=True)
+    holder: str = "Ada"
+    _mask = pydantic.field_serializer("holder")(lambda holder: "***")
+
+    @pydantic.computed_field
+    def last(self) -> str:
+        return self.number[-4:]
+
+
+class Cards(pydantic.RootModel[list[Card]]):
+    pass
+
+
+class Paid(msgspec.Struct, omit_defaults=True, rename="camel"):
+    order_id: int = 0
+    by: object = None
+
+
+@dataclass
+class Holding:
+    held: object
+    kind: ClassVar[str] = "held"
+
+
+@each(
+    ("path", "ordinary", "other"),
+    [
+        ("order.holder", Card(holder="Ada"), Card(holder="Bob")),
+        ("[order.number, order.extra]", Card(number="77", extra=[1]), Card(number="78", extra=[1])),
+        ("order.last", Card(number="11111"), Card(number="11112")),
+        ("order[0].holder", Cards([Card(holder="Ada")]), Cards([Card(holder="Bob")])),
+        ("order.orderId", Paid(0), Paid(1)),
+        ("order.by.held[0].holder", Paid(by=Holding([Card(holder="Ada")])), Paid(by=Holding([Card(holder="Bob")]))),
+        ("order.held.by.number", Holding(Paid(by=Card(number="7"))), Holding(Paid(by=Card(number="8")))),
+    ],
+)
+def test_a_path_reads_the_fields_of_models_and_not_what_their_json_shows(once, path, ordinary, other):
+    keys = [key_of(once, path, order) for order in (ordinary, other)]
+    assert keys[0] != keys[1]
 
 
 def test_a_fingerprint_sees_tuples_as_lists(once):
