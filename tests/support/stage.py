@@ -87,8 +87,8 @@ class Stage:
         limit = self.clock() + seconds
         return self.drive(steps.end(self.store, record, outcome, policy, clock=self.clock, until=lambda: limit))
 
-    def beat(self, record):
-        (outcome,) = self.drive(steps.heartbeat(self.store, [(record, LEASE)], [PLAIN], self.clock))
+    def beat(self, record, policy=PLAIN):
+        (outcome,) = self.drive(steps.heartbeat(self.store, [(record, LEASE)], [policy], self.clock))
         return outcome
 
 

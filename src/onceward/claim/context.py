@@ -6,7 +6,7 @@ from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
-from onceward.claim.lease import CURRENT
+from onceward.claim.lease import CURRENT, leave_current
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import enter_span, is_cut_short, leave_span, running_loop
 
@@ -55,7 +55,7 @@ class ClaimContext:
         try:
             self._claim = claim = claimed(self._key, entry)
             claim.left, claim.loop = False, loop
-            self._block = Call()
+            self._block, self._is_left = Call(), False
             self._block[RETURNED] = None
             CURRENT.set(claim)
             enter_span(claim)
@@ -74,7 +74,7 @@ class ClaimContext:
         if error is not None:
             self._block.pop(RETURNED, None)
             self._block[RAISED] = error
-        CURRENT.set(claim.outer)
+        leave_current(claim)
         claim.left, claim.loop = True, None
         if not self._is_left:
             self._is_left = True

@@ -10,7 +10,7 @@ from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
 from onceward.keys.ledger_keys import function_name
 from onceward.keys.paths import name_of
-from onceward.results.codec import Codec
+from onceward.results.codec import Codec, decoder_of
 
 
 class Handler(NamedTuple):
@@ -121,5 +121,5 @@ class LateCodec(Codec):
                 f"{self._function.__qualname__}: its annotations name {error.name!r}, which is not defined when it is called; "
                 "import it at run time, or leave the return annotation out"
             ) from error
-        Codec.__init__(self, annotation)
+        self._decoder = decoder_of(annotation)  # at once: other threads may be reading a result
         self._function = self.resolve = None

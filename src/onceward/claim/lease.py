@@ -28,12 +28,18 @@ _NUMBERS = itertools.count()
 def innermost() -> "Lease | None":
     """Return the claim whose handler runs here; None if there is none.
 
-    A context can be copied by what outlives the handler, such as the reader of a server's connection.
+    A context can be copied by what outlives the handler, such as the reader of a server's connection, or a process that a handler forks.
     """
     claim = CURRENT.get()
-    while claim is not None and claim.left:
+    while claim is not None and (claim.left or claim.inherited):
         claim = claim.outer
     return claim
+
+
+def leave_current(claim: "Lease") -> None:
+    """Make the claim around this one current. If another one has been entered here since, that stays."""
+    if CURRENT.get() is claim:
+        CURRENT.set(claim.outer)
 
 
 class Lease(Claim):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
-from onceward.claim.lease import CURRENT, Lease, innermost
+from onceward.claim.lease import CURRENT, Lease, innermost, leave_current
 from onceward.core.drivers import was_settled
 from onceward.errors import OncewardError, Reentrant
 from onceward.stores.contract import Store
@@ -49,7 +49,7 @@ class Under:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        CURRENT.set(self._claim.outer)
+        leave_current(self._claim)
         self._claim.left = True
         leave_span(self._claim)
 

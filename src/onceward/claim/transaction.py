@@ -154,7 +154,8 @@ class RecordTransaction(Transaction[C]):
         CURRENT.set(self._held)
 
     def _leave_context(self) -> None:
-        CURRENT.set(self._outer)
+        if CURRENT.get() is self._inside.held:  # as leave_current()
+            CURRENT.set(self._outer)
         if self._was_left:
             self._held.left = True
 

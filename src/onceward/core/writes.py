@@ -29,7 +29,7 @@ def first_claim(
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
     origin, input_, trace = provenance
-    lease, keep = policy.lease, policy.retention if input_ is None else None  # as in next_version()
+    lease, keep = policy.lease, policy.retention if input_ is None and policy.on_lapse != "park" else None  # as below
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
         None, None, origin, input_, None, trace)  # fmt: skip
@@ -113,7 +113,8 @@ def send_lease(policy: Policy) -> float:
 
 def renewal(record: Record, lease: float, policy: Policy, leap: int = 0) -> Write:
     """Return the renewal of a claim for ``lease`` seconds, whose beat grows by ``leap`` more than by one."""
-    write = next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention, noting=policy.history != 0)
+    keep = None if policy.on_lapse == "park" else policy.retention  # a lapsed key waits for a person
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=keep, noting=policy.history != 0)
     return write._replace(beat=write.beat + leap) if leap else write
 
 

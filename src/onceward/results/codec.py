@@ -43,17 +43,7 @@ class Codec:
 
     def __init__(self, annotation: object = object) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=model_data)
-        self._decoder: msgspec.json.Decoder[object] | None = None
-        if any(annotation is nothing for nothing in _OPEN):
-            return
-        try:
-            if _is_precise(msgspec.inspect.type_info(annotation)):
-                self._decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
-        except (TypeError, NotReplayable, AttributeError) as error:
-            raise TypeError(
-                f"results of type {annotation!r} cannot be recorded: {error}. Return a type that msgspec or pydantic "
-                "encodes (dataclass, Struct, TypedDict, the standard types), or leave the annotation out"
-            ) from error
+        self._decoder = decoder_of(annotation)
 
     def encode(self, value: object) -> str:
         """Return the text to store.
@@ -179,6 +169,21 @@ def _decode_open(text: str) -> object:
 
 def _dumped(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def decoder_of(annotation: object) -> "msgspec.json.Decoder[object] | None":
+    """Return what reads results of a return type; None if the text of each says its type. Raises TypeError: see :class:`Codec`."""
+    if any(annotation is nothing for nothing in _OPEN):
+        return None
+    try:
+        if _is_precise(msgspec.inspect.type_info(annotation)):
+            return msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
+    except (TypeError, NotReplayable, AttributeError) as error:
+        raise TypeError(
+            f"results of type {annotation!r} cannot be recorded: {error}. Return a type that msgspec or pydantic "
+            "encodes (dataclass, Struct, TypedDict, the standard types), or leave the annotation out"
+        ) from error
+    return None
 
 
 def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:

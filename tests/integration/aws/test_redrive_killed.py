@@ -81,16 +81,17 @@ class Lifetime:
 
     def of(self, exchange):
         def guarded(request):
+            # The thread that keeps messages invisible has nobody to hand this on to; it is dead all the same.
+            killed = Killed if threading.current_thread().name != "onceward-visibility" else RuntimeError("killed")
             if self.dead:
-                # The thread that keeps messages invisible has nobody to hand this on to; it is dead all the same.
-                raise Killed if threading.current_thread().name != "onceward-visibility" else RuntimeError("killed")
+                raise killed
             self.left -= 1
             if self.left >= 0:
                 return exchange(request)
             self.dead = True
             if self.after:
                 exchange(request)
-            raise Killed
+            raise killed
 
         return guarded
 

@@ -192,6 +192,17 @@ def test_a_context_that_outlives_a_handler_does_not_have_its_claim(once):
         assert context.run(once.acquire, number).outer is None
 
 
+def test_the_end_of_a_block_leaves_a_later_one_current(once):
+    first, second = once.claim("a"), once.claim("b")
+    for enter in (first, second):
+        enter.__enter__()
+    first.__exit__(None, None, None)
+    assert current().record.key.endswith(":b")
+    second.__exit__(None, None, None)
+    with pytest.raises(OncewardError, match="no claim"):
+        current()
+
+
 def test_the_derived_key_is_same_on_every_attempt_and_another_for_others(once):
     keys = []
 

@@ -226,6 +226,15 @@ def test_4_parking_a_lapsed_key_recognises_its_own_write(stage, fault):
     assert stage.record.status == PARKED
 
 
+def test_a_lapsed_key_that_waits_for_a_person_waits_for_ever(stage):
+    policy = Policy(lease=LEASE, on_lapse="park")
+    won = stage.claim("gone", policy)
+    assert (stage.record.expires_at, stage.beat(won.record, policy).record.expires_at) == (None, None)
+    stage.clock.advance(1e9)
+    assert stage.claim("a", policy).verdict is Verdict.PARKED
+    assert stage.claim("b").verdict is Verdict.PARKED
+
+
 def test_4_a_heartbeat_whose_reply_was_lost_is_recognised_also_by_the_end(stage):
     won = stage.claim("a")
     stage.fail_next(fail_after())
