@@ -341,7 +341,7 @@ a relay sends what it cannot open
             if [-entry.is_sealed and self._seal is None-]{+False+}:
 [claim/lease.py: unit/claim/test_guard.py]
 a claim is seen by what outlives its handler
-    while claim is not None and claim.[-left-]{+lost+}:
+    while claim is not None and (claim.[-left-]{+lost+} or claim.inherited):
 [web/asgi_delivery.py: integration/web/test_web_servers.py]
 a server goes on reading under a claim
     await [-_Within(self._context, self._send(message))-]{+self._send(message)+}
