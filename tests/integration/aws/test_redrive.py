@@ -110,8 +110,8 @@ def test_a_message_without_a_record_is_moved_unchanged_under_its_first_id(scene)
 
 def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
     first = scene.dead()
-    scene.once.acquire(first, lease=0.05)
-    time.sleep(0.1)
+    scene.once.acquire(first, lease=1)
+    time.sleep(1.1)
     with pytest.raises(Parked):
         scene.once.acquire(first, on_lapse="park")
     (fate,) = scene.run()
@@ -125,8 +125,8 @@ def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
 def test_attempts_of_a_released_key_are_given_back_and_a_lapsed_one_is_left_to_its_consumer(scene):
     released, lapsed = scene.dead(), scene.dead()
     scene.once.acquire(released).release("timeout")
-    scene.once.acquire(lapsed, lease=0.05)
-    time.sleep(0.1)
+    scene.once.acquire(lapsed, lease=1)
+    time.sleep(1.1)
     assert outcomes(scene.run()) == ["moved", "moved"]
     assert [scene.record(key).attempts for key in (released, lapsed)] == [0, 1]
     assert scene.record(released).error == "timeout"

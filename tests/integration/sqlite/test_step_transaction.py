@@ -216,10 +216,10 @@ def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, eff
     def interrupted():
         raise KeyboardInterrupt
 
-    claim = once.acquire("k", lease=0.3)
+    claim = once.acquire("k", lease=1)
     with pytest.raises(KeyboardInterrupt):
         claim.step("stock", interrupted, on_lapse="park")
-    time.sleep(0.4)
+    time.sleep(1.1)
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as again, again.step_transaction("stock", connection):
         act(connection)
     assert effects() == []
