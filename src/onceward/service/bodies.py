@@ -138,16 +138,18 @@ class ExtendBody(HeldBody):
 
 
 class StepBody(HeldBody):
-    """Asks for a step of the work, or records it if it has a result.
+    """Asks for a step of the work, or records it, with a result or with the reason why there is none.
 
     Attributes:
         step: The step's name, once in each attempt.
         result: What the step returned: any JSON.
+        no_result: Why later attempts get no result, as when it is too large. They park the key.
         on_lapse: What a step means that an attempt ended in: run it again, or park the key for a person.
     """
 
     step: Annotated[str, Meta(min_length=1, max_length=200)]
     result: Raw | UnsetType = UNSET
+    no_result: _Text | UnsetType = UNSET
     on_lapse: Literal["retry", "park"] = "retry"
     lease: Lease = LEASE
 
@@ -228,7 +230,7 @@ class StepAnswer(msgspec.Struct, kw_only=True):
     """Whether the step is made. If not, the client makes it, and records its result.
 
     Attributes:
-        result: What was recorded of it, if it is made.
+        result: What was recorded of it, if it is made and has a result.
         key: The step's derived key, for the downstream: the same on each attempt.
         lease: Seconds the claim holds, from before the client sent this request.
     """

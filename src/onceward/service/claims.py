@@ -48,8 +48,7 @@ from onceward.service.problems import ID_USED, OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 
 _MOST: Final = 65_536
-
-
+_ONE: Final = "give one of result and no_result"
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
 
 
@@ -129,21 +128,23 @@ class Claims:
             Parked: an earlier attempt ended in this step, or its result cannot be read. It must not run again. The key is parked.
             RequestRefused: it is recorded with another result.
             StoreError, StepNotRecorded: ask again.
+            ValueError: the request has a result, and a reason why there is none.
         """
         self._check_lease(body.lease)
+        value = _value_of(body)
         claim = await self._claim_of(name, body, body.lease, f"make its step {body.step!r}")
         text, chain = step_name(body.step), claim.handler_steps
         entry = entries_of(claim.record.steps).get(text)
-        result: Raw | UnsetType = UNSET
+        made, result = True, body.result
         if entry is not None and entry.done:
-            result = await self._recorded_step(claim, entry, body.result)
-        elif isinstance(body.result, Raw):
-            await chain.notes.write_async(chain.notes.success(text, JSON_TEXT, body.result, 0.0), body.result)
-            result = body.result
+            result = await self._recorded_step(claim, entry, value)
+        elif value is not UNSET:
+            await chain.notes.write_async(chain.notes.success(text, JSON_TEXT, value, 0.0), value)
         else:
+            made = False
             await self._begin_step(claim, text, entry, parks=body.on_lapse == "park")
         return StepAnswer(
-            made=isinstance(result, Raw),
+            made=made,
             result=result,
             key=derived_key(claim.record.key, (body.step,)),
             lease=claim.remaining + (self.clock() - since),
@@ -158,10 +159,10 @@ class Claims:
             ResultNotRecorded, StoreError: ask again.
             ValueError: the request has no result, and no reason for that.
         """
-        if (body.result is UNSET) == (body.no_result is UNSET):
-            raise ValueError("give one of result and no_result")
+        value = _value_of(body)
+        if value is UNSET:
+            raise ValueError(_ONE)
         claim = await self._claim_of(name, body, _PATIENCE, "record its result")
-        value = NoResult(body.no_result) if isinstance(body.no_result, str) else body.result
         await claim.complete_async(value)
         record = claim.record
         # Another request can have completed it, before this one or meanwhile.
@@ -216,13 +217,15 @@ class Claims:
         key = self._key(name, body.key)
         return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
 
-    async def _recorded_step(self, claim: RemoteClaim, entry: Entry, sent: Raw | UnsetType) -> Raw:
+    async def _recorded_step(
+        self, claim: RemoteClaim, entry: Entry, sent: Raw | NoResult | UnsetType
+    ) -> Raw | UnsetType:
         """Return the recorded result of a step; the one that the client has ``sent``, if nobody can compare the two."""
         try:
             result = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
         except Parked:
-            if isinstance(sent, Raw):
-                return sent
+            if sent is not UNSET:
+                return sent if isinstance(sent, Raw) else UNSET
             await claim.park_async(claim.handler_steps.parks)
             raise
         assert isinstance(result, Raw)
@@ -281,6 +284,14 @@ class Claims:
             raise ValueError(
                 f"lease: {lease:g} s is longer than this service grants ({self._longest_lease:g} s). Extend it instead"
             )
+
+
+def _value_of(body: StepBody | CompleteBody) -> Raw | NoResult | UnsetType:
+    if body.no_result is UNSET:
+        return body.result
+    if body.result is not UNSET:
+        raise ValueError(_ONE)
+    return NoResult(body.no_result)
 
 
 def _plain(name: str) -> str:

@@ -123,7 +123,7 @@ class Door:
         if len(body) > most:
             raise RequestRefused(
                 TOO_LARGE,
-                f"A request has at most {most} bytes. Nothing was done. To complete a key whose result is larger, send no_result",
+                f"A request has at most {most} bytes. Nothing was done. If it has a larger result, send no_result instead",
             )
         return body
 

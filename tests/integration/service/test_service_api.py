@@ -126,7 +126,7 @@ def test_a_step_that_an_attempt_ended_in_parks_on_demand_and_begins_in_no_lapsed
     assert api("step", **third, step="pay", on_lapse="park").status == 423
 
 
-@each("sent", [{"result": "x" * 300_000}])
+@each("sent", [{"result": "x" * 300_000}, {"no_result": "it is a film"}])
 def test_a_step_that_was_recorded_without_its_result_parks_a_later_attempt(api, sent):
     first = api.claimed(key := repr(sent)[:20])
     answers = [api("step", **first, step="film", **sent).body for _ in range(2)]
