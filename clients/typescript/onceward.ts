@@ -95,7 +95,7 @@ export class Onceward {
       const sent = now();
       let trouble: OncewardError;
       try {
-        const response = await fetch(address, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(limit) });
+        const response = await fetch(address, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(Math.ceil(limit)) });
         const answer = (await response.json()) as Answer & { type: string; detail: string; retry_after?: number };
         if (response.ok) return { answer, sent };
         trouble = new OncewardError(answer.type.split(":").pop() ?? "", answer.detail, answer.retry_after);
