@@ -46,8 +46,7 @@ const now = (): number => {
 };
 const pause = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value ?? null) ?? "null") as Json;
-const unrecorded = (claim: Claim, result: Json) => (error: OncewardError): never => { claim.inDoubt = true; throw new ResultNotRecorded(result, error); };
-const text = (error: unknown): string => String(error).slice(0, 1000) || "unknown";
+const text = (error: unknown): string => String(error).slice(0, 1000).replace(/\p{Surrogate}/gu, "\ufffd") || "unknown";
 
 export class Onceward {
   constructor(readonly settings: Settings) {}
@@ -56,15 +55,14 @@ export class Onceward {
   async run(key: Key, handler: (claim: Claim) => Promise<Json | void> | Json | void, options: Options = {}): Promise<Json> {
     const claim = await this.claim(key, options);
     if (!(claim instanceof Claim)) return claim.result;
-    let result: Json;
+    let made: Json | void;
     try {
-      result = plain(await handler(claim)); // a replay returns the same
+      made = await handler(claim);
     } catch (error) {
       await claim.release(text(error)).catch(() => undefined); // the caller must see the handler's own error
       throw error;
     }
-    await claim.complete(result);
-    return result;
+    return claim.complete(made);
   }
 
   /** Claim `key`, or return its recorded result. You must end a claim with `complete`, `release` or `park`. */
@@ -90,12 +88,12 @@ export class Onceward {
     const { url, namespace, token, timeout = 10 } = this.settings;
     const address = `${url.replace(/\/+$/, "")}/v1/${encodeURIComponent(namespace)}/${action}`;
     const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-    const limit = (timeout + Number(body.wait ?? 0)) * 1000;
+    const data = JSON.stringify(body), limit = (timeout + Number(body.wait ?? 0)) * 1000;
     for (let delay = 0.05; ; delay = Math.min(2 * delay, 2)) {
       const sent = now();
       let trouble: OncewardError;
       try {
-        const response = await fetch(address, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(Math.ceil(limit)) });
+        const response = await fetch(address, { method: "POST", headers, body: data, signal: AbortSignal.timeout(Math.ceil(limit)) });
         const answer = (await response.json()) as Answer & { type: string; detail: string; retry_after?: number };
         if (response.ok) return { answer, sent };
         trouble = new OncewardError(answer.type.split(":").pop() ?? "", answer.detail, answer.retry_after);
@@ -145,20 +143,32 @@ export class Claim {
     if (begun.made) return begun.result;
     this.running += 1;
     try {
-      const result = plain(await make(begun.key));
-      return (await this.ask("step", { step: name, result }).catch(unrecorded(this, result))).result;
+      return await this.record(await make(begun.key), (body) => this.ask("step", { step: name, ...body }));
     } finally {
       this.running -= 1;
     }
   }
 
-  /** Record the result for good. */
-  async complete(result: Json): Promise<void> {
-    const refused = (error: OncewardError): Promise<void> => {
+  /** Record the result for good. Returns it as duplicates get it. */
+  complete = (result: Json | void): Promise<Json> => this.record(result, (body) => this.end("complete", body));
+
+  /** Record a result; only why there is none, if it cannot be written or is refused for good: the work is done all the same. */
+  private async record(made: Json | void, send: (body: Body) => Promise<unknown>): Promise<Json> {
+    let result = made as Json, body: Body;
+    try {
+      body = { result: (result = plain(made)) }; // a replay returns the same
+    } catch (error) {
+      body = { no_result: text(error) };
+    }
+    const refused = (error: OncewardError): Promise<unknown> => {
       if (error.kind !== "too-large" && error.kind !== "malformed") throw error;
-      return this.end("complete", { no_result: error.message.slice(0, 1000) }); // the work is done all the same
+      return send({ no_result: text(error.message) });
     };
-    await this.end("complete", { result: plain(result) }).catch(refused).catch(unrecorded(this, result));
+    await send(body).catch(refused).catch((error: OncewardError) => {
+      this.inDoubt = true;
+      throw new ResultNotRecorded(result, error);
+    });
+    return result;
   }
 
   /** Give the key back for a retry, when no step runs any more. After a lease it stays claimed instead, as after `ResultNotRecorded`. */

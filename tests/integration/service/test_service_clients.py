@@ -96,6 +96,7 @@ def test_a_replay_is_the_first_answer(compiled, service, namespace):
 
 
 AWAY = "TypeError: the mail server is away"
+UNWRITABLE = ["none", "result-unavailable", "away", "parked"] * 3 + [6]
 REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
 
 
@@ -106,6 +107,7 @@ REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavail
         pytest.param("retry", [AWAY, {"paid": {"paid": 7}, "attempt": 2}, 1], id="a step is made once over attempts"),
         pytest.param("beside", [AWAY, 1], id="no key is given back while a step runs", marks=pytest.mark.nightly),
         pytest.param("asleep", [False, True], id="a sleeper knows its lease is over", marks=pytest.mark.nightly),
+        pytest.param("unwritable", UNWRITABLE, id="work is done once whose result cannot be sent"),
         pytest.param("refusals", REFUSALS, id="refusals have their kinds"),
     ],
 )

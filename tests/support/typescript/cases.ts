@@ -152,6 +152,18 @@ const cases: Record<string, () => Promise<void>> = {
     say(told);
   },
 
+  async unwritable() {
+    let made = 0;
+    const told: string[] = [];
+    for (const [number, value] of [7n, "caf\ud83d", "x".repeat(1_100_000)].entries()) {
+      const make = (): Json => ((made += 1), value as Json);
+      const fail = (claim: Claim): Promise<Json> => claim.step("s", make).then(() => Promise.reject("away"));
+      for (const handler of [make, make]) told.push(await kindOf(once.run(["result", number], handler, { wait: 5 })));
+      for (const handler of [fail, fail]) told.push(await kindOf(once.run(["step", number], handler)));
+    }
+    say([...told, made]);
+  },
+
   async unrecorded() {
     const hasty = new Onceward({ url, namespace, patience: 1, timeout: 1 });
     const claim = (await hasty.claim("k", { lease: 3 })) as Claim;
