@@ -46,6 +46,7 @@ class Policy(NamedTuple):
         retention: Seconds for which a completed record answers duplicates; None is for ever. The default is 14 days,
             the longest that an SQS queue can keep a message (``MessageRetentionPeriod``).
         cache: How many recorded results this process remembers. A duplicate of one of them needs no request to the ledger.
+            So ``onceward clear`` and ``retry --from`` have no effect on these keys until the process ends.
         max_result: Largest encoded result to store, in bytes. With a larger result the key completes, but duplicates cannot
             get the result. None is the ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
