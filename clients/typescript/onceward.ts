@@ -47,6 +47,7 @@ const now = (): number => {
 const pause = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value ?? null) ?? "null") as Json;
 const text = (error: unknown): string => String(error).slice(0, 1000).replace(/\p{Surrogate}/gu, "\ufffd") || "unknown";
+const over = (): OncewardError => new OncewardError("lost", "the claim is over");
 
 export class Onceward {
   constructor(readonly settings: Settings) {}
@@ -57,6 +58,7 @@ export class Onceward {
     if (!(claim instanceof Claim)) return claim.result;
     let made: Json | void;
     try {
+      if (claim.lost) throw over(); // the answer came late
       made = await handler(claim);
     } catch (error) {
       await claim.release(text(error)).catch(() => undefined); // the caller must see the handler's own error
@@ -94,6 +96,7 @@ export class Onceward {
       let trouble: OncewardError;
       try {
         const response = await fetch(address, { method: "POST", headers, body: data, signal: AbortSignal.timeout(Math.ceil(limit)) });
+        if (response.status === 413) throw new OncewardError("too-large", `${address}: a request of ${data.length} characters is too large`); // a proxy can say so
         const answer = (await response.json()) as Answer & { type: string; detail: string; retry_after?: number };
         if (response.ok) return { answer, sent };
         trouble = new OncewardError(answer.type.split(":").pop() ?? "", answer.detail, answer.retry_after);
@@ -139,10 +142,11 @@ export class Claim {
 
   /** Make a part of the work once, also over several attempts. `make` gets a key for the downstream, the same on each attempt. */
   async step(name: string, make: (key: string) => Promise<Json | void> | Json | void, onLapse: "retry" | "park" = "retry"): Promise<Json> {
-    const begun = await this.ask("step", { step: name, on_lapse: onLapse });
-    if (begun.made) return begun.result;
-    this.running += 1;
+    this.running += 1; // also while it is asked for: no key is given back meanwhile
     try {
+      const begun = await this.ask("step", { step: name, on_lapse: onLapse });
+      if (begun.made) return begun.result;
+      if (this.lost || this.ended) throw over();
       return await this.record(await make(begun.key), (body) => this.ask("step", { step: name, ...body }));
     } finally {
       this.running -= 1;
@@ -191,6 +195,7 @@ export class Claim {
   private async end(action: string, body: Body): Promise<void> {
     try {
       for (const until = now() + this.lease; action === "release" && this.running && !this.lost && now() < until; ) await pause(0.01);
+      this.ended ||= action === "release"; // no step begins any more
       if ((!this.inDoubt && !this.running) || action !== "release") await this.ask(action, body); // the claim is renewed until this is answered
     } finally {
       this.ended = true;
@@ -201,7 +206,7 @@ export class Claim {
   private beat(): void {
     if (this.ended) return;
     const left = this.until - now();
-    if (left <= 0) this.stop.abort(new OncewardError("lost", "the lease is over"));
+    if (left <= 0) this.stop.abort(over());
     if (this.signal.aborted) return;
     this.timer = setTimeout(() => void this.ask("extend", {}).catch(() => undefined).finally(() => this.beat()), Math.max(10, (left / 3) * 1000));
   }

@@ -97,6 +97,7 @@ def test_a_replay_is_the_first_answer(compiled, service, namespace):
 
 AWAY = "TypeError: the mail server is away"
 UNWRITABLE = ["none", "result-unavailable", "away", "parked"] * 3 + [6]
+LATE = ["away", "away", 1, "lost", 1, "lost", 1, "none"]
 REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
 
 
@@ -108,6 +109,7 @@ REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavail
         pytest.param("beside", [AWAY, 1], id="no key is given back while a step runs", marks=pytest.mark.nightly),
         pytest.param("asleep", [False, True], id="a sleeper knows its lease is over", marks=pytest.mark.nightly),
         pytest.param("unwritable", UNWRITABLE, id="work is done once whose result cannot be sent"),
+        pytest.param("late", LATE, id="no work begins when its answer is late"),
         pytest.param("refusals", REFUSALS, id="refusals have their kinds"),
     ],
 )

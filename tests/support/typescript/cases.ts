@@ -164,6 +164,30 @@ const cases: Record<string, () => Promise<void>> = {
     say([...told, made]);
   },
 
+  async late() {
+    const real = fetch;
+    let made = 0;
+    const make = (): Json => (made += 1);
+    const delay = (action: string): void => {
+      globalThis.fetch = async (where, how) => {
+        const answer = await real(where, how);
+        if (String(where).endsWith(action)) await pause(1.2);
+        return answer;
+      };
+    };
+    const beside = (claim: Claim): Promise<Json> => Promise.all([claim.step("s", make), Promise.reject("away")]);
+    delay("step"); // the handler fails while its step begins
+    const told = [await kindOf(once.run("beside", beside)), await kindOf(once.run("beside", beside)), made];
+    delay("claim"); // for longer than the lease
+    told.push(await kindOf(once.run("claim", make, { lease: 1 })), made);
+    globalThis.fetch = real;
+    const late = (claim: Claim): Promise<Json> => (delay(""), claim.step("s", make));
+    told.push(await kindOf(once.run("step", late, { lease: 1 })), made);
+    globalThis.fetch = async (where, how) => (String(how?.body).length > 999 ? new Response("<p>", { status: 413 }) : real(where, how));
+    told.push(await kindOf(once.run("proxy", () => "x".repeat(999), { lease: 1 })));
+    say(told);
+  },
+
   async unrecorded() {
     const hasty = new Onceward({ url, namespace, patience: 1, timeout: 1 });
     const claim = (await hasty.claim("k", { lease: 3 })) as Claim;
