@@ -14,18 +14,21 @@ import (
 type fields map[string]any
 
 // ask sends a request until it is answered. The same request gets the same answer.
-func ask(action string, body fields) (int, fields) {
-	data, _ := json.Marshal(body)
+// It also returns when the lease that the answer grants is over: a lease counts from before the request.
+func ask(action string, body fields) (int, fields, time.Time) {
+	data, _ := json.Marshal(body) // the service refuses an empty body
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		client := http.Client{Timeout: 30 * time.Second}
+		sent, client := time.Now(), http.Client{Timeout: 30 * time.Second}
 		response, err := client.Post("http://127.0.0.1:8767/v1/shop/"+action, "application/json", bytes.NewReader(data))
 		if err == nil {
-			decoder, answer := json.NewDecoder(response.Body), fields{}
+			status, decoder, answer := response.StatusCode, json.NewDecoder(response.Body), fields{}
 			decoder.UseNumber() // a fence has more digits than a float64 is sure to keep
 			err = decoder.Decode(&answer)
 			response.Body.Close()
-			if err == nil && response.StatusCode < 500 && response.StatusCode != 429 {
-				return response.StatusCode, answer
+			if (err == nil || status == 413) && status < 500 && status != 408 && status != 429 {
+				lease, _ := answer["lease"].(json.Number)
+				seconds, _ := lease.Float64()
+				return status, answer, sent.Add(time.Duration(seconds * float64(time.Second)))
 			}
 		}
 		time.Sleep(pause)
@@ -36,7 +39,7 @@ func main() {
 	id := make([]byte, 16)
 	rand.Read(id) // a new id for each claim
 	claim := fields{"key": os.Args[1], "id": hex.EncodeToString(id)}
-	status, answer := ask("claim", fields{"key": claim["key"], "id": claim["id"], "lease": 30, "wait": 20})
+	status, answer, until := ask("claim", fields{"key": claim["key"], "id": claim["id"], "lease": 30, "wait": 20})
 	if status != 201 {
 		fmt.Println(status, answer["result"])
 		return
@@ -44,14 +47,25 @@ func main() {
 	claim["fence"] = answer["fence"]
 
 	done := make(chan bool)
+	stop := func() { // another client can take the key, so stop the work
+		select {
+		case <-done:
+		default:
+			os.Exit(1)
+		}
+	}
+	over := time.AfterFunc(time.Until(until), stop)
 	go func() { // renew the claim while the work goes on
 		for {
 			select {
 			case <-done:
 				return
 			case <-time.After(10 * time.Second):
-				if status, _ := ask("extend", fields{"key": claim["key"], "id": claim["id"], "fence": claim["fence"], "lease": 30}); status == 410 {
-					os.Exit(1) // the claim is lost, so stop the work
+				status, _, until := ask("extend", fields{"key": claim["key"], "id": claim["id"], "fence": claim["fence"], "lease": 30})
+				if status == 410 {
+					stop()
+				} else if status == 200 {
+					over.Reset(time.Until(until))
 				}
 			}
 		}
@@ -59,7 +73,12 @@ func main() {
 	result := fields{"receipt": 7} // the work
 	close(done)
 
-	claim["result"] = result
-	status, answer = ask("complete", claim)
+	ended := fields{"key": claim["key"], "id": claim["id"], "fence": claim["fence"], "result": result}
+	status, answer, _ = ask("complete", ended)
+	if status == 400 || status == 413 { // the work is done all the same
+		delete(ended, "result")
+		ended["no_result"] = "the service does not take it"
+		status, answer, _ = ask("complete", ended)
+	}
 	fmt.Println(status, answer["outcome"])
 }

@@ -8,6 +8,7 @@ import java.util.regex.*;
 
 class Claim {
     static final HttpClient CLIENT = HttpClient.newHttpClient();
+    static volatile long until; // when the lease is over, on the clock of System.nanoTime()
 
     /** Send a request until it is answered. The same request gets the same answer. */
     static HttpResponse<String> ask(String action, String body) throws InterruptedException {
@@ -16,8 +17,12 @@ class Claim {
             .POST(HttpRequest.BodyPublishers.ofString(body)).build();
         for (long pause = 100; ; pause = Math.min(2 * pause, 5000)) {
             try {
+                long sent = System.nanoTime();
                 var answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
-                if (answer.statusCode() < 500 && answer.statusCode() != 429) return answer;
+                int status = answer.statusCode();
+                Matcher lease = Pattern.compile("\"lease\":([-+.0-9e]+)").matcher(answer.body());
+                if (status < 300 && lease.find()) until = sent + (long) (1e9 * Double.parseDouble(lease.group(1)));
+                if (status < 500 && status != 408 && status != 429) return answer;
             } catch (java.io.IOException lost) { // send it again
             }
             Thread.sleep(pause);
@@ -27,7 +32,8 @@ class Claim {
     public static void main(String[] arguments) throws Exception {
         byte[] random = new byte[16];
         new SecureRandom().nextBytes(random); // a new id for each claim
-        String claim = "\"key\": \"" + arguments[0] + "\", \"id\": \"" + HexFormat.of().formatHex(random) + "\"";
+        String key = arguments[0].replace("\\", "\\\\").replace("\"", "\\\"");
+        String claim = "\"key\": \"" + key + "\", \"id\": \"" + HexFormat.of().formatHex(random) + "\"";
         var won = ask("claim", "{" + claim + ", \"lease\": 30, \"wait\": 20}");
         if (won.statusCode() != 201) {
             System.out.println(won.statusCode() + " " + won.body());
@@ -37,18 +43,23 @@ class Claim {
         fence.find();
         String mine = claim + ", \"fence\": " + fence.group(1);
 
-        var timer = Executors.newSingleThreadScheduledExecutor();
-        timer.scheduleAtFixedRate(() -> { // renew the claim while the work goes on
+        var timers = Executors.newScheduledThreadPool(2);
+        timers.scheduleAtFixedRate(() -> { // renew the claim while the work goes on
             try {
                 if (ask("extend", "{" + mine + ", \"lease\": 30}").statusCode() == 410) System.exit(1); // lost: stop the work
             } catch (InterruptedException stopped) {
                 Thread.currentThread().interrupt();
             }
         }, 10, 10, TimeUnit.SECONDS);
+        timers.scheduleAtFixedRate(() -> { // another client can take the key, so stop the work
+            if (System.nanoTime() - until >= 0) System.exit(1);
+        }, 0, 100, TimeUnit.MILLISECONDS);
         String result = "{\"receipt\": 8}"; // the work
-        timer.shutdownNow();
+        timers.shutdownNow();
 
         var ended = ask("complete", "{" + mine + ", \"result\": " + result + "}");
+        if (ended.statusCode() == 400 || ended.statusCode() == 413) // the work is done all the same
+            ended = ask("complete", "{" + mine + ", \"no_result\": \"the service does not take it\"}");
         System.out.println(ended.statusCode() + " " + ended.body());
     }
 }

@@ -196,24 +196,28 @@ def test_the_client_in_go_works_once(tmp_path):
         assert done.returncode == 0, done.stderr
         return [tmp_path / "claim"]
 
-    works_once(tmp_path, "go/claim.go", build, "go run claim.go order-1")
+    works_once(tmp_path, "go/claim.go", build, "go run claim.go order-1", "7}", 'bytes.Repeat([]byte("x"), 1<<20)}')
 
 
 @pytest.mark.nightly
 def test_the_client_in_java_works_once(tmp_path):
     java = needs("java", "apt-get install default-jdk-headless")
-    works_once(tmp_path, "java/Claim.java", lambda source: [java, source], "java Claim.java order-2")
+    shown, large = "java Claim.java order-2", r'\"" + "x".repeat(1 << 20) + "\"}"'
+    works_once(tmp_path, "java/Claim.java", lambda source: [java, source], shown, '8}"', large)
 
 
-def works_once(folder, client, build, shown):
+def works_once(folder, client, build, shown, work, large):
     source = folder / client.rpartition("/")[2]
     with serving(f"sqlite:///{folder}/ledger.db") as service:
         text = (ROOT / "clients" / client).read_text(encoding="utf-8")
-        source.write_text(text.replace("http://127.0.0.1:8767", service.place))
+        text = text.replace("http://127.0.0.1:8767", service.place)
+        source.write_text(text)
         command, key = build(source), shown.rpartition(" ")[2]
         runs = [subprocess.run([*command, key], capture_output=True, text=True, timeout=LONG) for _ in range(2)]
         assert [run.stdout.strip() for run in runs] == re.findall(rf"^\$ {re.escape(shown)}\n(.*)$", PAGE, re.MULTILINE)
         assert Api(service.place)("look", key=key).body["attempt"] == 1
+        source.write_text(text.replace(work, large))  # its result is too large for a request
+        assert "completed" in subprocess.run([*build(source), "large"], capture_output=True, text=True).stdout
 
 
 def test_a_request_that_offers_an_upgrade_keeps_its_body(service):
