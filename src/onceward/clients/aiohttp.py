@@ -47,3 +47,4 @@ class AiohttpIdempotency:
                     return response
                 response.release()
             await asyncio.sleep(pause)
+            sending.check()

@@ -41,6 +41,7 @@ class HttpxTransport(httpx.BaseTransport):
                     return response
                 response.close()
             time.sleep(pause)
+            sending.check()
 
     def close(self) -> None:
         """Close the transport that sends."""
@@ -70,6 +71,7 @@ class AsyncHttpxTransport(httpx.AsyncBaseTransport):
                     return response
                 await response.aclose()
             await asyncio.sleep(pause)
+            sending.check()
 
     async def aclose(self) -> None:
         """Close the transport that sends."""

@@ -44,3 +44,4 @@ class RequestsAdapter(HTTPAdapter):
                     return response
                 response.close()
             time.sleep(pause)
+            sending.check()

@@ -88,9 +88,6 @@ class ClientCall:
         Args:
             status: of the answer; None if there was none.
             headers: of the answer.
-
-        Raises:
-            LeaseLost: the handler has lost its claim meanwhile, so another may be sending the request.
         """
         self._tries += 1
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
@@ -101,6 +98,9 @@ class ClientCall:
         seconds = seconds if pause is None else max(seconds, pause)
         if boottime() + seconds > self._end:
             return None
+        return seconds
+
+    def check(self) -> None:
+        """Raise LeaseLost after a pause in which the handler has lost its claim: another may be sending the request."""
         if self._claim is not None and self._claim.lost:
             raise LeaseLost(self._claim.record.key, "send a request again")
-        return seconds

@@ -193,6 +193,10 @@ def test_a_handler_that_lost_its_claim_sends_nothing_more(ask, downstream, once)
             pass
         ask("POST", downstream.url, json={})
     assert downstream.came == []
+    downstream.answers = [(503, {"Retry-After": "2"})]  # it loses its claim in this pause
+    with pytest.raises(LeaseLost), Under(once.acquire("b", name="shop", lease=1)):
+        ask("POST", downstream.url, json={})
+    assert len(downstream.came) == 1
 
 
 @each(
