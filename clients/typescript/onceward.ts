@@ -46,7 +46,13 @@ const now = (): number => {
 };
 const pause = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value ?? null) ?? "null") as Json;
-const text = (error: unknown): string => String(error).slice(0, 1000).replace(/\p{Surrogate}/gu, "\ufffd") || "unknown";
+const text = (error: unknown): string => {
+  try {
+    return String(error).slice(0, 1000).replace(/\p{Surrogate}/gu, "\ufffd") || "unknown";
+  } catch {
+    return "unknown"; // an error without a text
+  }
+};
 const over = (): OncewardError => new OncewardError("lost", "the claim is over");
 
 export class Onceward {

@@ -96,7 +96,7 @@ def test_a_replay_is_the_first_answer(compiled, service, namespace):
 
 
 AWAY = "TypeError: the mail server is away"
-UNWRITABLE = ["none", "result-unavailable", "away", "parked"] * 3 + [6]
+UNWRITABLE = ["none", "result-unavailable", "away", "parked"] * 3 + [6, "again"]
 LATE = ["away", "away", 1, "lost", 1, "lost", 1, "none"]
 REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
 

@@ -1,4 +1,4 @@
-/** What tests/integration/service/test_typescript_client.py runs: `node cases.js URL NAMESPACE CASE`. Each case prints lines of JSON. */
+/** What tests/integration/service/test_service_clients.py runs: `node cases.js URL NAMESPACE CASE`. Each case prints lines of JSON. */
 
 import { Claim, Onceward, OncewardError, ResultNotRecorded, type Json } from "./onceward.js";
 
@@ -161,7 +161,8 @@ const cases: Record<string, () => Promise<void>> = {
       for (const handler of [make, make]) told.push(await kindOf(once.run(["result", number], handler, { wait: 5 })));
       for (const handler of [fail, fail]) told.push(await kindOf(once.run(["step", number], handler)));
     }
-    say([...told, made]);
+    await once.run("odd", () => Promise.reject(Object.create(null))).catch(() => undefined); // String() refuses this one
+    say([...told, made, await once.run("odd", () => "again")]);
   },
 
   async late() {
