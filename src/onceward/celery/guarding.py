@@ -13,7 +13,6 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
 from onceward.celery.ends import come_again, dead_letter, keep_refused_retries, queue_of
 from onceward.claim.called import TIME_LIMITS
-from onceward.claim.lease import CURRENT
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskOptions
 from onceward.core.policy import Options, Policy
 from onceward.once import Once, check_once
@@ -36,9 +35,8 @@ def deliver(task: Task, guarded: GuardedTask, args: tuple[Any, ...], kwargs: dic
     Nobody can publish a task again that was called directly or eagerly, so there all errors go on as they are.
     """
     request = task.request
-    is_direct = request.called_directly or (
-        CURRENT.get() is not None and not request.is_eager
-    )  # task.run() in its own function
+    # Its own function can call task.run(). What this context still has of another task's claims does not count.
+    is_direct = request.called_directly or (guarded.runs_here and not request.is_eager)
     is_message = not is_direct and not request.is_eager
     headers = request.headers or {}
     call = TaskCall(None if is_direct else _id_of(request), args, kwargs, queue_of(task), headers.get)

@@ -15,6 +15,7 @@ from onceward.batch.outcomes import Status as Outcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
+from onceward.claim.lease import innermost
 from onceward.consumers.delivery import MalformedRecord, no_header
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
@@ -191,6 +192,14 @@ class GuardedTask:
         if key is not None:
             reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
             self._read = reader.under(self._guard.name)
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the caller is in the task's own function."""
+        claim = innermost()
+        while claim is not None and (claim.left or claim.function is not self._function):
+            claim = claim.outer
+        return claim is not None
 
     def call(self, call: TaskCall) -> TaskEnd:
         """Run the task once for its key, in this thread."""

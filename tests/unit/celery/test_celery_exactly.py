@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextvars import copy_context
 from typing import ClassVar
 
 import pytest
@@ -58,6 +59,22 @@ def test_the_task_id_is_the_default_key(app, once):
     assert charge.apply_async((1,), task_id="one").get() == charge.apply_async((2,), task_id="one").get() == 1
     with pytest.raises(KeyMissing, match="Send the task, or give key="):
         charge(3)
+
+
+def test_a_claim_that_another_task_left_makes_no_delivery_a_direct_call(app, once):
+    @app.task(shared=False)
+    @exactly(once)
+    def charge(order):
+        with once.claim("inner"), pytest.raises(KeyMissing):
+            charge.run(order)
+        return order
+
+    def deliver():
+        once.claim("never left").__enter__()
+        charge.push_request(id="one", called_directly=False)
+        return charge.run(1)
+
+    assert copy_context().run(deliver) == 1
 
 
 def test_eager_errors_go_on_as_they_are(app, once):
