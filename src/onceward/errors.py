@@ -187,13 +187,13 @@ class ForkedClaim(OncewardError):
 
     Cause: A handler forked, and the child process left the handler, or used the handler's claim.
 
-    Fix: End the child process with ``os._exit()``, or let it claim another key.
+    Fix: End the child process with ``os._exit()``, give it what it needs, such as ``claim.key()``, or let it claim another key.
     """
 
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}: claimed by the process that this one was forked from, so nothing is recorded here, and the parent's "
-            "claim is untouched. End a forked child with os._exit(), or claim a key of its own in it"
+            "claim is untouched. End a forked child with os._exit(), give it what it needs, such as claim.key(), or claim a key of its own in it"
         )
         self.what = what
 

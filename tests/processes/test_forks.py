@@ -210,7 +210,7 @@ def test_a_child_cannot_add_to_its_parents_checkpoint(once):
 def test_a_child_may_claim_keys_of_its_own(once):
     def handle():
         assert current().key("x")
-        assert in_child(current) == "OncewardError", "a pool that a handler starts has no claim of that handler"
+        assert in_child(current) == "ForkedClaim", "a pool that one handler starts may serve another"
         return in_child(lambda: once.run("other", lambda: "mine"))
 
     assert once.run("k", handle) == "'mine'"

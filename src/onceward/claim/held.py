@@ -95,7 +95,9 @@ class HeldClaim(EndingClaim):
         Raises:
             LeaseLost: the key has gone on without this worker.
             ValueError: this attempt has made such a request here before.
+            ForkedClaim: this process was forked from the one that made the claim, and may be serving other calls by now.
         """
+        self.check_own()
         if self.lost:
             raise LeaseLost(self.record.key, "send a request")
         step = None if self.chain is None else self.chain.within()
@@ -188,8 +190,11 @@ def current() -> Claim:
 
     Raises:
         OncewardError: no guarded handler is running in this context.
+        ForkedClaim: this process was forked from the one in which it runs.
     """
-    return held()
+    claim = held()
+    claim.check_own()
+    return claim
 
 
 def held() -> HeldClaim:

@@ -28,10 +28,10 @@ _NUMBERS = itertools.count()
 def innermost() -> "Lease | None":
     """Return the claim whose handler runs here; None if there is none.
 
-    A context can be copied by what outlives the handler, such as the reader of a server's connection, or a process that a handler forks.
+    A context can be copied by what outlives the handler, such as the reader of a server's connection.
     """
     claim = CURRENT.get()
-    while claim is not None and (claim.left or claim.inherited):
+    while claim is not None and claim.left:
         claim = claim.outer
     return claim
 

@@ -19,9 +19,10 @@ def retry_transient(
     pause = FIRST_PAUSE
     while True:
         if error is not None:
-            if not getattr(error, "transient", False) or clock() + pause >= until():
+            left = until() - clock()
+            if not getattr(error, "transient", False) or left <= 0:
                 raise error
-            yield jittered(pause)
+            yield jittered(min(pause, left))
             pause = min(pause * 2, LONGEST_PAUSE)
         try:
             return (yield from verb())

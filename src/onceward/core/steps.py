@@ -33,7 +33,7 @@ from onceward.core.protocol import (
 )
 from onceward.core.record import Elsewhere, Record, RepeatedWrite, Reply, Write
 from onceward.core.register import KeyLocked, Register
-from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, patience, retry_transient
+from onceward.core.retries import CLAIM_PATIENCE, patience, retry_transient
 from onceward.core.writes import UNKNOWN, Provenance, ended, first_claim, locked, next_claim, renewal
 from onceward.errors import StoreError
 
@@ -133,7 +133,7 @@ def claim(
     key, owner, fingerprint, policy, clock, provenance = bid[:]
     first = first_claim(key, owner, fingerprint, policy, provenance)
     first = RepeatedWrite._make(first) if single_use else first
-    verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
+    verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect, policy)
     parking = False
     seen: Record | None = None
     shared: Watch | None = None  # with the other waiters of this process
@@ -142,7 +142,7 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
-            reply = yield from _insist(error, verb, first, sent, clock)
+            reply = yield from _insist(error, verb, first, clock)
         held = reply.record
         if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
             return Settled(_with_result(held, effect.outcome))  # made now, or earlier with a lost reply
@@ -154,7 +154,7 @@ def claim(
         parked, parking = parking and reply.won, False
         if held is None:
             seen = None
-            verb = _claiming(store, first, None, effect)
+            verb = _claiming(store, first, None, effect, policy)
         elif verdict is None or verdict is Verdict.WON:
             lease = policy.lease
             until = belief(store, policy, sent, reply, held, lease)
@@ -171,7 +171,7 @@ def claim(
                 raise RuntimeError(f"{key}: the store refuses to change a record although it is the one seen")
             seen = held
             following = next_claim(first, held, fresh=verdict is Verdict.START, noting=policy.history != 0)
-            verb = _claiming(store, following, held, effect)
+            verb = _claiming(store, following, held, effect, policy)
         elif verdict is Verdict.PARK:
             parking = True
             verb = partial(store.swap, given_up(held, policy), held)
@@ -186,14 +186,12 @@ def claim(
         sent = clock()
 
 
-def _insist(
-    error: Exception, verb: Callable[[], Steps[Reply]], first: Write, sent: float, clock: Clock
-) -> Steps[Reply]:
+def _insist(error: Exception, verb: Callable[[], Steps[Reply]], first: Write, clock: Clock) -> Steps[Reply]:
     """Return the reply to a claim's verb after ``error``, asked again. A key that a transaction holds is a busy one."""
     if isinstance(error, KeyLocked):
         return locked(first)
     # After another error, what holds the key can be the claim's own first write, which is still on its way.
-    limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
+    limit = clock() + CLAIM_PATIENCE
     return (yield from retry_transient(verb, clock, lambda: limit, error))
 
 
@@ -320,9 +318,11 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
         held = reply.record
 
 
-def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect | None) -> Callable[[], Steps[Reply]]:
+def _claiming(
+    store: Register, write: Write, seen: Record | None, effect: Effect | None, policy: Policy
+) -> Callable[[], Steps[Reply]]:
     if effect is not None:
-        return partial(effect.commit, ended(write, *effect.outcome[:3]), seen)
+        return partial(effect.commit, ended(write, *effect.outcome[:3])._replace(keep=policy.retention), seen)
     return partial(store.insert, write) if seen is None else partial(store.swap, write, seen)
 
 

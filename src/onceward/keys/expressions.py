@@ -1,7 +1,7 @@
 """JMESPath expressions other than plain chains of names, strictly read."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import Any, Final
 
 import jmespath
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
@@ -9,8 +9,8 @@ from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
+from onceward.keys.fields import field_of, opened, plain
 
-Field = Callable[[object, str], object]
 WHOLE: Final = "@"
 _DROPPING = {"projection", "value_projection", "filter_projection", "flatten"}
 _DOWN = {"subexpression", "pipe", "index_expression", *_DROPPING}
@@ -21,7 +21,6 @@ class Expression:
 
     Args:
         expression: it.
-        field: returns a field of a value, or None.
         strict: whether a part that is missing is an error, and a projection not valid, because it drops missing parts.
 
     Attributes:
@@ -32,7 +31,7 @@ class Expression:
         ValueError: it is not valid. The text says why, after the expression.
     """
 
-    def __init__(self, expression: str, field: Field, *, strict: bool) -> None:
+    def __init__(self, expression: str, *, strict: bool) -> None:
         self._text = expression
         try:
             parsed = jmespath.compile(expression).parsed
@@ -48,12 +47,12 @@ class Expression:
                 "has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs could get one key; name the "
                 "parts, as in [order.shop, order.id], or give a callable"
             )
-        self._interpreter = _StrictInterpreter(field, strict=strict)
+        self._interpreter = _StrictInterpreter(strict=strict)
 
     def search(self, value: object) -> object:
         """Return what it finds in a value, or None; raises KeyMissing."""
         try:
-            return cast("object", self._interpreter.visit(self._parsed, value))
+            return plain(self._interpreter.visit(self._parsed, value))
         except JMESPathTypeError as error:  # its own text quotes the value, and ours may be logged
             raise KeyMissing(
                 f"{self._text!r} cannot be read from this input: {error.function_name}() was given "
@@ -68,21 +67,21 @@ class Expression:
 class _StrictInterpreter(TreeInterpreter):
     """Evaluates an expression, and refuses a key's ``[a, b]`` or ``{a: x}`` with a missing part anywhere."""
 
-    def __init__(self, field: Field, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool) -> None:
         super().__init__(jmespath.Options(custom_functions=_StrictFunctions()))
-        self._field, self._strict = field, strict
+        self._strict = strict
 
     def visit_field(self, node: Any, value: object) -> Any:
-        return self._field(value, node["value"])
+        return field_of(value, node["value"])
 
     def visit_index(self, node: Any, value: object) -> Any:
-        return super().visit_index(node, _listed(value))
+        return super().visit_index(node, opened(value))
 
     def visit_slice(self, node: Any, value: object) -> Any:
-        return super().visit_slice(node, _listed(value))
+        return super().visit_slice(node, opened(value))
 
-    def visit_listed(self, node: Any, value: object) -> Any:
-        return _listed(self.visit(node["children"][0], value))
+    def visit_opened(self, node: Any, value: object) -> Any:
+        return opened(self.visit(node["children"][0], value))
 
     def visit_multi_select_list(self, node: Any, value: object) -> Any:
         return self._complete(super().visit_multi_select_list(node, value), node)
@@ -105,7 +104,7 @@ class _StrictFunctions(Functions):
     """JMESPath's functions, without missing parts: to_string(null) would be "null" for every input that lacks it."""
 
     def call_function(self, function_name: str, resolved_args: Iterable[object]) -> object:
-        resolved_args = list(resolved_args)
+        resolved_args = [plain(arg) for arg in resolved_args]
         if function_name not in {"not_null", "type"} and any(
             arg is None or (isinstance(arg, list) and None in arg) for arg in resolved_args
         ):
@@ -113,15 +112,11 @@ class _StrictFunctions(Functions):
         return super().call_function(function_name, resolved_args)
 
 
-def _listed(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _with_tuples(node: Any) -> Any:
     """Let the projections of a parsed expression see a tuple as a list: JMESPath finds nothing in it."""
     children = [_with_tuples(child) if isinstance(child, dict) else child for child in node["children"]]
-    if node["type"] in _DROPPING - {"value_projection"}:
-        children[0] = {"type": "listed", "children": children[:1]}
+    if node["type"] in _DROPPING:
+        children[0] = {"type": "opened", "children": children[:1]}
     return {**node, "children": children}
 
 

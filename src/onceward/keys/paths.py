@@ -1,18 +1,12 @@
 """Strict paths over inputs: JMESPath that refuses whatever could hide that a part is missing; and the names that one can begin with."""
 
-import datetime as dt
-import decimal
 import re
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-import msgspec
+from onceward.keys.fields import field_of, plain
 
-from onceward.errors import KeyMissing
-
-_BUILTIN = (dict, list, str, int, float, bool, type(None))
 _STRICT = {"key", "at"}  # options whose parts must all be present
 _LONG = 300  # characters of an expression that an error shows whole
 _TYPO = 0.8  # least similarity (0 to 1) of a misspelt root; "order_id" is no typo for "order"
@@ -68,7 +62,7 @@ class StrictPath:
             from onceward.keys.expressions import Expression  # jmespath takes 18 ms to load
 
             try:
-                self._compiled = Expression(expression, field_of, strict=option in _STRICT)
+                self._compiled = Expression(expression, strict=option in _STRICT)
             except ValueError as error:
                 raise ValueError(f"{spelled(option, expression)} {error}") from error.__cause__
             self.chain, self._roots = self._compiled.chain, self._compiled.roots
@@ -90,67 +84,12 @@ class StrictPath:
         else:
             if self.chain and part is not None:
                 return part
-        if self._compiled is None:
-            value: object = inputs
-            for name in self.chain:
-                value = field_of(_fields(value), name)
-            return _plain(value)
-        # Inputs that the expression does not name can be of any type, so do not convert them.
-        return self._compiled.search({
-            name: item if type(item) in _BUILTIN else _plain(item)
-            for name in self._roots
-            if (item := inputs[name]) is not None
-        })  # fmt: skip
-
-
-def field_of(value: object, name: str) -> object:
-    """Return a field of a value, or None; raises KeyMissing for a value in which it is never found."""
-    get = getattr(value, "get", None)
-    if get is None and not isinstance(value, _BUILTIN):  # null for every input
-        raise KeyMissing(
-            f"a path cannot read {name!r} from an object of type {type(value).__name__}. In a tuple, "
-            "write the place, as in order.total[0]; else give a callable"
-        )
-    return cast("object", get(name)) if get is not None else None
-
-
-def _plain(value: object) -> object:
-    """Return a value whose dataclasses, Structs and models of attrs or pydantic are dicts."""
-    value = _fields(value)
-    kind = type(value)
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if kind is list or kind is tuple:
-        return kind(map(_plain, cast("Iterable[object]", value)))
-    if kind in _BUILTIN:
-        return value
-    own_types = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
-    try:
-        return msgspec.to_builtins(value, builtin_types=own_types)
-    except (TypeError, ValueError, NotImplementedError):
-        return value  # a path reads nothing from it
-
-
-def _fields(value: object) -> object:
-    """Return the fields of a model by name, as they are: what writes it as JSON may mask a part, or leave it out. Another value is as it is."""
-    kind: Any = type(value)
-    names: Iterable[tuple[str, str]]
-    if hasattr(kind, "__struct_fields__"):  # msgspec's
-        names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
-    elif getattr(kind, "__pydantic_root_model__", False):
-        return _fields(cast("Any", value).root)
-    else:
-        fields: Iterable[str] = [one.name for one in getattr(kind, "__attrs_attrs__", ())]
-        if hasattr(kind, "model_fields"):  # pydantic's
-            fields = (*kind.model_fields, *kind.model_computed_fields, *(cast("Any", value).model_extra or ()))
-        elif hasattr(kind, "__dataclass_fields__"):
-            import dataclasses  # the model's module has loaded it
-
-            fields = [one.name for one in dataclasses.fields(kind)]
-        if not fields:
-            return value
-        names = zip(fields, fields, strict=True)
-    return {shown: part for shown, name in names if (part := getattr(value, name, None)) is not msgspec.UNSET}
+        if self._compiled is not None:
+            return self._compiled.search({name: inputs[name] for name in self._roots})
+        value: object = inputs
+        for name in self.chain:
+            value = field_of(value, name)
+        return plain(value)
 
 
 def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | None:
@@ -196,6 +135,6 @@ def _fits(expression: str, roots: Roots) -> bool:
     from onceward.keys.expressions import Expression  # for errors only
 
     try:
-        return Expression(expression, field_of, strict=False).roots <= set(roots.names)
+        return Expression(expression, strict=False).roots <= set(roots.names)
     except ValueError:
         return False

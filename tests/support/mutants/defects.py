@@ -125,7 +125,7 @@ a fence of a deleted record comes again
     return [-self._process != worker.generation-]{+False+}
 [core/retries.py: STEPS]
 7 a failed write is not tried again
-    if [-not getattr(error, "transient", False) or clock() + pause >= until()-]{+error is not None+}:
+    if [-not getattr(error, "transient", False) or left <= 0-]{+error is not None+}:
 [results/outcomes.py: unit/claim unit/results]
 7 a result that is too large is kept
         if size[- <= policy.max_result-]:
@@ -341,7 +341,7 @@ a relay sends what it cannot open
             if [-entry.is_sealed and self._seal is None-]{+False+}:
 [claim/lease.py: unit/claim/test_guard.py]
 a claim is seen by what outlives its handler
-    while claim is not None and (claim.[-left-]{+lost+} or claim.inherited):
+    while claim is not None and claim.[-left-]{+lost+}:
 [web/asgi_delivery.py: integration/web/test_web_servers.py]
 a server goes on reading under a claim
     await [-_Within(self._context, self._send(message))-]{+self._send(message)+}
