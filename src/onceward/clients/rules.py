@@ -66,11 +66,11 @@ class SendAgain:
             ValueError: the handler has sent such a request before, so the two need keys of their own.
         """
         method = method.upper()
-        if headers.get(self.header) is None and method in self.methods:
+        if not headers.get(self.header) and method in self.methods:  # an empty one is none
             claim = innermost()
             key = str(uuid.uuid4()) if claim is None else claim.request_key(method, url)
             headers[self.header] = f'"{key}"' if self.header.lower() == HEADER.lower() else key
-        keyed = headers.get(self.header) is not None
+        keyed = bool(headers.get(self.header))
         return ClientCall(self, again=whole and (keyed or method in _IDEMPOTENT))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from onceward.core.arguments import check_flag
 from onceward.core.writes import UNKNOWN, Provenance
+from onceward.http.answer import TOKEN
 from onceward.http.body import key_reader
 from onceward.http.request import Request
 from onceward.observe.logs import logger
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 HEADER: Final = "Idempotency-Key"
 _BODY: Final = "body"  # what a key's path begins with
-TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
 
 # Other routers' syntax, and text that never is in a request's path. A route with these would protect nothing.
 _FOREIGN: Final = re.compile(r"<[^/]*>|\{[^/{}]*:path\}|%[0-9A-Fa-f]{2}|[?#]").search

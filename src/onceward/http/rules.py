@@ -14,7 +14,7 @@ import msgspec
 from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
-from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, plain, recorded, replay
+from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, fault_of, plain, recorded, replay
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
@@ -238,6 +238,8 @@ class Rules:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
+        if (fault := fault_of(answer, blanks=True)) is not None:
+            return bodiless(answer.status, (), fault)
         record = recorded(answer)
         if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")

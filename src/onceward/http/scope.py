@@ -14,9 +14,8 @@ import msgspec
 
 from onceward.core.arguments import check_hook
 from onceward.errors import KeyMissing
-from onceward.http.answer import Answer
+from onceward.http.answer import TOKEN, Answer
 from onceward.http.request import Request
-from onceward.http.route import TOKEN
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 

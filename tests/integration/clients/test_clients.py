@@ -127,6 +127,8 @@ def test_another_header_gets_the_bare_key(ask, downstream):
     assert ask("POST", downstream.url, SendAgain(header="PayPal-Request-Id"), json={}) == 200
     assert downstream.keys == [None]
     assert len(downstream.came[0][2]["PayPal-Request-Id"]) == 36
+    assert ask("POST", downstream.url, json={}, headers={"Idempotency-Key": ""}) == 200
+    assert len(downstream.keys[1]) == 36 + len('""')
 
 
 @pytest.mark.parametrize(("ask", "argument"), [(by_httpx, "content"), (by_requests, "data")], ids=["httpx", "requests"])

@@ -296,3 +296,11 @@ def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
 
     first, again = asgi.asked(AsgiIdempotency(app, once), times=2)
     assert (first.status, again.problem) == (201, "unavailable")
+
+
+def test_an_answer_that_a_server_would_refuse_is_not_replayed(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb: c")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    assert asgi.asked(AsgiIdempotency(app, once), times=2)[1].problem == "unavailable"

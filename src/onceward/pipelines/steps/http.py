@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Meta
 
-from onceward.http.route import TOKEN
+from onceward.http.answer import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
