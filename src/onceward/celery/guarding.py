@@ -97,7 +97,7 @@ class TaskGuard:
         if guarded is None:
             keep_refused_retries(task)
             function = cast("Function", MethodType(self._function, task)) if is_bound else self._function
-            name = self.once.guards.apart(self._options.get("name"), None, task.name) or task.name
+            name = self.once.guards.apart(self._options.get("name"), task.name) or task.name
             guarded = self._guarded[task] = self._guard(function, name)
         return deliver(task, guarded, args[is_bound:], kwargs)
 

@@ -108,19 +108,19 @@ class GuardFactory:
         handler = handler_of(function)
         return self._build(function, handler, policy, name, keeps=keeps), handler
 
-    def apart(self, name: str | None, function: Callable[..., object] | None, own: str | None = None) -> str | None:
+    def apart(self, name: str | None, own: Callable[..., object] | str) -> str | None:
         """Return ``name``; without one, in a Once that has a name, a name within that: for handlers whose keys are not unique by themselves.
 
-        So two jobs of one Once may have one window, and two tools one key. ``own`` stands for the name of ``function``.
+        So two jobs of one Once may have one window, and two tools one key. ``own`` is the handler, or its own name.
 
         Raises:
             ValueError: another function has that name.
         """
         if name is not None or self.name is None:
             return name
-        name = checked_name(f"{self.name}.{own or function_name(function)}")
-        if function is not None:
-            self._check_namesakes(name, function)
+        name = checked_name(f"{self.name}.{own if isinstance(own, str) else function_name(own)}")
+        if not isinstance(own, str):
+            self._check_namesakes(name, own)
         return name
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
@@ -196,10 +196,10 @@ class GuardFactory:
         return guard
 
     def class_check(
-        self, name: str | None, guard: "Guard", function: Callable[..., object]
+        self, name: str | None, guard: "Guard", function: Callable[..., object], *, apart: bool = False
     ) -> Callable[[tuple[object, ...]], None] | None:
         """Return a check that refuses a method whose keys two classes would share by accident, or None."""
-        if name is not None or self.name is not None:
+        if name is not None or (self.name is not None and not apart):
             return None
         return self._namesakes[0].class_check(guard.name, function)
 

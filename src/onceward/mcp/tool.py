@@ -102,7 +102,7 @@ class GuardedTool:
         name: str | None,
         options: Options,
     ) -> None:
-        name = once.guards.apart(name, function, function.__name__)
+        name = once.guards.apart(name, function)
         policy = once.guards.policy(options)
         self._wait, self._final = policy.wait, policy.final
         options = {**options, "on_busy": "raise", "final": ()}

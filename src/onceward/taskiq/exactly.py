@@ -180,7 +180,7 @@ class _GuardedTaskiq:
         name = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
         final = (*options.get("final", once.policy.final), NoResultError)
         self._task, self._later = task, later
-        name = once.guards.apart(options.get("name"), None, name) or name
+        name = once.guards.apart(options.get("name"), name) or name
         policy = cast("TaskOptions", {**options, "name": name, "final": final})
         filled = filled_in(function, (Dependency,))
         self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, filled=filled, **policy)

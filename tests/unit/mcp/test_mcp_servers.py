@@ -78,18 +78,17 @@ def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
             server.add_tool(made)
 
 
-def test_two_functions_of_one_name_are_not_one_tool(once):
-    for server in (MCPServer("one"), MCPServer("two")):
-        guard_tools(server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+def test_two_functions_of_one_name_are_not_one_tool(guarded):
+    def charge() -> str:
+        return "charged"
 
-        def charge() -> None: ...
+    def other() -> str:
+        return "other"
 
-        def other() -> None: ...
-
-        other.__name__ = "charge"
-        server.add_tool(charge)
-        with pytest.raises(ValueError, match=r"shop.charge: .* an earlier function of the same name"):
-            server.add_tool(other)
+    other.__name__ = "charge"
+    guarded.server.tool(name="one")(charge)
+    guarded.server.tool(name="two")(other)
+    assert [text(guarded.call(name, idempotency_key="k")) for name in ("one", "two")] == ["charged", "other"]
 
 
 @pytest.mark.parametrize("all_guarded", [False, True])

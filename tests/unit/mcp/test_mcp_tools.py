@@ -22,6 +22,9 @@ from tables import each
 ONE = {"idempotency_key": "key-1"}
 
 
+NAME = "shop.test_mcp_tools.charging.<locals>.charge"
+
+
 def charging(shop, once, key=None, **options):
     """Add a tool to a shop, and return the orders for which it has run."""
     ran = []
@@ -74,11 +77,11 @@ def test_the_key_comes_from_the_first_place_that_has_one(shop, once):
     assert not any(result.is_error for result in names.values())
     assert len(ran) == 5
     assert {record.key for record, _ in once.ledger.records()} == {
-        "shop.charge:k:call:*",
-        "shop.charge:t:claudecode/toolUseId:*",
-        "shop.charge:k:onceward/idempotencyKey:*",
-        "shop.charge:key-1:argument:*",
-        "shop.charge:o:arguments:*",
+        f"{NAME}:k:call:*",
+        f"{NAME}:t:claudecode/toolUseId:*",
+        f"{NAME}:k:onceward/idempotencyKey:*",
+        f"{NAME}:key-1:argument:*",
+        f"{NAME}:o:arguments:*",
     }
 
 
@@ -215,7 +218,7 @@ def test_a_parked_key_tells_the_model_to_ask_a_person_until_it_is_settled(shop, 
     assert (parked.is_error, mark(parked, "refused")) == (True, "parked")
     assert "ask the operator" in text(parked)
     assert "secret" not in text(parked)
-    once.ledger.settle("shop.charge:key-1:argument:*", {"charged": 7})
+    once.ledger.settle(f"{NAME}:key-1:argument:*", {"charged": 7})
     settled = shop.call("charge", order="o", amount=-1, **ONE)
     assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
 
@@ -276,7 +279,7 @@ def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once
     @shop.server.tool()
     @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
     async def charge(order: str, claim: Claim) -> str:
-        once.ledger.clear("shop.charge:key-1:argument:*", live=True)
+        once.ledger.clear(claim.record.key, live=True)
         return "charged"
 
     lost = shop.call("charge", order="o", **ONE)
@@ -332,7 +335,7 @@ def test_a_tool_whose_body_has_not_begun_has_failed(shop, once):
         return coroutine(order)
 
     assert shop.call("charge", order="o", **ONE).is_error
-    assert once.ledger.show("shop.charge:key-1:argument:*")[0].status == "RELEASED"
+    assert [record.status for record, _ in once.ledger.records()] == ["RELEASED"]
 
 
 def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
