@@ -4,6 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -32,7 +33,7 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
-_UNREADABLE: Final = (ValidationError, ModelError, msgspec.ValidationError, MalformedRecord, KeyMissing)
+_UNREADABLE: Final = (ValidationError, MalformedRecord, KeyMissing)
 
 
 def _without_marks(body: Any) -> Any:
@@ -236,7 +237,7 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        return "malformed" if isinstance(error, _UNREADABLE) else "failed"
+        return "malformed" if isinstance(error, _UNREADABLE) or _is_of_arguments(error) else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
     if isinstance(error, (*policy.final, ResultUnavailable)):
@@ -246,6 +247,13 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     if isinstance(error, Parked):
         return "parked"
     return "mismatch" if isinstance(error, Mismatch) else "failed"
+
+
+def _is_of_arguments(error: Exception) -> bool:
+    """Return whether FastStream's serializer, and no dependency, raised a model's error: the message does not fit the handler."""
+    modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    callers = [module for module in modules if module != "pydantic"]
+    return isinstance(error, ModelError | msgspec.ValidationError) and callers[-1:] == ["fast_depends"]
 
 
 def settlement_of(subscriber: Any, options: Settling) -> Settlement:

@@ -1,7 +1,6 @@
 """FastStream's handlers under its own test brokers: what is refused at the start, and what a handler keeps."""
 
 import asyncio
-import json
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -282,14 +281,17 @@ async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark
 @each(
     ("key", "cents", "answer", "error", "becomes"),
     [
-        ("order.id", 5, "<html>", json.JSONDecodeError, "is failed, and comes again"),
-        (lambda order: int(order.id), 5, "{}", MalformedRecord, "is malformed, and"),
-        ("order.id", "4111-x", "{}", ValidationError, "is malformed, and"),
+        ("order.id", 5, "<html>", ValidationError, "is failed, and comes again"),
+        (lambda order: int(order.id), 5, '{"id": ""}', MalformedRecord, "is malformed, and"),
+        ("order.id", "4111-x", '{"id": ""}', ValidationError, "is malformed, and"),
     ],
 )
 def test_a_message_is_malformed_by_its_own_fault_and_is_not_logged(once, caplog, key, cents, answer, error, becomes):
-    async def charge(order: Order, rates: Annotated[object, Depends(lambda: json.loads(answer))]) -> None: ...
+    async def charge(
+        order: Order, rates: Annotated[object, Depends(lambda: Order.model_validate_json(answer))]
+    ) -> None: ...
 
+    caplog.clear()
     broker = NatsBroker(logger=None)
     broker.subscriber("orders", **SAFE)(exactly(once, key=key, name=uuid.uuid4().hex)(charge))
     with pytest.raises(error):
