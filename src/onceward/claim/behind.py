@@ -6,7 +6,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, cast
 
 from onceward.claim.handler import handler_of
-from onceward.claim.held import current, held
+from onceward.claim.held import held
 from onceward.errors import LeaseLost, OncewardError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def revealing(function: Function, tells: Callable[[Exception], bool], *, gives_b
             except Exception as error:
                 if reveal(claim, error):
                     with suppress(OncewardError):  # the guard gives it back, too
-                        await current().release_async(str(error))
+                        await claim.release_async(str(error))
                 raise
 
         return run_async
@@ -56,7 +56,7 @@ def revealing(function: Function, tells: Callable[[Exception], bool], *, gives_b
         except Exception as error:
             if reveal(claim, error):
                 with suppress(OncewardError):  # as above
-                    current().release(str(error))
+                    claim.release(str(error))
             raise
 
     return run

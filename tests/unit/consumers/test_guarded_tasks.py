@@ -1,6 +1,7 @@
 """What a task queue is told of each end of a guarded task."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -173,10 +174,13 @@ def test_options_that_do_not_fit_are_refused_at_once(options, says):
 
 
 def test_a_task_that_postpones_itself_gives_its_key_back():
+    once = Once("memory:")
+
     def charge():
+        once.claim(os.urandom(8)).__enter__()  # an inner claim that stays open is not given back instead
         raise Later
 
-    task = task_of(charge, postpones=lambda error: isinstance(error, Later), on_error="park")
+    task = task_of(charge, once, postpones=lambda error: isinstance(error, Later), on_error="park")
     for _ in range(2):
         end = task.call(call())
         assert (end.status, type(end.error)) == ("failed", Later)
