@@ -58,7 +58,7 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
     dead = queue if queue.endswith(dead_name("")) else dead_name(queue)
     headers = dead_headers(dead_outcome(end), queue, _receives(task) + 1)
     away = _DEAD_AGAIN if dead == queue else None
-    logger().warning("%s[%s] goes to %s: %s", task.name, task.request.id, dead, end.error)
+    logger().warning("%s[%s] goes to %s: %s", task.name, task.request.id, dead, end.why)
     return _published(task, end, headers, queue=dead, countdown=away, expires=None) or rejected
 
 

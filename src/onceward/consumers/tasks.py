@@ -108,6 +108,14 @@ class TaskEnd(NamedTuple):
     error: Exception | None = None
     seconds: float = 0.0
 
+    @property
+    def why(self) -> str:
+        """The error for logs, without the text of a handler's error, which may quote the payload."""
+        if isinstance(self.error, KeyMissing | MalformedRecord):
+            return str(self.error)
+        key = getattr(self.error, "key", None)
+        return type(self.error).__name__ + (f". `onceward show {key}` says why" if key else "")
+
     def result(self) -> object:
         """Return the value, or raise the error."""
         if self.error is not None:

@@ -111,7 +111,7 @@ class _GuardedActor:
                 logger().info("%s %s comes again in %.1f s: %s", self._name, message.message_id, seconds, end.error)
                 raise _ComesAgain(str(end.error), delay=ceil(seconds * 1000)) from end.error
             if end.status in {"ended", "refused"}:
-                logger().warning("%s %s goes to the dead letters: %s", self._name, message.message_id, end.error)
+                logger().warning("%s %s goes to the dead letters: %s", self._name, message.message_id, end.why)
             return end.result()
         finally:
             del end  # else the error, its traceback and this frame would keep each other alive

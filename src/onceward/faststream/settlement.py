@@ -198,7 +198,9 @@ class Settlement(ABC):
             _log.warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
             await self.wait(delivery, min(away, _TROUBLE), receives)
             return
-        why = type(outcome.error).__name__ if outcome.status in {"failed", "malformed"} else outcome.error
+        kind = type(outcome.error).__name__  # its text may quote the payload
+        by_status = {"failed": kind, "malformed": kind, "parked": f"{kind}. `onceward show {outcome.key}` says why"}
+        why = by_status.get(outcome.status, outcome.error)
         if is_unhandled(outcome):
             try:
                 await self.dead_letter(delivery, dead_headers(outcome, self.source, receives))

@@ -66,7 +66,7 @@ class KeyReader:
             raise
         except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id
             raise KeyMissing(
-                f"{whose}the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"
+                f"{whose}the key is missing from the input, and nothing ran: {self._option}= raised {type(error).__name__}"
             ) from error
 
     def fingerprint(self, named: Named, given: Named) -> str | None:

@@ -178,12 +178,11 @@ def _again(context: JobContext | None, end: TaskEnd) -> _ComesAgain | None:
     if _stopped(context) and isinstance(end.error, JobAborted):
         return _ComesAgain("the worker was stopped", _SOON)
     if end.status == "refused":
+        job = context.job.task_name, context.job.id  # not its call_string, which has the arguments
         if _DELETES.get():
-            logger().warning(
-                "%s comes again, because delete_jobs=always would delete it: %s", context.job.call_string, end.error
-            )
+            logger().warning("%s[%s] comes again, because delete_jobs=always would delete it: %s", *job, end.why)
             return _ComesAgain(end.error, _LATE)
-        logger().warning("%s fails for good: %s", context.job.call_string, end.error)
+        logger().warning("%s[%s] fails for good: %s", *job, end.why)
     return _ComesAgain(end.error, end.seconds) if end.status == "again" else None
 
 
@@ -201,7 +200,7 @@ async def _uncount(context: JobContext | None) -> None:
         else:
             await connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
     except Exception as error:  # the job must come again, even if that is counted
-        logger().warning("%s: an attempt that did not run is counted: %s", context.job.call_string, error)
+        logger().warning("job %s: an attempt that did not run is counted: %s", context.job.id, error)
 
 
 class ProcrastinateJobs(TaskJobs):

@@ -67,7 +67,7 @@ def has_dead_letters(broker: "AsyncBroker", message: "TaskiqMessage") -> bool:
 async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd") -> None:
     """Send the message to the dead letters."""
     queue = _queue_of(broker, message)
-    logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.error)
+    logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.why)
     if not isinstance(queue, str):
         return
     tries = int(message.labels.get("_retries", 0)) + 1

@@ -114,8 +114,11 @@ def test_calls_that_cannot_run_are_refused(one, error):
     end = task.call(one)
     assert (end.status, type(end.error)) == ("refused", error)
     assert isinstance(task_of(lambda: None).call(call(id=None)).error, errors.KeyMissing)  # outside the queue
-    secret = task_of(lambda card: None, key=int).call(call("4111-x")).error
-    assert str(secret).endswith("and nothing ran: ValueError")  # the log is given it
+    for key, kind in ((int, "ValueError"), (lambda card: {}[card], "KeyError")):
+        secret = task_of(lambda card: None, key=key).call(call("4111-x"))
+        assert secret.why == str(secret.error)
+        assert secret.why.partition("nothing ran: ")[2].removeprefix("key= raised ") == kind
+    assert "by hand" not in end.why  # it may quote the payload, too
 
 
 def test_a_final_exception_is_recorded_and_not_retried():
