@@ -22,7 +22,7 @@ def retry_transient(
             left = until() - clock()
             if not getattr(error, "transient", False) or left <= 0:
                 raise error
-            yield jittered(min(pause, left))
+            yield jittered(min(pause, left + FIRST_PAUSE))
             pause = min(pause * 2, LONGEST_PAUSE)
         try:
             return (yield from verb())
