@@ -193,7 +193,8 @@ class ForkedClaim(OncewardError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}: claimed by the process that this one was forked from, so nothing is recorded here, and the parent's "
-            "claim is untouched. End a forked child with os._exit(), give it what it needs, such as claim.key(), or claim a key of its own in it"
+            "claim is untouched. End a forked child with os._exit(), give it what it needs, such as claim.key(), or claim a key of "
+            "its own in it"
         )
         self.what = what
 

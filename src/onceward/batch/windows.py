@@ -110,7 +110,7 @@ class WindowDecorator:
         guards = self._guards
         guard, handler = guards.for_function(function, guards.apart(self._name, function), self._options)
         name, store, clock = guard.name, guard.store, guard.clock
-        check = guards.class_check(self._name, guard, function, apart=True)
+        check = guards.class_check(self._name, guard, function)
         read = self._reader(function, handler.claim)
 
         def key(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Steps[str]:

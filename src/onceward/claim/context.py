@@ -74,7 +74,7 @@ class ClaimContext:
         if error is not None:
             self._block.pop(RETURNED, None)
             self._block[RAISED] = error
-        leave_current(claim)
+        leave_current(claim, claim.outer)
         claim.left, claim.loop = True, None
         if not self._is_left:
             self._is_left = True

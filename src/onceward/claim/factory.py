@@ -196,10 +196,10 @@ class GuardFactory:
         return guard
 
     def class_check(
-        self, name: str | None, guard: "Guard", function: Callable[..., object], *, apart: bool = False
+        self, name: str | None, guard: "Guard", function: Callable[..., object]
     ) -> Callable[[tuple[object, ...]], None] | None:
         """Return a check that refuses a method whose keys two classes would share by accident, or None."""
-        if name is not None or (self.name is not None and not apart):
+        if name is not None or guard.name == self.name:
             return None
         return self._namesakes[0].class_check(guard.name, function)
 

@@ -36,10 +36,10 @@ def innermost() -> "Lease | None":
     return claim
 
 
-def leave_current(claim: "Lease") -> None:
-    """Make the claim around this one current. If another one has been entered here since, that stays."""
+def leave_current(claim: "Lease | None", outer: "Lease | None") -> None:
+    """Make ``outer`` current in the place of a claim. If another one has been entered here since, that stays."""
     if CURRENT.get() is claim:
-        CURRENT.set(claim.outer)
+        CURRENT.set(outer)
 
 
 class Lease(Claim):

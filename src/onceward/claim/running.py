@@ -49,7 +49,7 @@ class Under:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_current(self._claim)
+        leave_current(self._claim, self._claim.outer)
         self._claim.left = True
         leave_span(self._claim)
 

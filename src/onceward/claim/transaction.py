@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
-from onceward.claim.lease import CURRENT, Lease
+from onceward.claim.lease import CURRENT, Lease, leave_current
 from onceward.claim.running import enter_span, leave_span, running_loop
 from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
@@ -154,8 +154,7 @@ class RecordTransaction(Transaction[C]):
         CURRENT.set(self._held)
 
     def _leave_context(self) -> None:
-        if CURRENT.get() is self._inside.held:  # as leave_current()
-            CURRENT.set(self._outer)
+        leave_current(self._inside.held, self._outer)
         if self._was_left:
             self._held.left = True
 

@@ -29,7 +29,8 @@ def first_claim(
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
     origin, input_, trace = provenance
-    lease, keep = policy.lease, policy.retention if input_ is None and policy.on_lapse != "park" else None  # as below
+    stays = input_ is not None or policy.on_lapse == "park"  # as for a renewal
+    lease, keep = policy.lease, None if stays else policy.retention
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
         None, None, origin, input_, None, trace)  # fmt: skip

@@ -77,9 +77,8 @@ def _guard_fastmcp(server: Any, guard: Function) -> None:
         return tool(parts["fn"], **{**options, "annotations": parts["annotations"]})
 
     def add(function: Any) -> Any:
-        if not inspect.isroutine(function) or hasattr(
-            function, "__fastmcp__"
-        ):  # a Tool, or what its own @tool has marked
+        # A Tool, or a function that FastMCP's own @tool has marked.
+        if not inspect.isroutine(function) or hasattr(function, "__fastmcp__"):
             raise TypeError(f"add_tool({function!r}): guard_tools needs the tool's function, so that it can guard it")
         decorate(function)
 

@@ -240,3 +240,15 @@ def test_an_interrupt_closes_the_steps_also_if_they_yield_once_more(mode, more):
         drive(steps(), Struck()) if mode == "sync" else asyncio.run(drive_async(steps(), Struck()))
     assert told == ["closed"]
     assert kept.value.__traceback__ is not None
+
+
+def test_a_claim_asks_for_two_seconds_from_the_first_failure_on_also_after_a_wait(stage):
+    began = stage.clock()
+    stage.plan(when(lambda ask: not 2.1 <= stage.clock() - began <= 7, fail_before()))
+    with pytest.raises(onceward.StoreError):
+        stage.claim()
+    assert 2.0 <= stage.clock() - began < 2.1
+    stage.clock.advance(0.1)
+    stage.claim("theirs", onceward.Policy(lease=60))
+    stage.plan(when(lambda ask: 5 <= stage.clock() - began < 6.9, fail_before()))
+    assert stage.claim("mine", onceward.Policy(on_busy=100.0)).record.owner == "mine"

@@ -45,9 +45,8 @@ class SocketLane(ServerLane):
     """A lane over a driver's connection. A forked child leaves it to the parent."""
 
     _wire: Any = None  # the driver's connection
-    _close: Callable[
-        [Any, bool], object
-    ]  # closes one, with a word to the server if that is to be friendly; knows no lane
+    # Closes one, with a word to the server if that is to be friendly. It knows no lane, which would live for ever.
+    _close: Callable[[Any, bool], object]
 
     def __init__(self) -> None:
         self._process = os.getpid()
