@@ -59,7 +59,7 @@ class StrictPath:
         self.chain = tuple(expression.split("."))
         self._roots = {self.chain[0]}
         if not all(name.isidentifier() and name.isascii() for name in self.chain):
-            from onceward.keys.expressions import Expression  # jmespath takes 18 ms to load
+            from onceward.keys.expressions import Expression  # jmespath takes 4 ms to load
 
             try:
                 self._compiled = Expression(expression, strict=option in _STRICT)
