@@ -117,7 +117,7 @@ def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):
     process = cli.start("complete", "--call", "shop:place")
     until(lambda: "place 1 2" in log(cli))
     process.terminate()
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert b"1 completed" in out
     assert ["placed 1" in log(cli), "place 2 2" in log(cli)] == [True, False]

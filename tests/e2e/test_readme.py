@@ -22,7 +22,7 @@ def test_the_readmes_code_prints_what_it_says(tmp_path):
     (shown,) = [block for block in blocks("README.md") if block.language == "text"]
     (tmp_path / "shop.py").write_text(code.text)
     for said in (shown.text, shown.text.partition("\n")[2]):
-        done = subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert (done.stdout, done.returncode) == (said, 0), done.stderr
 
 

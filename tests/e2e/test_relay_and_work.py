@@ -177,7 +177,7 @@ def test_a_relay_that_is_killed_after_a_send_leaves_it_to_another(cli, path):
     (path.parent / "sent.hang").touch()
     relay = started(cli, path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     relay.kill()
-    relay.wait(30)
+    relay.wait(120)
     assert sent(path) == ["one"]
     (path.parent / "sent.hang").unlink()
     assert cli.run(*ONCE).returncode == 0  # its send lease is live

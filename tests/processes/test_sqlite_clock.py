@@ -91,14 +91,14 @@ def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, un
     assert (said, also) == ("busy", "busy")
     assert abs(now - then) < 5
     assert abs(now - time.time()) < 60
-    holder.communicate("\n", timeout=30)
+    holder.communicate("\n", timeout=120)
     Once(f"sqlite:///{path}").ledger.clear("claim:k", live=True)
     dead = worker(first, HOLDS, path, 0.3)
-    dead.communicate("\n", timeout=30)
+    dead.communicate("\n", timeout=120)
     time.sleep(0.4)
     assert ask(other)[0] == "claimed"
     for process in (other, rival):
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 # --- machines that reboot, and whose clocks are wrong -----------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     process = cli.start(*command)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert b"; stopped" in err
     until(lambda: set(scene.there()) == keys)

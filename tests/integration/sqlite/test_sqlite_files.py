@@ -152,7 +152,7 @@ def test_a_claim_paused_before_its_insert_gets_a_fence_beyond_the_cleared(path):
     time.sleep(0.05)
     fence = once.acquire("k").fence
     once.ledger.clear("claim:k", live=True)
-    out, _ = process.communicate("\n", timeout=30)
+    out, _ = process.communicate("\n", timeout=120)
     assert int(out) > fence
     once.close()
 

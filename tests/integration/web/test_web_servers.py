@@ -178,7 +178,7 @@ def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, pla
         time.sleep(0.5)
         assert server.process.poll() is None
         proxy.clear()
-        server.process.wait(30)
+        server.process.wait(120)
         assert place.statuses == [COMPLETED]
 
 

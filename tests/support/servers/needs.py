@@ -136,7 +136,8 @@ def free_port(beside: int = 0) -> int:
 
 def listens(port: int, process: subprocess.Popen) -> bool:
     """Wait until a server that was just started takes connections."""
-    for _ in range(2000):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
