@@ -67,13 +67,16 @@ class Results:
     def convert(self, context: object, value: object) -> CallToolResult:
         """Return what a tool has returned, as a result.
 
-        The effect has happened, so a value that the library cannot convert is an error result, which is recorded, too.
+        The effect has happened, so a value that the library cannot convert or write is an error result, which is
+        recorded, too.
         """
         try:
-            return self._of_fastmcp(value) if is_fastmcp(context) else self._of_sdk(value)
+            result = self._of_fastmcp(value) if is_fastmcp(context) else self._of_sdk(value)
+            result.model_dump_json()  # a result of the tool's own can hold any object
         except Exception as error:
             text = "The tool has done its work, but its result cannot be shown"
             return error_result(f"{text} ({type(error).__name__}). Do not call it again for this.")
+        return result
 
     def _of_sdk(self, value: object) -> CallToolResult:
         result = self._metadata.convert_result(value)

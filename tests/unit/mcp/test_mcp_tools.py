@@ -314,14 +314,17 @@ def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_no
     assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])
 
 
-def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
-    ran = []
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("charged", [object(), "\ud800"], ids=["object", "surrogate"])
+def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once, charged, own):
+    ran, kind = [], types.CallToolResult if own else dict[str, int]
 
     @shop.server.tool()
     @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY)
-    async def charge(order: str) -> dict[str, int]:
+    async def charge(order: str) -> kind:
         ran.append(order)
-        return {"charged": object()}
+        value = {"charged": charged}
+        return kind(content=[], structured_content=value) if own else value
 
     results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
     assert ran == ["o"]
