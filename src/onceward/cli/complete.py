@@ -12,6 +12,7 @@ from onceward.cli.ledgers import (
     USAGE,
     JsonOption,
     OnceOption,
+    interruption,
     pause_of,
     refuse,
     say,
@@ -75,8 +76,9 @@ def complete(
                 if look_once:
                     break
                 stop.wait(pause)
-    except KeyboardInterrupt:
-        refuse("interrupted: the key whose handler was running stays claimed to the end of its lease", INTERRUPTED)
+    except (KeyboardInterrupt, SystemExit) as end:
+        key = "the key whose handler was running stays claimed to the end of its lease"
+        refuse(f"{interruption(end)}: {key}", INTERRUPTED)
     raise typer.Exit(status if look_once else DONE)
 
 

@@ -116,7 +116,7 @@ def _celery(app: str) -> Iterator[Finding]:
         refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
     try:
         application = loaded(app)
-    except Exception as error:  # the user's module raises anything
+    except (Exception, SystemExit) as error:  # the user's module raises anything
         refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
     yield from celery_findings(application)
 

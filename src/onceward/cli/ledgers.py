@@ -41,7 +41,7 @@ def imported_seal(seal: str | None) -> Seal | None:
         for part in name.split("."):
             value = getattr(value, part)
         return Policy(seal=value).checked().seal
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         refuse(f"--seal {seal}: {describe(error)}", USAGE)
 
 
@@ -78,6 +78,11 @@ def refuse(text: str, status: int, *more: str) -> NoReturn:
     """End the command with a line, or more, on the standard error and an exit status."""
     say(text, *more)
     raise typer.Exit(status)
+
+
+def interruption(end: KeyboardInterrupt | SystemExit) -> str:
+    """Return what ended a run at once: a second signal, or ``sys.exit`` in a function that it called."""
+    return f"ended by sys.exit({end.code!r}) in a function" if isinstance(end, SystemExit) else "interrupted"
 
 
 def confirm(refusal: str, question: str, status: int = TROUBLE) -> None:

@@ -211,6 +211,6 @@ def _prepared(modules: list[str], seal: str | None) -> Seal | None:
     for module in modules:
         try:
             import_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             refuse(f"--import {module}: it cannot be imported: {describe(error)}", USAGE)
     return imported_seal(seal)

@@ -20,6 +20,7 @@ from onceward.cli.ledgers import (
     EmptyOption,
     LinesOption,
     StoreOption,
+    interruption,
     opened,
     refuse,
     refuse_login,
@@ -119,11 +120,9 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
         with heard(report, logging.INFO if report.as_json else logging.WARNING):
             worker.run(until_empty=until_empty)
             unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
-    except KeyboardInterrupt:
-        return (
-            INTERRUPTED,
-            "interrupted: the keys of the calls that were running stay claimed to the end of their leases",
-        )
+    except (KeyboardInterrupt, SystemExit) as end:
+        keys = "the keys of the calls that were running stay claimed to the end of their leases"
+        return INTERRUPTED, f"{interruption(end)}: {keys}"
     except (OncewardError, ValueError) as error:
         return FAILED, f"stopped: {error}"
     finally:

@@ -84,7 +84,7 @@ def imported(target: str, option: str = "--call ") -> Callable[..., object]:
     sys.path.insert(0, str(Path.cwd()))
     try:
         value: object = import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{option}{target}: the module cannot be imported: {_described(error)}") from error
     for part in name.split("."):
         value = getattr(value, part, None)

@@ -33,9 +33,10 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "lines.ndjson").write_text('{"id": 1}\n')
     (tmp_path / "wrong_syntax.py").write_text("def charge(:\n")
     (tmp_path / "wrong_import.py").write_text("\nimport no_such_module\n")
+    (tmp_path / "wrong_exit.py").write_text("import sys\nsys.exit(0)\n")
     assert invoke("init", "--store", "sqlite:///ledger.db").exit_code == 0
     yield invoke
-    for name in ("wrong_syntax", "wrong_import"):
+    for name in ("wrong_syntax", "wrong_import", "wrong_exit"):
         sys.modules.pop(name, None)
 
 
@@ -100,6 +101,7 @@ def test_the_file_of_another_program_is_no_ledger_and_stays_as_it_is(run):
     [
         ("wrong_syntax:charge", "(wrong_syntax.py:1)"),
         ("wrong_import:charge", "No module named 'no_such_module' (wrong_import.py:2)"),
+        ("wrong_exit:charge", "wrong_exit:charge: the module cannot be imported: SystemExit: 0 (wrong_exit.py:2)"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, function, text):
