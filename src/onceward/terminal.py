@@ -14,7 +14,8 @@ import re
 import select
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from json import dumps
 from typing import Any, TextIO, cast
 
 import msgspec
@@ -38,9 +39,17 @@ def lines(text: str) -> str:
     return "\n".join("\t".join(map(_visible, one.split("\t"))) for one in text.split("\n"))
 
 
-def json(value: object) -> str:
-    """Return a value as one line of JSON."""
-    return lines(msgspec.json.encode(value).decode())
+def json(value: object, other: Callable[[Any], object] | None = None) -> str:
+    """Return a value as one line of JSON; ``other`` returns what to write for a type that JSON does not know."""
+    try:
+        return lines(msgspec.json.encode(value, enc_hook=other).decode())
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can only write escaped
+        return dumps(msgspec.to_builtins(value, enc_hook=other, str_keys=True), separators=(",", ":"), allow_nan=False)
+
+
+def encoded(text: str) -> bytes:
+    r"""Return a text as it is. Lone surrogates are the bytes that they stand for, or escaped, as in ``\ud800``."""
+    return text.encode(errors="surrogateescape" if _is_argument(text) else "backslashreplace")
 
 
 def quoted(key: str) -> str:

@@ -290,8 +290,10 @@ def test_what_is_printable_stays_and_all_else_is_escaped():
         "a\\u001b]52;c;cm0gLXJm\\u0007\\u001b[2J\\u009b31m\\u202egnp\\u2066 b\\u007f onceward: all is well"
     )
     assert terminal.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
-    assert is_harmless(terminal.json({"a": [HOSTILE]}))
-    assert json.loads(terminal.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
+    for value in ({"a": [HOSTILE]}, {"a": [HOSTILE, "\ud800"]}):
+        assert is_harmless(terminal.json(value))
+        assert json.loads(terminal.json(value)) == value
+    assert [terminal.encoded(text) for text in ("a\udcff", "a\udcff\ud800")] == [b"a\xff", b"a\\udcff\\ud800"]
 
 
 PLAIN = ["n:(a,1)", "n:it's", "n:$(id)`id`"]

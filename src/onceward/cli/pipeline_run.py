@@ -17,7 +17,7 @@ from onceward.consumers.worker import run_stoppable
 from onceward.errors import ResultUnavailable
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import PipelineRun
-from onceward.terminal import json, line
+from onceward.terminal import encoded, json, line
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineMessage
@@ -178,7 +178,7 @@ class PipelineReport(WorkReport):
         """Print values as lines of JSON; a text as it is."""
         data = "".join(f"{one if isinstance(one, str) else json(one)}\n" for one in values)
         with self.lock:
-            self._out([data.encode(errors="surrogateescape")])
+            self._out([encoded(data)])
 
     def tick(self, in_flight: int) -> None:
         if self.running is not None:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal, NamedTuple
 import msgspec
 
 from onceward.claim.claim import Claim
-from onceward.terminal import json, lines
+from onceward.terminal import encoded, json
 
 _CHUNK = 64 * 1024
 KINDS = ("ran", "replayed", "failed", "parked", "busy", "malformed")
@@ -50,7 +50,7 @@ class Value(NamedTuple):
     def raw(self) -> Iterator[bytes]:
         """Yield a str as one or more lines, None as nothing, and all else as one line of JSON."""
         if isinstance(self.value, str):
-            yield self.value.encode(errors="surrogateescape")
+            yield encoded(self.value)
             if not self.value.endswith("\n"):
                 yield b"\n"
         elif self.value is not None:
@@ -60,7 +60,7 @@ class Value(NamedTuple):
     def json(self) -> Iterator[bytes]:
         """Yield it as JSON. A type that JSON does not know is written as its text."""
         try:
-            yield lines(msgspec.json.encode(self.value, enc_hook=_plain).decode()).encode()
+            yield json(self.value, _plain).encode()
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
             yield json(repr(self.value)).encode()
 

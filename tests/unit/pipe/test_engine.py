@@ -37,14 +37,14 @@ class Heard(Reporter):
 
 
 def charge(line: dict) -> str:
-    return f"charged {line['n']}"
+    return f"charged {line['n']}\ud800"
 
 
 def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines, tmp_path):
     heard = Heard()
     rejects = tmp_path / "rejects"
     end = Pipe(Once("memory:"), Function(charge), key="line.id").run([lines], reporter=heard, rejects=str(rejects))
-    one, two = b"charged one\n", b"charged two\n"
+    one, two = rb"charged one\ud800" + b"\n", rb"charged two\ud800" + b"\n"
     assert heard.outcomes == [("pipe:1", "ran", one), ("pipe:2", "ran", two), ("pipe:1", "replayed", one)]
     ((number, key, error),) = heard.rejected
     assert (number, key) == (4, None)
