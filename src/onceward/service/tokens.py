@@ -133,7 +133,7 @@ def generate_token(name: str, namespaces: Iterable[str], actions: Iterable[str])
         ValueError: the name, a namespace or an action is not valid.
     """
     token = f"onceward-{secrets.token_urlsafe(32)}"
-    parts = [name, ",".join(namespaces), ",".join(actions), f"sha256:{_digest(token).hex()}"]
+    parts = [name, _listed(namespaces), _listed(actions), f"sha256:{_digest(token).hex()}"]
     _grant("this token", parts)
     return token, " ".join(parts)
 
@@ -170,6 +170,13 @@ def _grant(where: str, parts: list[str]) -> TokenGrant:
             f"{where}: {', '.join(sorted(unknown))} is not an action; there are {', '.join(ACTIONS)} and {_ALL}"
         )
     return TokenGrant(name, frozenset(spaces), frozenset(acts), bytes.fromhex(digest.removeprefix("sha256:")))
+
+
+def _listed(names: Iterable[str]) -> str:
+    for name in (given := list(names)):
+        if "," in name:
+            raise ValueError(f"{name!r}: a comma in the file of tokens begins another name. Give each name by itself")
+    return ",".join(given)
 
 
 def _digest(token: str) -> bytes:

@@ -117,6 +117,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, funct
         (["serve", "--tokens", "bytes"], "bytes:1: write a name, namespaces, actions and a hash"),
         (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
         (["token", "", "--tokens", "t", "--namespace", "x"], "'' cannot name a token"),
+        (["token", "a", "--tokens", "t", "--namespace", "x,*"], "'x,*': a comma in the file of tokens begins another"),
         (["reconcile", "--against", "bytes.csv", "--store", "sqlite:///ledger.db"], "this is not a CSV file"),
         (["reconcile", "--against", "-", "--derived", "", "--newer-than", "1h"], "--newer-than: an effect"),
         (["dashboard", "--store", "sqlite:///ledger.db", "--token-file", "bytes"], "bytes: this is no text"),
