@@ -136,9 +136,9 @@ class Pipeline:
         call = PipelineCall(claim, delivery, self.stand_in)
         if self._steps is not None:
             message = await self._steps(message, call)
-        if message is not None:
-            for sink in self._sinks:
-                await sink(message, call)
+        for sink in self._sinks:
+            if message is not None:  # else a step or a sink has ended it
+                message = await sink(message, call)
         return await call.ended(msgspec.to_builtins(call.printed) or None)
 
 

@@ -70,6 +70,13 @@ def test_an_error_of_a_step_ends_the_message_as_the_file_says(pipelines, on_erro
     assert pipelines.made == [1] * runs
 
 
+@each(("on_error", "printed"), [("skip", None), ("continue", [{"id": "continue"}])])
+def test_an_error_of_a_sink_ends_the_message_as_the_file_says(pipelines, on_error, printed):
+    sink = f"{{file: {{path: f}}, guard: {{key: message.no}}, on_error: {on_error}}}"
+    outcome = pipelines.write(f"sinks: [{sink}, {{stdout: null}}]\n").handle({"id": on_error})
+    assert (outcome.status, outcome.value) == ("done", printed)
+
+
 def test_a_dead_letter_leaves_with_the_completion(pipelines):
     box = Box()
 
