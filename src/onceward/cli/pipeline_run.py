@@ -4,7 +4,7 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from typer import Argument
@@ -22,6 +22,7 @@ from onceward.terminal import encoded, json, line
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineMessage
     from onceward.pipelines.pipeline import Pipeline
+    from onceward.pipelines.sources.lines import LineSource
 
 
 WRONG = 1
@@ -66,6 +67,7 @@ def run(
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
+        cast("LineSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
     def build() -> "_Reported":
         report.running = running = _Reported(pipeline, report.outcome)

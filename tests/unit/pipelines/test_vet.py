@@ -204,9 +204,12 @@ def test_vet_prints_each_mistake_with_its_place(cli):
 
 
 def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
-    cli.write("a.yaml", GOOD.replace("stdout:", "file: {path: out.ndjson}"))
+    text = GOOD.replace("stdout:", "file: {path: out.ndjson}").replace("[orders.ndjson]", "[orders.ndjson], rejects: bad")
+    cli.write("a.yaml", text)
+    cli.write("orders.ndjson", '{"id": 1}\nno JSON\n')
     result = cli.run("run", "a.yaml", "--dry-run")
     assert result.stdout == b'pay: {"id":1}\nfile: {"id":1,"paid":null}\n'
+    assert "malformed 1" in result.stderr
     assert sorted(one.name for one in cli.folder.iterdir()) == ["a.yaml", "orders.ndjson"]
 
 
