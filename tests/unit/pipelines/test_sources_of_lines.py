@@ -39,6 +39,11 @@ def test_rows_of_csv_are_objects(pipelines):
         {"id": "4", "note": "x"},
     ]
     assert pipelines.folder.joinpath("bad.csv").read_text() == "3,too,many\n"
+    (pipelines.folder / "a.csv").write_text("id\tnote\n1\ttabs\n\t\n\n2\n")
+    tabs = CSV.replace("rejects", 'separator: "\\t", rejects').replace(", b.csv", "")
+    outcomes = pipelines.write(PRINT, head=tabs, guard="guard: {}\n").run()
+    assert sorted(one.value[0]["note"] for one in outcomes if one.ok) == ["", "tabs"]
+    assert len(outcomes) == 3
 
 
 def test_a_last_row_that_can_be_cut_waits_for_its_end(pipelines):

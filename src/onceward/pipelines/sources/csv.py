@@ -87,7 +87,7 @@ class CsvSource(LineSource, kw_only=True):
             if row.file != file:
                 names, file = self._names(row), row.file
                 continue
-            if row.data is not None and not row.data.strip():
+            if row.data is not None and not row.data.strip() and self.separator.encode() not in row.data:
                 continue
             delivery = LineDelivery("csv", row)
             try:
