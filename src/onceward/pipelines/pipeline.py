@@ -118,6 +118,7 @@ class Pipeline:
         async def pipeline(message: Any, delivery: Delivery, _claim: Claim) -> object:
             return await self.handle(message, delivery)
 
+        pipeline.__qualname__ = f"pipeline {self.model.name}"  # errors begin with it
         return pipeline
 
     def flow(self, report: Callable[[BatchOutcome], object] = lambda _: None) -> Flow:

@@ -26,6 +26,7 @@ def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
     head = "name: orders\nsource: {ndjson: {files: [orders.ndjson], rejects: bad.ndjson}}\n"
     outcomes = pipelines.write(PRINT, head=head).run()
     assert sorted(one.status for one in outcomes) == ["done", "done", "malformed", "malformed", "malformed"]
+    assert "pipeline orders: 'message.id' finds nothing in this message" in [str(one.error) for one in outcomes]
     assert pipelines.folder.joinpath("bad.ndjson").read_bytes() == b'{"id": \n\xff\n'
 
 
