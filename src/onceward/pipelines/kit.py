@@ -37,7 +37,7 @@ def absolute(url: str, folder: Path) -> str:
     return parts._replace(path=f"/{quote((folder / unquote(path)).as_posix(), safe='/:')}").geturl()
 
 
-class Built:
+class Built(msgspec.Struct, eq=False):
     """What is noted while a pipeline is built.
 
     Attributes:
@@ -46,36 +46,27 @@ class Built:
         sink: builds a sink.
         mistakes: all mistakes and warnings.
         titles: the names of effects and sinks, each with its place.
-        reserved: the name that no guard can have, because the source has keys there.
         parking: the names of effects with ``on_lapse: park``.
+        lease: seconds, the longest of all guards.
+        reserved: the name that no guard can have, because the source has keys there.
         closing: called at the end, the last first.
+        least_retention: seconds.
     """
 
-    def __init__(
-        self,
-        once: Once,
-        model: PipelineFile,
-        folder: Path,
-        ledger: str | None,
-        chain: Callable[["Kit", StepList], StepAction],
-        sink: Callable[["Kit", SinkChoice], StepAction],
-    ) -> None:
-        self.once, self.model, self.folder, self.ledger, self.chain, self.sink = (
-            once,
-            model,
-            folder,
-            ledger,
-            chain,
-            sink,
-        )
-        self.mistakes: list[Mistake] = []
-        self.titles: dict[str, Position] = {}
-        self.parking: set[str] = set()
-        self.lease = 60.0  # seconds, the longest of all guards
-        self.guards: dict[str, Position] = {}
-        self.reserved: str | None = None
-        self.closing: list[Hook] = []
-        self.least_retention = 0.0  # seconds
+    once: Once
+    model: PipelineFile
+    folder: Path
+    ledger: str | None
+    chain: Callable[["Kit", StepList], StepAction]
+    sink: Callable[["Kit", SinkChoice], StepAction]
+    mistakes: list[Mistake] = []
+    titles: dict[str, Position] = {}
+    parking: set[str] = set()
+    lease: float = 60.0
+    guards: dict[str, Position] = {}
+    reserved: str | None = None
+    closing: list[Hook] = []
+    least_retention: float = 0.0
 
     def keep(self, seconds: float) -> None:
         """Let records stay at least so long."""
