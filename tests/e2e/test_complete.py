@@ -33,10 +33,8 @@ def place(order: dict, claim: Claim):
     print("a handler may print")
     if order.get("slow"):
         time.sleep(order["slow"] if claim.attempt > 1 else 60)
-    if order.get("leave") and claim.attempt > 1:
-        sys.exit(0)
     if order.get("fail") and claim.attempt > 1:
-        raise ValueError("4242")
+        raise ValueError("4242") if order["fail"] is True else SystemExit(0)
     if claim.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     note("placed", order["id"])
@@ -114,14 +112,11 @@ def test_a_failure_is_counted_and_its_text_is_not_shown(cli):
 
 
 def test_a_handler_that_calls_sys_exit_does_not_end_a_command_as_if_all_were_done(cli):
-    crash(cli, "place", id=1, leave=True)
-    (cli.folder / "in.ndjson").write_text('{"id": 9, "leave": true}\n')
-    (cli.folder / "leaving.py").write_text("import sys\ndef leave(): sys.exit(0)\n")
-    source = "name: p\nsource: {ndjson: {files: [in.ndjson]}}\nguard: {key: message.id}\n"
-    (cli.folder / "p.yaml").write_text(source + "steps: [{call: {function: 'leaving:leave', arguments: []}}]\n")
-    for result in (complete(cli, "--once"), cli.run("run", "p.yaml")):
-        assert result.returncode == 130, result.stderr
-        assert "ended by sys.exit(0) in a function: the key" in result.stderr
+    crash(cli, "place", id=1, fail="exit")
+    steps = "steps: [{call: {function: 'sys:exit', arguments: []}}]"
+    cli.write("p.yaml", "name: p", "source: {ndjson: {files: ['-']}}", "guard: {}", steps)
+    for result in (complete(cli, "--once"), cli.run("run", "p.yaml", input=b"{}\n")):
+        assert (result.returncode, "ended by sys.exit(" in result.stderr) == (130, True), result.stderr
 
 
 def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):

@@ -177,13 +177,7 @@ def test_the_command_without_typer_and_rich_says_what_to_install(blocked, comman
 
 
 def test_the_library_works_without_typer_and_rich(blocked):
-    code = (
-        "from onceward import Once, aws, batch, http, web\n"
-        "once = Once('memory:')\n"
-        "@once(key=lambda x: str(x), name='f')\n"
-        "def f(x: int) -> int: return x\n"
-        "assert f(1) == 1"
-    )
+    code = "from onceward import Once, aws, batch, http, web; assert Once('memory:', name='n').run('k', len, 'a') == 1"
     subprocess.run([sys.executable, "-c", code], env=blocked("typer", "rich"), check=True)
 
 

@@ -89,6 +89,9 @@ def test_two_functions_of_one_name_are_not_one_tool(guarded):
     guarded.server.tool(name="one")(charge)
     guarded.server.tool(name="two")(other)
     assert [text(guarded.call(name, idempotency_key="k")) for name in ("one", "two")] == ["charged", "other"]
+    guarded.server.add_tool(charge)  # without the decorator it is guarded, too
+    assert guarded.call("charge").is_error  # its schema asks for a key
+    assert guarded.tools()["charge"].annotations.idempotent_hint
 
 
 @pytest.mark.parametrize("all_guarded", [False, True])
@@ -107,16 +110,6 @@ def test_a_tool_that_exactly_adds_to_its_server_says_that_it_can_be_called_again
     assert set(tool.input_schema["properties"]) == {"order"}
     assert [text(shop.call("charge", order="o")) for _ in range(2)] == ["charged"] * 2
     assert ran == ["o"]
-
-
-def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
-    def charge(order: str) -> str:
-        return "charged"
-
-    guarded.server.add_tool(charge)
-    assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
-    assert guarded.call("charge", order="o").is_error
-    assert guarded.tools()["charge"].annotations.idempotent_hint
 
 
 def shop(once, ran):

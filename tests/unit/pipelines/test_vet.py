@@ -204,7 +204,7 @@ def test_vet_prints_each_mistake_with_its_place(cli):
 
 
 def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
-    text = GOOD.replace("stdout:", "file: {path: out.ndjson}").replace("[orders.ndjson]", "[orders.ndjson], rejects: bad")
+    text = GOOD.replace("stdout:", "file: {path: out.ndjson}").replace("json]}", "json], rejects: bad}")
     cli.write("a.yaml", text)
     cli.write("orders.ndjson", '{"id": 1}\nno JSON\n')
     result = cli.run("run", "a.yaml", "--dry-run")
