@@ -48,7 +48,7 @@ def complete(
 
     Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed
     or are left as they are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold]
-    interrupted while a handler was running.
+    interrupted while a handler was running, also by its sys.exit.
 
     Options:
         call (MODULE:FUNCTION): The guarded function. Can be repeated, for functions of one ledger.

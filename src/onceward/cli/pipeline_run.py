@@ -55,7 +55,7 @@ def run(
     Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or
     busy, or not all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed
     messages are done; [bold]4[/bold] the queue or the ledger failed; [bold]130[/bold] interrupted while functions were
-    running; [bold]141[/bold] the reader of the output is gone.
+    running, also by sys.exit in one; [bold]141[/bold] the reader of the output is gone.
 
     Options:
         store (URL): Another ledger than the file's. Its relative path begins in the current folder.
