@@ -17,7 +17,7 @@ from django.views import View
 
 from fixtures import closing_fixture
 from onceward import Once, current
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import django as of_django
 from onceward.web.django import IdempotencyMiddleware
 from tables import each
@@ -230,6 +230,17 @@ def test_with_atomic_requests_the_effect_commits_before_its_record_or_is_undone(
     assert called(idempotent(once)(missing)).status_code == 404
     assert "left_behind" not in connection.introspection.table_names()
     assert statuses(once) == [COMPLETED]
+
+
+@pytest.mark.parametrize(("status", "left"), [(200, [COMPLETED]), (503, [RELEASED])])
+def test_a_hook_that_fails_after_the_commit_does_not_change_what_the_answer_means(once, atomic, status, left):
+    def order(request, number):
+        transaction.on_commit(lambda: 1 / 0)
+        return HttpResponse(status=status)
+
+    with pytest.raises(ZeroDivisionError):
+        called(idempotent(once)(order))
+    assert statuses(once) == left
 
 
 def atomic_around(get_response):
