@@ -42,7 +42,7 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
 
     Args:
         function: the handler or view; not a coroutine function, because Django has no asynchronous transactions.
-        using: the alias of the ledger's database; None is the one in the settings.
+        using: the alias of the ledger's database; None is the one in the settings. What is written to others commits by itself.
 
     Returns:
         The function. Before anything runs it raises ``OncewardError`` without a guard of its own, and ``ValueError`` in an open

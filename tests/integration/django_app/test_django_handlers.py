@@ -206,7 +206,7 @@ for number, view in enumerate([plain, guard(apart(Plain.as_view())), Rest.as_vie
 
 
 @pytest.mark.parametrize("is_middleware", [False, True])
-def test_atomic_records_the_answers_that_are_recorded_without_it_and_undoes_the_effects_of_the_others(small, is_middleware):
+def test_atomic_records_the_answers_that_are_recorded_without_it_and_undoes_the_others(small, is_middleware):
     told = small.run(
         WEB
         + f"""
