@@ -15,7 +15,7 @@ from django.core.handlers.exception import response_for_exception
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
-from onceward.claim.held import current, held
+from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
@@ -141,10 +141,12 @@ def idempotent(
     return decorate
 
 
-def _complete(response: HttpResponseBase) -> None:
-    """Complete the current claim with a response that will not be sent, if the rules record it."""
-    if not response.streaming and not isinstance(recorded := outcome(held(), response), Exception):
-        current().complete(recorded)
+def _complete(claim: HeldClaim, response: HttpResponseBase) -> None:
+    """Complete the claim of a request with a response that will not be sent, if the rules record it."""
+    if claim.exchange is not None and not response.streaming:
+        recorded = outcome(claim, response)
+        if not isinstance(recorded, Exception):
+            claim.complete(recorded)
 
 
 def _is_class(view: object) -> bool:

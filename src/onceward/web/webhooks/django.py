@@ -7,7 +7,7 @@ from typing import cast
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from onceward.claim.held import current
+from onceward.claim.held import HeldClaim
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
 from onceward.web.webhooks.receiver import AROUND, WebhookReceiver
 
@@ -28,7 +28,7 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
     """
     receiver.check_plain()
     inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
-    around = None if receiver.accepts else partial(inside.call, complete=lambda result: current().complete(result))
+    around = None if receiver.accepts else partial(inside.call, complete=HeldClaim.complete)
     if around is not None:
         inside.look()
 
