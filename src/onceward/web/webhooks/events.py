@@ -102,6 +102,17 @@ def unverified(body: bytes) -> dict[str, object]:
         raise SignatureRefused(str(error)) from error
 
 
+def unverified_objects(body: bytes, name: str) -> list[dict[str, object]]:
+    """Return the objects in a body of which each is to be verified; raises SignatureRefused, as above, and if there is none."""
+    try:
+        objects = objects_of(unverified(body), name)
+    except ValueError as error:
+        raise SignatureRefused(str(error)) from error
+    if not objects:
+        raise SignatureRefused("nothing in it is signed")
+    return objects
+
+
 def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
     """Return a list of objects in a body; raises ValueError if there is none."""
     objects = data.get(name)

@@ -318,7 +318,11 @@ def _answer_of(record: Recorded | None) -> Answer:
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+    lower: dict[str, str] = {}
+    for name, value in headers.items():  # of Starlette, with a pair for each line. WSGI joins the lines in the same way
+        one = name.lower()
+        lower[one] = f"{lower[one]},{value}" if one in lower else value
+    return lower
 
 
 def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
