@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from onceward.core.arguments import check_type
 from onceward.http.answer import Answer
 from onceward.web.webhooks.events import (
+    TEXT,
     SignatureRefused,
     Verified,
     WebhookEvent,
@@ -156,7 +157,7 @@ class Sns:
         try:
             self._fetch(url)
         except (OSError, HTTPException):  # SNS delivers it again
-            return Answer(503, [("Content-Type", "text/plain")], b"the subscription could not be confirmed now")
+            return Answer(503, TEXT, b"the subscription could not be confirmed now")
         return Answer(200, [], b"")
 
 

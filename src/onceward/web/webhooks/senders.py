@@ -12,6 +12,7 @@ import msgspec
 
 from onceward.http.answer import Answer
 from onceward.web.webhooks.events import (
+    TEXT,
     SignatureRefused,
     Verified,
     WebhookEvent,
@@ -114,7 +115,7 @@ class Slack(HmacSender):
     def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event, or the answer to Slack's test."""
         if data.get("type") == "url_verification":
-            return Answer(200, [("Content-Type", "text/plain; charset=utf-8")], text_of(data, "challenge").encode())
+            return Answer(200, TEXT, text_of(data, "challenge").encode())
         return super().event_of(headers, data)
 
 
