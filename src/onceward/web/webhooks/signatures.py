@@ -39,9 +39,7 @@ class HmacSender:
 
     signature: ClassVar[str]
     parts: ClassVar[tuple[str, str, str] | None] = None  # of a header t=1,v1=a: between pairs, the time, a signature
-    at: ClassVar[str | None] = (
-        None  # the header of the time; None if none is signed, or it is in the signature's header
-    )
+    at: ClassVar[str | None] = None  # the header of the time; None if none is signed, or it is in the signature
     signs: ClassVar[str] = "{body}"  # also {id}, {at} and {url}
     form: ClassVar[str] = "{hex}"  # or {base64}: how the signature is written
     prefixes: ClassVar[tuple[str, ...]] = ("",)
