@@ -81,6 +81,7 @@ class Claim:
         self,
         name: object,
         function: Callable[..., T],
+        /,
         *args: object,
         on_lapse: OnLapse = "retry",
         not_made: tuple[type[Exception], ...] = (),
@@ -95,7 +96,7 @@ class Claim:
         Args:
             name: names the step, once in each attempt: a str, or a tuple such as ``("mail", n)`` in a loop.
             *args: the function's arguments.
-            **kwargs: likewise, by name.
+            **kwargs: likewise, by name: any but ``on_lapse`` and ``not_made``.
             function: makes the effect. Its return annotation says how its result is stored, as a handler's does.
             on_lapse: what to do if an attempt ended inside this step, so that nobody knows whether it was made. "retry"
                 runs it again; give the downstream ``claim.key(name)``, which is the same on each attempt. "park" parks the
@@ -123,6 +124,7 @@ class Claim:
         self,
         name: object,
         function: Callable[..., Awaitable[T] | T],
+        /,
         *args: object,
         on_lapse: OnLapse = "retry",
         not_made: tuple[type[Exception], ...] = (),

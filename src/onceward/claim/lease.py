@@ -46,6 +46,7 @@ class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
     function: object = None  # what runs under it; None if no guard calls it
+    exchange: Any = None  # the HTTP exchange that it is for: this says what an answer means
     loop: Any = None  # the event loop that runs its handler; if that is closed, the handler never ends
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
     settled: str | None

@@ -28,6 +28,14 @@ def _messages() -> Iterator[CheckMessage]:
             hint=f"Let allow_migrate({alias()!r}, 'onceward') return True.",
             id="onceward.E005",
         )
+    if alias() != "default" and not connections.settings["default"]["ENGINE"].endswith(".dummy"):
+        yield Warning(
+            f"The ledger is in the database {alias()!r}, so @atomic opens its transaction there. What a function under @atomic "
+            "writes to the database 'default' commits by itself, also if the function fails.",
+            hint="Put the ledger into the database of your effects. If DATABASE_ROUTERS send all that functions under @atomic write to "
+            f"{alias()!r}, or you do not use @atomic, silence this check.",
+            id="onceward.W003",
+        )
     for name, database in connections.settings.items():
         if database["ATOMIC_REQUESTS"]:
             yield Warning(

@@ -15,8 +15,9 @@ from onceward.core.policy import Options
 from onceward.errors import OncewardError
 from onceward.http.rules import Rules
 from onceward.stores.capabilities import TRANSACTION
-from onceward.web.django import View, answer
+from onceward.web.django import View
 from onceward.web.django import idempotent as _idempotent
+from onceward.web.django_exchange import outcome
 from onceward.web.django_project import STORE, alias, configuration, project_once
 
 P = ParamSpec("P")
@@ -36,11 +37,12 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
 
     Put it under the decorator that guards: ``@once(key="order.id")``, ``@idempotent(...)``, or ``@exactly(once, ...)`` of Celery.
     When the function returns, its key is completed. So in a function that a guarded one calls, use Django's
-    ``transaction.atomic``. If the function raises, its writes are rolled back, and the guard handles the error.
+    ``transaction.atomic``. If the function raises, its writes are rolled back, and the guard handles the error. They are also
+    rolled back if a view's answer is not recorded, such as a 503.
 
     Args:
         function: the handler or view; not a coroutine function, because Django has no asynchronous transactions.
-        using: the alias of the ledger's database; None is the one in the settings.
+        using: the alias of the ledger's database; None is the one in the settings. What is written to others commits by itself.
 
     Returns:
         The function. Before anything runs it raises ``OncewardError`` without a guard of its own, and ``ValueError`` in an open
@@ -64,14 +66,23 @@ def _join(function: Callable[P, R], using: str | None) -> Callable[P, R]:
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         claim = _own_claim(wrapper, args)
-        if "once" not in configuration() and TRANSACTION.of(STORE.store()) is None:  # it is in memory, in a test
-            with transaction.atomic(using or alias()):
-                return function(*args, **kwargs)
-        with claim.transaction(connections[using or alias()]) as ours:
-            value = function(*args, **kwargs)
-            refuse_not_begun(function, value)  # the guard sees it after the COMMIT
-            ours.result = answer(_finalized(value, args)) if isinstance(value, HttpResponseBase) else value
-        return value
+        in_memory = "once" not in configuration() and TRANSACTION.of(STORE.store()) is None  # in a test
+        database = using or alias()
+        result: object = None
+        try:
+            with transaction.atomic(database) if in_memory else claim.transaction(connections[database]) as ours:
+                value = result = function(*args, **kwargs)
+                refuse_not_begun(function, value)  # the guard sees it after the COMMIT
+                if isinstance(value, HttpResponseBase):
+                    result = outcome(claim, _finalized(value, args))
+                    if isinstance(result, Exception):
+                        raise result
+                if ours is not None:
+                    ours.result = result
+        except Exception as error:
+            if error is not result:
+                raise
+        return value  # of a response that is not recorded, the face gives the key back
 
     return wrapper
 

@@ -25,34 +25,35 @@ class Unrecorded(OncewardError):
 class Exchange:
     """One request under a guard. ``most`` is how many bytes of an answer the ledger takes (``Policy.max_result``)."""
 
+    began: bool | None = None  # whether the endpoint itself began, as far as the face knows; None if unknown
+
     def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
         self._rules = rules
         self._route = ask.route
         self._most = most
 
-    def outcome(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded | Exception:
+    def outcome(self, answer: Answer, cut: str | None = None) -> Recorded | Exception:
         """Take in the handler's answer. Return what the guard must record, or the error to fail with.
 
         Args:
             answer: the answer.
-            began: whether the endpoint itself began; None if unknown.
             cut: why the body cannot be replayed; None if it is complete.
 
         Returns:
             Unrecorded if the rules do not record this answer; GivenBack if the endpoint has not begun.
         """
-        status = answer.status
+        status, began = answer.status, self.began
         if self._rules.records(status, began):
             return self._rules.keep(answer, self._most) if cut is None else bodiless(status, answer.headers, cut)
         if self._rules.is_failure(status, began):
             return Unrecorded(f"answered with status {status}")
         return GivenBack(f"refused with status {status}")
 
-    def outcome_of_error(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
+    def outcome_of_error(self, error: Exception) -> Recorded | Exception:
         """Take in the handler's exception. Return what the guard must record, or the error to fail with."""
-        if began is False:
+        if self.began is False:
             return GivenBack("the endpoint has not begun")
-        if self._rules.records(500, began):
+        if self._rules.records(500, self.began):
             return self._rules.keep(self._rules.failure(), self._most)
         return error
 

@@ -59,9 +59,8 @@ def _repeat(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
 
 
 class HeldRequest:
-    """A request whose key is claimed, until its outcome is recorded. The face sets ``began`` and ``ends_with_client``."""
+    """A request whose key is claimed, until its outcome is recorded. The face sets ``exchange.began`` and ``ends_with_client``."""
 
-    began: bool | None = None  # whether the endpoint itself began; None if unknown
     ends_with_client = False  # set it before you cancel the handler because the client has left
     is_over = False  # whether the claim has ended, apart from a recording that goes on behind its answer
     pending: Recording | None = None  # the recording that goes on behind the answer
@@ -72,6 +71,7 @@ class HeldRequest:
         self.guarded = guarded
         self.exchange = exchange
         self.claim = claim
+        claim.exchange = exchange
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a part of the handler under the claim. Its exception gives the key back or is recorded, and is raised."""
@@ -81,7 +81,7 @@ class HeldRequest:
             except Exception as error:
                 self.is_over = True
                 try:
-                    self._record(self.exchange.outcome_of_error(error, self.began))
+                    self._record(self.exchange.outcome_of_error(error))
                 except Exception as trouble:  # the handler's own exception goes on
                     tell(self.claim.record.key, trouble)
                 raise
@@ -116,7 +116,7 @@ class HeldRequest:
         Returns:
             What the client gets instead of it; None for the answer itself.
         """
-        return self.settle(self.exchange.outcome(answer, self.began, cut))
+        return self.settle(self.exchange.outcome(answer, cut))
 
     def settle(self, outcome: Recorded | Exception) -> Answer | None:
         """Record an outcome of the exchange, and return what :meth:`end` returns."""
@@ -131,7 +131,7 @@ class HeldRequest:
     async def end_async(self, answer: Answer, cut: str | None = None) -> Answer | None:
         """As :meth:`end`, for a coroutine."""
         self.is_over = True
-        instead = await self.settle_async(self.exchange.outcome(answer, self.began, cut))
+        instead = await self.settle_async(self.exchange.outcome(answer, cut))
         self._go_on()
         return instead
 
@@ -148,7 +148,7 @@ class HeldRequest:
 
     async def fail_async(self, error: Exception) -> None:
         """Record that the handler has raised ``error``. The caller runs what is pending."""
-        recording = self._recording(self.exchange.outcome_of_error(error, self.began))
+        recording = self._recording(self.exchange.outcome_of_error(error))
         try:
             await recording.settle_async()
         except Exception as trouble:  # the handler's own exception goes on

@@ -213,23 +213,23 @@ class GuardedTool:
         return None if self._print_path is None else fingerprint_of(self._print_path.read(call))
 
     def _run(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
-        run.has_begun = True
+        run.has_begun, claim = True, current()  # the tool may leave another one open
         try:
             value = self._function(*args, **arguments)
         except self._final as error:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
-            current().release(_ASKS)
+            claim.release(_ASKS)
         return self._check(run, value)
 
     async def _run_async(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
-        run.has_begun = True
+        run.has_begun, claim = True, current()  # as above
         try:
             value = await self._function(*args, **arguments)
         except self._final as error:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
-            await current().release_async(_ASKS)
+            await claim.release_async(_ASKS)
         return self._check(run, value)
 
     def _check(self, run: "_Run", value: object) -> Recorded:

@@ -117,8 +117,8 @@ class AsgiHandling(AsgiDelivery):
         assert gate is not None
         if self._stays_claimed():
             return None
-        began = None if gate.status < 300 else self._began
-        outcome = held.exchange.outcome(gate.answer, began, None if self.whole else CUT_SHORT)
+        held.exchange.began = None if gate.status < 300 else self._began
+        outcome = held.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
         instead = await held.settle_async(outcome)
         self.behind = None if held.pending is None else held.pending.behind_async
         return instead
@@ -127,7 +127,7 @@ class AsgiHandling(AsgiDelivery):
         """Record that the application has raised ``error`` before its answer was complete."""
         if self._stays_claimed():
             return
-        self._request.began = self._began
+        self._request.exchange.began = self._began
         await self._request.fail_async(error)
         if (pending := self._request.pending) is not None:
             keep(asyncio.ensure_future(pending.behind_async()))
@@ -138,7 +138,8 @@ class AsgiHandling(AsgiDelivery):
             return
         outcome: Recorded | Exception = Unrecorded("ended without an answer")
         if self.gate is not None:
-            outcome = self._request.exchange.outcome(self.gate.answer, self._began, CUT_SHORT)
+            self._request.exchange.began = self._began
+            outcome = self._request.exchange.outcome(self.gate.answer, CUT_SHORT)
         await self._request.settle_async(outcome)
         if (pending := self._request.pending) is not None:
             await pending.behind_async()

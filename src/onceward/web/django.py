@@ -15,7 +15,7 @@ from django.core.handlers.exception import response_for_exception
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
-from onceward.claim.held import current
+from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
@@ -23,7 +23,7 @@ from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, response_of
+from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of
 from onceward.web.django_project import project_once
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
@@ -141,10 +141,12 @@ def idempotent(
     return decorate
 
 
-def _complete(response: HttpResponseBase) -> None:
-    """Complete the current claim with a response that will not be sent."""
-    if not response.streaming:
-        current().complete(answer(response))
+def _complete(claim: HeldClaim, response: HttpResponseBase) -> None:
+    """Complete the claim of a request with a response that will not be sent, if the rules record it."""
+    if claim.exchange is not None and not response.streaming:
+        recorded = outcome(claim, response)
+        if not isinstance(recorded, Exception):
+            claim.complete(recorded)
 
 
 def _is_class(view: object) -> bool:
@@ -180,9 +182,9 @@ def _answer(
     held = claim(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.began, held.claim.function = began, view
+    held.exchange.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
-    held.began = began if began is not None else _began(request, response)
+    held.exchange.began = began if began is not None else _began(request, response)
     return conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
 
 
@@ -216,9 +218,9 @@ async def _handle_async(
     held = await claim_async(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.began, held.claim.function = began, view
+    held.exchange.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
-    held.began = began if began is not None else _began(request, response)
+    held.exchange.began = began if began is not None else _began(request, response)
     return await conclude_async(held, response, guarded.rules.max_response)
 
 

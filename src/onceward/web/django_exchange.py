@@ -8,8 +8,9 @@ from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, Sync
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.http.request import RawPostDataException
 
+from onceward.claim.held import HeldClaim
 from onceward.core.arguments import check_type
-from onceward.http.answer import PENDING, Answer, AnswerGate
+from onceward.http.answer import PENDING, Answer, AnswerGate, Recorded
 from onceward.http.body import is_long
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest
@@ -128,6 +129,20 @@ def answer(response: HttpResponseBase) -> Answer:
     if callable(render := getattr(response, "render", None)):
         render()
     return Answer(response.status_code, list(response.items()), response.content)
+
+
+def outcome(claim: HeldClaim, response: HttpResponseBase) -> Recorded | Answer | Exception:
+    """Return what a claim must record of a response together with its effect, or why it must not.
+
+    The face asks the same when it has the response: then the claim is completed already, or its key is given back.
+    """
+    reply = answer(response)
+    if claim.exchange is None:  # the view is guarded as a function
+        return reply
+    result: Recorded | Exception = claim.exchange.outcome(reply)
+    if isinstance(result, Recorded) and result.is_failure:
+        claim.send_nothing()
+    return result
 
 
 def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, waits: bool) -> HttpResponseBase:

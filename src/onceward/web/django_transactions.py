@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
-from onceward.claim.held import current
+from onceward.claim.held import HeldClaim, current, innermost
 from onceward.claim.open_transactions import open_in_django
 from onceward.stores.capabilities import TRANSACTION, AnotherDatabase
 from onceward.stores.contract import Store
@@ -68,15 +68,15 @@ class TransactionInside(set[str]):
             if database["ATOMIC_REQUESTS"] and alias not in asked_for_none
         ]
 
-    def call(self, function: Callable[[], T], complete: Callable[[T], object]) -> T:
+    def call(self, function: Callable[[], T], complete: Callable[[HeldClaim, T], object]) -> T:
         """Call ``function`` within the transactions, and return its result.
 
         Args:
             function: the view or handler.
-            complete: completes the current claim with a result that was committed, before the error of a later hook of
-                ``on_commit`` is raised.
+            complete: completes the claim that is current now, if there is one, with a result that was committed, before the
+                error of a later hook of ``on_commit`` is raised.
         """
-        aliases, late = self.aliases, list[Exception]()
+        claim, aliases, late = innermost(), self.aliases, list[Exception]()
         try:
             # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
             with ExitStack() as outermost:
@@ -93,8 +93,8 @@ class TransactionInside(set[str]):
         except _RolledBack:
             joint = None
         if late:
-            if joint is None:
-                complete(result)
+            if joint is None and claim is not None:
+                complete(claim, result)
             raise late[0]
         return result
 

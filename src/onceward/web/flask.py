@@ -85,7 +85,7 @@ def idempotent(
             held = claim(guarded, stage._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
-            held.began = True
+            held.exchange.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
             return _end(held, response, guarded.rules.max_response)
 

@@ -30,6 +30,7 @@ WEB = """
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
+from onceward import current
 from onceward.django import atomic, idempotent, once
 from onceward.web import Route, Rules, Scope
 from shop.models import Order
@@ -202,6 +203,41 @@ for number, view in enumerate([plain, guard(apart(Plain.as_view())), Rest.as_vie
 """
     )
     assert told.splitlines() == ["[(201, None), (201, 'true')] True"] * 4
+
+
+@pytest.mark.parametrize("is_middleware", [False, True])
+def test_atomic_records_the_answers_that_are_recorded_without_it_and_undoes_the_others(small, is_middleware):
+    told = small.run(
+        WEB
+        + f"""
+keys = map("k{{}}".format, range(99))
+
+def answers(of, status, record):
+    def view(request):
+        current().send("http://127.0.0.1:1", "paid")
+        Order.objects.create(reference="a", amount=1)
+        return HttpResponse(status=status)
+
+    rules = Rules(scope=Scope.EVERYBODY, **record)
+    given = {{"DATABASE": "default", "rules": rules, "name": "t"}}
+    guard = (lambda view: view) if {is_middleware} else idempotent(rules, name="t")
+    middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
+    with served(guard(of(view)), ONCEWARD=given, MIDDLEWARE=middleware):
+        key = next(keys)
+        sent = [told(Client().post("/pay", headers={{"Idempotency-Key": key}})) for _ in "ab"]
+    orders, _ = Order.objects.count(), Order.objects.all().delete()
+    record, _ = once.ledger.show(f"t:{{key}}:*")
+    return sent, (record.status, record.error, record.attempts, record.unsent is None), orders
+
+for record in ({{}}, {{"record": range(200, 600)}}, {{"record": [201]}}, {{"max_response": 0}}):
+    for status in (201, 302, 409, 429, 503):
+        plain, joined = (answers(of, status, record) for of in (lambda view: view, atomic))
+        assert plain[:2] == joined[:2], (record, status, plain, joined)
+        assert joined[2] == (plain[2] == 1), (record, status, joined)
+print("alike")
+"""
+    )
+    assert told.startswith("alike\n")
 
 
 def test_coroutines_are_guarded_and_atomic_refuses_them(small):

@@ -328,7 +328,9 @@ def test_the_ledger_is_in_the_database_that_the_settings_name(tmp_path):
     assert schema_of(shop.database) == []
     assert "onceward.W002" in shop.manage("check", "--database", "ledger")
     shop.manage("migrate", "-v0", "--database", "ledger")
-    assert "no issues" in shop.manage("check", "--database", "ledger", "--database", "default")
+    told = shop.manage("check", "--database", "ledger", "--database", "default")
+    assert "identified 1 issue" in told
+    assert "(onceward.W003) The ledger is in the database 'ledger'" in told
     told = shop.run(
         """
         from onceward.django import once

@@ -293,6 +293,8 @@ async def test_fastapi_receives(once, handled):
         for _ in range(2):
             assert (await client.post("/stripe", content=BODY, headers=by_stripe())).text == "ok"
         assert (await client.post("/stripe", content=BODY)).status_code == 401
+        twice = [("Stripe-Signature", "t=1,v1=a"), *by_stripe().items()]  # WSGI joins them: t=1 is too old
+        assert (await client.post("/stripe", content=BODY, headers=twice)).status_code == 401
         assert (await client.post("/stripe", content=bytes(25 << 20))).status_code == 401
         assert (await client.post("/stripe", content=bytes((25 << 20) + 1))).status_code == 413
     assert handled == ["paid"]

@@ -164,6 +164,8 @@ def test_sns_messages_are_taken_by_certificate_and_topic(authority):
         by_sns(other),
         by_sns(key, TopicArn=TOPIC + "2"),
         by_sns(key, url="https://sns.eu-west-1.amazonaws.com.evil.example/SimpleNotificationService-0.pem"),
+        by_sns(key, url="https://sns.s3.amazonaws.com/SimpleNotificationService-0.pem"),  # a bucket called sns
+        by_sns(key, url="https://sns.s3-eu-west-1.amazonaws.com/SimpleNotificationService-0.pem"),
         by_sns(key, url="http://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0.pem"),
         by_sns(key) | {"SignatureVersion": "3"},
         by_sns(key) | {"Signature": "é"},

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.sampled(form=1)
 
 
 def test_a_recorded_step_does_not_run_again(once, form, effects):
-    def pay(card) -> Charge:
-        effects.append(card)
+    def pay(card, *, name, function) -> Charge:  # as step's own parameters are called
+        effects.append((card, name, function))
         return Charge("ch_1", 5)
 
     def parts(claim):
-        charge = yield step("charge", pay, "4242")
+        charge = yield step("charge", pay, "4242", name="Ann", function="debit")
         yield step("mail", lambda: 1 / (claim.attempt - 1))
         return charge
 
@@ -31,7 +31,7 @@ def test_a_recorded_step_does_not_run_again(once, form, effects):
     assert record(once).worker in record(once).steps
     assert record(once).needs == "steps"  # so that code which does not know steps leaves the key alone
     assert place() == Charge("ch_1", 5)
-    assert effects == ["4242"]
+    assert effects == [("4242", "Ann", "debit")]
 
 
 @pytest.mark.parametrize("options", [{}, {"on_lapse": lambda *_: onceward.NOT_MADE}])

@@ -223,18 +223,24 @@ def test_a_parked_key_tells_the_model_to_ask_a_person_until_it_is_settled(shop, 
     assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
 
 
-async def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_same_key(once):
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_same_key(once, is_async):
     server, asked, ran = MCPServer("shop"), [], []
 
-    @server.tool()
-    @mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, on_error="park")
-    async def charge(order: str, ctx: Context) -> str | types.InputRequiredResult:
+    def charge(order: str, ctx: Context) -> str | types.InputRequiredResult:
         ran.append(order)
         if ctx.input_responses is None:
+            once.claim("stock", name="inner").__enter__()  # it stays open: its effect may have happened
             schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
             ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message="Really?", requested_schema=schema))
             return types.InputRequiredResult(input_requests={"sure": ask})
         return "charged"
+
+    async def charge_async(order: str, ctx: Context) -> str | types.InputRequiredResult:
+        return charge(order, ctx)
+
+    guard = mcp.exactly(once, key=mcp.ToolKey.argument(), scope=mcp.ToolScope.EVERYBODY, on_error="park")
+    server.tool("charge")(guard(charge_async if is_async else charge))
 
     async def answer(context, params):
         asked.append(params)
@@ -243,7 +249,7 @@ async def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_unde
     async with Client(server, elicitation_callback=answer) as client:
         first, second = [await client.call_tool("charge", {"order": "o", **ONE}) for _ in range(2)]
     assert (text(first), text(second), mark(second, "replayed")) == ("charged", "charged", True)
-    assert (ran, len(asked)) == (["o", "o"], 1)
+    assert (ran, len(asked), once.ledger.show("inner:stock")[0].status) == (["o", "o"], 1, "IN_PROGRESS")
 
 
 def charge(order: str, idempotency_key: str = "") -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import time
+from contextvars import copy_context
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -17,7 +18,8 @@ from django.views import View
 
 from fixtures import closing_fixture
 from onceward import Once, current
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.web import Route
 from onceward.web import django as of_django
 from onceward.web.django import IdempotencyMiddleware
 from tables import each
@@ -230,6 +232,23 @@ def test_with_atomic_requests_the_effect_commits_before_its_record_or_is_undone(
     assert called(idempotent(once)(missing)).status_code == 404
     assert "left_behind" not in connection.introspection.table_names()
     assert statuses(once) == [COMPLETED]
+
+
+@pytest.mark.parametrize(("status", "left"), [(200, [COMPLETED]), (503, [RELEASED])])
+def test_a_hook_that_fails_after_the_commit_does_not_change_what_the_answer_means(once, atomic, status, left):
+    def hooked(request, number):
+        transaction.on_commit(lambda: 1 / 0)
+        return HttpResponse(status=status)
+
+    def order(request, number):
+        once.claim("inner", name="z").__enter__()  # it stays open
+        return hooked(request, number)
+
+    with pytest.raises(ZeroDivisionError):  # without a key, there is no claim
+        idempotent(once, Rules(Route(required=False)))(hooked)(RequestFactory().post("/orders"), number=7)
+    with pytest.raises(ZeroDivisionError):
+        copy_context().run(called, idempotent(once)(order))
+    assert statuses(once) == [*left, IN_PROGRESS]
 
 
 def atomic_around(get_response):

@@ -5,6 +5,7 @@ import binascii
 import datetime as dt
 import hashlib
 import hmac
+import itertools
 import json
 import time
 
@@ -182,13 +183,17 @@ def test_gitlab_and_graph_compare_what_you_gave_them():
     assert webhooks.GitLab("new", SECRET).verify(headers, b"{}")[:2] == ("k", "Push Hook")
     with pytest.raises(webhooks.SignatureRefused):
         webhooks.GitLab("new").verify(headers, b"{}")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        webhooks.GitLab(SECRET).verify(headers, b"\xff")
     one = {"subscriptionId": "s", "changeType": "created", "clientState": SECRET, "resourceData": {"id": "m1"}}
     both = json.dumps({"value": [one, {**one, "id": "n2"}]}).encode()
     events = webhooks.MicrosoftGraph(SECRET).verify({}, both)
     assert [event.kind for event in events] == ["created", "created"]
     assert events[1].id == "n2"
     forged = json.dumps({"value": [one, {**one, "clientState": "?"}]}).encode()
-    for verifier, body in ((webhooks.MicrosoftGraph(SECRET), forged), (webhooks.MicrosoftGraph("new"), both)):
+    empty = (b'{"value": [], "notificationItems": []}', b'{"value": 1}', b"{}", b"\xff", b"")
+    ours = webhooks.MicrosoftGraph(SECRET), webhooks.Adyen(ADYEN_KEY)
+    for verifier, body in ((ours[0], forged), (webhooks.MicrosoftGraph("new"), both), *itertools.product(ours, empty)):
         with pytest.raises(webhooks.SignatureRefused):
             verifier.verify({}, body)
 

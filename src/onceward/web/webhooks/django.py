@@ -4,15 +4,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from onceward.claim.held import current
+from onceward.claim.held import HeldClaim
+from onceward.web.django_exchange import response_of
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
 from onceward.web.webhooks.receiver import AROUND, WebhookReceiver
 
 
-def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
+def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponseBase]:
     """Make a view. It has no CSRF token: the signature says who sends.
 
     In Django: ``path("stripe", view(hook))``.
@@ -28,11 +29,11 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
     """
     receiver.check_plain()
     inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
-    around = None if receiver.accepts else partial(inside.call, complete=lambda result: current().complete(result))
+    around = None if receiver.accepts else partial(inside.call, complete=HeldClaim.complete)
     if around is not None:
         inside.look()
 
-    def receive(request: HttpRequest) -> HttpResponse:
+    def receive(request: HttpRequest) -> HttpResponseBase:
         refuse_transaction()
         token = AROUND.set(around)
         try:
@@ -41,7 +42,7 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
             )
         finally:
             AROUND.reset(token)
-        return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
+        return response_of(answer)
 
     vars(receive)["_non_atomic_requests"] = inside  # Django reads it
-    return cast("Callable[[HttpRequest], HttpResponse]", csrf_exempt(receive))
+    return cast("Callable[[HttpRequest], HttpResponseBase]", csrf_exempt(receive))

@@ -102,6 +102,17 @@ def unverified(body: bytes) -> dict[str, object]:
         raise SignatureRefused(str(error)) from error
 
 
+def unverified_objects(body: bytes, name: str) -> list[dict[str, object]]:
+    """Return the objects in a body of which each is to be verified; raises SignatureRefused, as above, and if there is none."""
+    try:
+        objects = objects_of(unverified(body), name)
+    except ValueError as error:
+        raise SignatureRefused(str(error)) from error
+    if not objects:
+        raise SignatureRefused("nothing in it is signed")
+    return objects
+
+
 def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
     """Return a list of objects in a body; raises ValueError if there is none."""
     objects = data.get(name)
@@ -124,7 +135,7 @@ def text_or_none(value: object) -> str | None:
 
 
 # --- handshakes: answers to senders that ask before they deliver. Nothing is verified before, and nothing recorded ---
-_TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
+TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
 
 
 def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | None]:
@@ -141,8 +152,8 @@ def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | Non
         if request.method != "GET" or request.query.get("hub.mode") != "subscribe":
             return None
         if not hmac.compare_digest(request.query.get("hub.verify_token", "").encode(), verify_token.encode()):
-            return Answer(403, _TEXT, b"another verify token")
-        return Answer(200, _TEXT, request.query.get("hub.challenge", "").encode())
+            return Answer(403, TEXT, b"another verify token")
+        return Answer(200, TEXT, request.query.get("hub.challenge", "").encode())
 
     return shake
 
@@ -150,7 +161,7 @@ def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | Non
 def graph_handshake(request: WebhookRequest) -> Answer | None:
     """Answer the handshake of Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks"."""
     token = request.query.get("validationToken")
-    return None if token is None else Answer(200, _TEXT, token.encode())
+    return None if token is None else Answer(200, TEXT, token.encode())
 
 
 def cloudevents_handshake(*origins: str) -> Callable[[WebhookRequest], Answer | None]:

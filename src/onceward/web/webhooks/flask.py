@@ -24,6 +24,6 @@ def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
             method=flask.request.method,
             query=flask.request.args.to_dict(),
         )
-        return flask.Response(answer.body, answer.status, dict(answer.headers))
+        return flask.Response(answer.body, answer.status, list(answer.headers))
 
     return receive

@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from onceward.core.arguments import check_type
 from onceward.http.answer import Answer
 from onceward.web.webhooks.events import (
+    TEXT,
     SignatureRefused,
     Verified,
     WebhookEvent,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 _NOTIFICATION: Final = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
 _CONFIRMATION: Final = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
-_SUBSCRIBE: Final = re.compile(r"https://sns\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?/\S*").fullmatch
+# By the name of a region: sns.s3.amazonaws.com is anybody's bucket that is called sns.
+_HOST: Final = r"https://sns\.[a-z]+(?:-[a-z]+)+-[0-9]+\.amazonaws\.com(?:\.cn)?/"
+_SUBSCRIBE: Final = re.compile(_HOST + r"\S*").fullmatch
 _MOST: Final = 20  # certificates that are remembered
 _WITHIN: Final = 5.0  # seconds to fetch one
 _LARGEST: Final = 65_536  # bytes of one
@@ -123,11 +126,7 @@ class Sns:
         if not topics or not all(one.startswith("arn:") for one in topics):
             raise ValueError("give the ARNs of the topics: other accounts' messages are signed by SNS, too")
         self._topics = frozenset(topics)
-        self._certificates = Certificates(
-            r"https://sns\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?/SimpleNotificationService-[A-Za-z0-9]+\.pem",
-            "SNS",
-            fetch,
-        )
+        self._certificates = Certificates(_HOST + r"SimpleNotificationService-[A-Za-z0-9]+\.pem", "SNS", fetch)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`onceward.web.webhooks.WebhookVerifier`."""
@@ -158,7 +157,7 @@ class Sns:
         try:
             self._fetch(url)
         except (OSError, HTTPException):  # SNS delivers it again
-            return Answer(503, [("Content-Type", "text/plain")], b"the subscription could not be confirmed now")
+            return Answer(503, TEXT, b"the subscription could not be confirmed now")
         return Answer(200, [], b"")
 
 

@@ -24,7 +24,7 @@ from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, Stor
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
+from onceward.web.webhooks.events import TEXT, SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
 
 _log: Final = logging.getLogger("onceward")
 _FAILED: Final = "the event %s failed; it is accepted, so `onceward complete --released 1m` tries it again"
@@ -32,7 +32,6 @@ _PARKED: Final = (
     "the event %s failed, and its key is parked. Fix the cause, then `onceward unpark %s` lets `onceward complete --released 1m` try it "
     "again"
 )
-_TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
 # What calls the handler of the delivery that is received here: it gets the call, and returns its result.
 AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar(
     "onceward_webhook_around", default=None
@@ -40,8 +39,8 @@ AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _MOST: Final = 64  # accepted events of a plain handler that run at a time, each in its thread
 _PATIENCE: Final = 3.0  # seconds that a delivery waits for such a thread; providers wait five and more
-_DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
-_BUSY: Final = Answer(503, (*_TEXT, ("Retry-After", "1")), b"try again")
+_DONE, _ACCEPTED = Answer(200, TEXT, b"ok"), Answer(202, TEXT, b"accepted")
+_BUSY: Final = Answer(503, (*TEXT, ("Retry-After", "1")), b"try again")
 
 
 class WebhookReceiver:
@@ -173,25 +172,25 @@ class WebhookReceiver:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
             return answer
         if request.method != "POST":
-            return Answer(405, (*_TEXT, ("Allow", "POST")), b"deliveries come by POST")
+            return Answer(405, (*TEXT, ("Allow", "POST")), b"deliveries come by POST")
         try:
             result = self._verifier.verify(request.headers, request.body)
         except SignatureRefused as error:
             _log.info("a webhook is refused: %s", error)
-            return Answer(401, _TEXT, str(error).encode())
+            return Answer(401, TEXT, str(error).encode())
         except OSError as error:  # no 4xx: SNS would not deliver it again
             _log.warning("a webhook cannot be checked now: %s", error)
             return _BUSY
         except ValueError as error:
             _log.error("%s: malformed: %s", self.__name__, error)
-            return Answer(400, _TEXT, str(error).encode())
+            return Answer(400, TEXT, str(error).encode())
         if isinstance(result, Answer):
             return result
         events = result if isinstance(result, list) else [result]
         if all(event.id for event in events):
             return events
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
-        return Answer(400, _TEXT, b"the event has no id")
+        return Answer(400, TEXT, b"the event has no id")
 
     def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer:
         """Return the answer to a claim that was not won, or raise what the handler raised."""
@@ -205,7 +204,7 @@ class WebhookReceiver:
                 _log.warning("a webhook came again: %s", error)
             return _ACCEPTED  # the ledger has it
         if isinstance(error, Busy):
-            return Answer(503, (*_TEXT, ("Retry-After", str(math.ceil(error.retry_after)))), b"it is being handled")
+            return Answer(503, (*TEXT, ("Retry-After", str(math.ceil(error.retry_after)))), b"it is being handled")
         if isinstance(error, StoreError):
             _log.warning("a webhook waits for the ledger: %s", error)
             return _BUSY
@@ -318,7 +317,11 @@ def _answer_of(record: Recorded | None) -> Answer:
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+    lower: dict[str, str] = {}
+    for name, value in headers.items():  # of Starlette, with a pair for each line. WSGI joins the lines in the same way
+        one = name.lower()
+        lower[one] = f"{lower[one]},{value}" if one in lower else value
+    return lower
 
 
 def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,13 +12,15 @@ import msgspec
 
 from onceward.http.answer import Answer
 from onceward.web.webhooks.events import (
+    TEXT,
     SignatureRefused,
     Verified,
     WebhookEvent,
     objects_of,
+    parse_object,
     text_of,
     text_or_none,
-    unverified,
+    unverified_objects,
 )
 from onceward.web.webhooks.signatures import PREFIX, HmacSender, check, check_secrets, check_time, content_id, read
 
@@ -113,7 +115,7 @@ class Slack(HmacSender):
     def event_of(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
         """Return the event, or the answer to Slack's test."""
         if data.get("type") == "url_verification":
-            return Answer(200, [("Content-Type", "text/plain; charset=utf-8")], text_of(data, "challenge").encode())
+            return Answer(200, TEXT, text_of(data, "challenge").encode())
         return super().event_of(headers, data)
 
 
@@ -216,7 +218,7 @@ class GitLab:
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
         check([headers.get("x-gitlab-token", "")], self._tokens)
-        data = unverified(body)
+        data = parse_object(body)
         source = text_or_none(headers.get("x-gitlab-instance"))
         return WebhookEvent(text_of(headers, "idempotency-key"), headers.get("x-gitlab-event"), data, source)
 
@@ -235,7 +237,7 @@ class MicrosoftGraph:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
-        notifications = objects_of(unverified(body), "value")
+        notifications = unverified_objects(body, "value")
         for one in notifications:
             check([str(one.get("clientState", ""))], self._states)
         return [
@@ -265,7 +267,7 @@ class Adyen:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
-        items = [_inner(one, "NotificationRequestItem") for one in objects_of(unverified(body), "notificationItems")]
+        items = [_inner(one, "NotificationRequestItem") for one in unverified_objects(body, "notificationItems")]
         for item in items:
             amount = _inner(item, "amount")
             parts = {name: str(item.get(name, "")) for name in self._SIGNED}

@@ -25,9 +25,9 @@ _CANONICAL: Final = msgspec.json.Encoder(order="deterministic").encode
 class HmacSender:
     """A sender that signs with a secret that you share: HMAC with SHA-256.
 
-    The class attributes say where the signature, the id, the time and the type are. A place is the name of a header, or
-    a path in the body that begins with a dot, as in ``.payload.account_id``. A ``*`` stands for one of the
-    ``prefixes``, the same for all headers of a delivery.
+    The class attributes name the headers of the signature and the time, and the places of the id, the type and the source. A
+    place is the name of a header, or a path in the body that begins with a dot, as in ``.payload.account_id``. A ``*`` stands
+    for one of the ``prefixes``, the same for all headers of a delivery.
 
     Args:
         secret: as the sender shows it; several while you change it.
@@ -39,7 +39,7 @@ class HmacSender:
 
     signature: ClassVar[str]
     parts: ClassVar[tuple[str, str, str] | None] = None  # of a header t=1,v1=a: between pairs, the time, a signature
-    at: ClassVar[str | None] = None  # the place of the time; None if none is signed, or it is in the signature's header
+    at: ClassVar[str | None] = None  # the header of the time; None if none is signed, or it is in the signature
     signs: ClassVar[str] = "{body}"  # also {id}, {at} and {url}
     form: ClassVar[str] = "{hex}"  # or {base64}: how the signature is written
     prefixes: ClassVar[tuple[str, ...]] = ("",)
