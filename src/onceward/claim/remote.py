@@ -15,6 +15,7 @@ from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.writes import retention_of, waits
 from onceward.errors import LeaseLost, OncewardError
 from onceward.results.outcomes import without_result
 from onceward.stores.contract import Store
@@ -78,8 +79,9 @@ async def remote_claim(
     record: Record | None = reply.record
     if record is None or record.owner != owner or record.fence != fence:
         raise LeaseLost(key, doing)
-    keep = None if record.expires_at is None else max(0.0, record.expires_at - record.lease_until)
-    policy = guard.policy._replace(lease=lease or guard.policy.lease, retention=keep)
+    policy = guard.policy._replace(lease=lease or guard.policy.lease, retention=retention_of(record))
+    if waits(record):
+        policy = policy._replace(on_lapse="park")
     remaining = max(0.0, record.lease_until - reply.now)
     longest = policy._replace(
         lease=max(policy.lease, remaining)

@@ -13,6 +13,7 @@ from onceward.core.record import IN_PROGRESS, PARKED, Record
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
 from onceward.results.step_entries import doubt_about
+from onceward.stores.contract import DamagedRecord
 from onceward.stores.ledger import Ledger
 
 _TRIES: Final = 5  # copies; a worker may receive and keep each before the key is unparked
@@ -139,7 +140,7 @@ def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unk
         )
         return Plan("keep", why)
     if finished:
-        return Plan("finish", "an earlier run had begun to move it, and its effect has happened")
+        return Plan("finish", "a run had begun to move it, and its effect has happened since")
     if completed == "drop":
         return Plan("drop", "completed: its effect has happened")
     if record.unsent is not None:
@@ -191,6 +192,8 @@ class LetterRedrive(ABC):
         letter = DeadLetter("failed", place, "", key, was)
         try:
             plan, _ = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
+        except DamagedRecord as error:
+            return letter._replace(outcome="refused", reason=str(error))
         except StoreError:
             raise
         except OncewardError as error:

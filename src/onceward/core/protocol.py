@@ -12,7 +12,7 @@ from onceward.core import conditions, history
 from onceward.core.conditions import Condition, Look, all_of
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_version, with_messages
+from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_version, retention_of, with_messages
 
 
 class Verdict(Enum):
@@ -282,8 +282,7 @@ def _longest(record: Record) -> float | None:
     if record.status != PARKED and record.expires_at is None:
         return None
     least = Policy().retention
-    retention = 0.0 if record.expires_at is None else record.expires_at - record.lease_until
-    return None if least is None else max(least, retention)
+    return None if least is None else max(least, retention_of(record) or 0.0)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:

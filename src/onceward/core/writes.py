@@ -10,6 +10,8 @@ STEPS: Final = "steps"  # what a record with steps needs a worker to know
 NO_STEPS: Final = "[]"  # of a record that had attempts before its first one
 LONGEST_SEND: Final = 30.0  # seconds of a send lease: a crash delays a message by no more
 _SILENT: Final = frozenset({IN_PROGRESS, COMPLETED})  # a first attempt writes no history when it gets there
+# Seconds before a lapsed claim that waits for a person expires, besides its retention: longer than any retention (policy.LONGEST).
+WAITS: Final = 2e10
 LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an open transaction holds
 
 
@@ -29,12 +31,30 @@ def first_claim(
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
     origin, input_, trace = provenance
-    stays = input_ is not None or policy.on_lapse == "park"  # as for a renewal
-    lease, keep = policy.lease, None if stays else policy.retention
+    lease, keep = policy.lease, None if input_ is not None else kept(policy)  # as for a renewal
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
         None, None, origin, input_, None, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
+
+
+def kept(policy: Policy) -> float | None:
+    """Return for how many seconds a claim stays after its lease; None is for ever. The retention can be read back from it."""
+    if policy.on_lapse != "park" or policy.retention is None:
+        return policy.retention
+    return WAITS + policy.retention
+
+
+def waits(record: Record) -> bool:
+    """Return whether a record stays for a person, if its lease lapses, and so never expires in practice."""
+    return record.expires_at is not None and record.expires_at - record.lease_until >= WAITS
+
+
+def retention_of(record: Record) -> float | None:
+    """Return the retention that a record knows, in seconds; None is for ever."""
+    if record.expires_at is None:
+        return None
+    return max(0.0, record.expires_at - record.lease_until - (WAITS if waits(record) else 0.0))
 
 
 def locked(claim: Write) -> Reply:
@@ -114,8 +134,7 @@ def send_lease(policy: Policy) -> float:
 
 def renewal(record: Record, lease: float, policy: Policy, leap: int = 0) -> Write:
     """Return the renewal of a claim for ``lease`` seconds, whose beat grows by ``leap`` more than by one."""
-    keep = None if policy.on_lapse == "park" else policy.retention  # a lapsed key waits for a person
-    write = next_version(record, IN_PROGRESS, lease=lease, keep=keep, noting=policy.history != 0)
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=kept(policy), noting=policy.history != 0)
     return write._replace(beat=write.beat + leap) if leap else write
 
 

@@ -1,14 +1,17 @@
 """What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
 
 import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
+from fast_depends.core import CallModel
 from fast_depends.exceptions import ValidationError
+from fast_depends.library import CustomField
 from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, SetupError
 from pydantic import ValidationError as ModelError
@@ -33,7 +36,7 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
-_UNREADABLE: Final = (ValidationError, MalformedRecord, KeyMissing)
+_AT: Final = re.compile(r"(?:at `\$\.|required field `)(\w+)")  # where msgspec found an error: the argument comes last
 
 
 def _without_marks(body: Any) -> Any:
@@ -59,9 +62,10 @@ def config_of(subscriber: Any) -> Any:
 
 @dataclass
 class HandlerCall:
-    """One call of a handler. It has its key once the message was read."""
+    """One call of a handler. It has its key once the message was read. ``filled`` are the parameters without a part of the message."""
 
     delivery: Delivery
+    filled: Collection[str] = ()
     key: str | None = None
 
 
@@ -239,7 +243,8 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        return "malformed" if isinstance(error, _UNREADABLE) or _is_of_arguments(error) else "failed"
+        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_message(error, run.filled)
+        return "malformed" if unreadable else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
     if isinstance(error, (*policy.final, ResultUnavailable)):
@@ -251,11 +256,34 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     return "mismatch" if isinstance(error, Mismatch) else "failed"
 
 
-def _is_of_arguments(error: Exception) -> bool:
-    """Return whether FastStream's serializer, and no dependency, raised a model's error: the message does not fit the handler."""
-    modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    callers = [module for module in modules if module != "pydantic"]
-    return isinstance(error, ModelError | msgspec.ValidationError) and callers[-1:] == ["fast_depends"]
+def _is_of_message(error: Exception, filled: Collection[str]) -> bool:
+    """Return whether FastStream's serializer refused a part of the message, and not what a dependency or a context gave."""
+    error = error.original_error if isinstance(error, ValidationError) else error
+    if isinstance(error, ModelError):
+        arguments = {str(one["loc"][0]) for one in error.errors() if one["loc"]}
+    elif isinstance(error, msgspec.ValidationError):
+        arguments = set(_AT.findall(str(error))[-1:])
+    else:
+        return False
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    callers = [(frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_name) for frame in frames]
+    module, name = next((caller for caller in reversed(callers) if caller[0] != "pydantic"), ("", ""))
+    # FastDepends' Serializer has __call__ for arguments, and response() for what a dependency returns.
+    return module == "fast_depends" and name == "__call__" and not arguments <= set(filled)
+
+
+def filled_by_others(model: CallModel) -> set[str]:
+    """Return the parameters of a handler, and of its dependencies, that are filled in without a part of the message."""
+    keys = (*model.dependencies.values(), *model.extra_dependencies)
+    deeper = [filled_by_others(model.dependency_provider.get_dependant(key)) for key in keys]
+    contexts = {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
+    return contexts.union(model.dependencies, *deeper)
+
+
+def _is_in_message(name: str, field: CustomField) -> bool:
+    """Return whether a parameter is a ``Header``, a ``Path``, or another ``Context`` of the message."""
+    place: str = getattr(field, "prefix", "") + (getattr(field, "name", "") or name)
+    return place.partition(".")[0] == "message"
 
 
 def settlement_of(subscriber: Any, options: Settling) -> Settlement:

@@ -8,6 +8,7 @@ from onceward.core import protocol
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED, Record, Write
+from onceward.core.writes import retention_of
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import may_be_kept
 from onceward.results.classes import NotReplayable
@@ -237,7 +238,7 @@ def kept_for(record: Record) -> float | None:
     """Return for how many seconds a record stays when it is settled; None is for ever."""
     if record.status == PARKED or record.input is not None:  # it does not know its policy
         return Policy().retention
-    return None if record.expires_at is None else record.expires_at - record.lease_until
+    return retention_of(record)
 
 
 def _check_retention(retention: float) -> float | None:

@@ -2,7 +2,9 @@
 
 import json
 import signal
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -120,6 +122,33 @@ def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
     assert outcomes(scene.run(in_doubt="rerun")) == ["moved"]
     scene.consume()
     assert scene.effects == [first]
+
+
+def test_a_key_that_is_completed_after_the_look_is_not_said_to_run_again(scene, monkeypatch):
+    first, acquire = scene.dead(), Once.acquire
+    scene.park(first)
+
+    def late(once, key, **options):
+        scene.once.ledger.unpark(f"shop:{first}")
+        scene.complete(first)
+        return acquire(once, key, **options)
+
+    monkeypatch.setattr(Once, "acquire", late)
+    (fate,) = scene.run(completed="rerun")
+    assert (fate.outcome, scene.aws.left(scene.target)) == ("finished", 0)
+    assert "its effect has happened since" in fate.reason
+
+
+def test_a_message_whose_record_is_damaged_stays_and_the_others_go_on(scene):
+    bad = [scene.dead() for _ in range(12)]
+    for key in bad:
+        scene.park(key)
+    with closing(sqlite3.connect(scene.url.removeprefix("sqlite:///"), isolation_level=None)) as damaging:
+        damaging.execute("UPDATE onceward SET expires_at = 'soon'")
+    scene.dead()
+    fates = scene.run()
+    assert sorted(outcomes(fates)) == ["moved", *["refused"] * 12]
+    assert set(scene.there()) == set(bad)
 
 
 def test_attempts_of_a_released_key_are_given_back_and_a_lapsed_one_is_left_to_its_consumer(scene):

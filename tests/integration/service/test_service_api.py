@@ -42,6 +42,18 @@ def test_a_replay_is_exactly_what_was_recorded(api, result):
     assert (again.status, again.body["outcome"], repr(again.body["result"])) == (200, "completed", repr(result))
 
 
+@pytest.mark.parametrize("retention", [5000.0, None])
+def test_a_key_that_waits_for_a_person_when_it_lapses_is_kept_as_long_as_its_client_says(service, api, retention):
+    claim = api.claimed("k", on_lapse="park", retention=retention)
+    with contextlib.closing(Once(service.url, name=api.namespace)) as once:
+        assert api("extend", **claim, lease=60).status == 200
+        record, now = once.ledger.show(f"{api.namespace}:k")
+        assert record.expires_at is None or record.expires_at > now + 1e10
+        api("complete", **claim, result=1)
+        record, _ = once.ledger.show(f"{api.namespace}:k")
+        assert record.expires_at == (None if retention is None else pytest.approx(record.lease_until + retention))
+
+
 def test_a_python_worker_and_a_client_share_a_namespace_and_its_derived_keys(service, api):
     claim = api.claimed(["a", 1], derive=["refund"])
     answer = api("extend", **claim, derive=["refund", "mail"])

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -174,6 +176,16 @@ def test_a_key_that_is_parked_in_a_step_is_retried_from_there_and_a_rerun_leaves
 def test_wrong_options_are_refused(redrive, options):
     with pytest.raises(ValueError, match=next(iter(options))):
         redrive(Once("memory:"), "orders", **options)
+
+
+def test_a_letter_whose_record_is_damaged_stays_and_the_others_go_on(tmp_path):
+    with closing(Once(f"sqlite:///{tmp_path}/ledger.db", name="shop")) as once:
+        once.acquire("bad").park("why")
+        with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as damaging:
+            damaging.execute("UPDATE onceward SET expires_at = 'soon'")
+        for redrive in (kafka.KafkaRedrive, rabbitmq.RabbitRedrive):
+            letter = redrive(once, "orders").judged("place", "shop:bad", "parked")
+            assert (letter.outcome, "shop:bad" in letter.reason) == ("refused", True)
 
 
 NUMBERS = [number.to_bytes(8, "big") for number in (200, 201)]

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
-from faststream import AckPolicy, Context, Depends, Response
+from fast_depends.msgspec import MsgSpecSerializer
+from fast_depends.pydantic import PydanticSerializer
+from faststream import AckPolicy, Context, Depends, Header, Response
 from faststream.exceptions import SetupError
 from faststream.kafka import KafkaBroker, TestKafkaBroker
 from faststream.nats import NatsBroker, PullSub, TestNatsBroker
@@ -298,6 +300,36 @@ def test_a_message_is_malformed_by_its_own_fault_and_is_not_logged(once, caplog,
         started(broker, TestNatsBroker, {"id": "4111-x", "cents": cents})
     assert becomes in caplog.text
     assert "4111" not in caplog.text
+
+
+def gives_no_order() -> Order:
+    return {}
+
+
+def needs_rate(rate: Annotated[float, Depends(lambda: None)]) -> None: ...
+
+
+@each("serializer", [PydanticSerializer(use_fastdepends_errors=False), PydanticSerializer(), MsgSpecSerializer()])
+@each(
+    ("part", "id", "becomes"),
+    [
+        (Annotated[float, Depends(lambda: None)], "1", "is failed, and comes again"),
+        (Annotated[object, Depends(gives_no_order, cast_result=True)], "1", "is failed, and comes again"),
+        (Annotated[object, Depends(needs_rate)], "1", "is failed, and comes again"),
+        (Annotated[object, Context("settings")], "1", "is failed, and comes again"),
+        (Annotated[float, Depends(lambda: 1.0)], [1], "is malformed, and"),
+        (Annotated[str, Header("tenant")], "1", "is malformed, and"),
+    ],
+)
+def test_a_message_is_malformed_only_if_a_part_of_the_message_does_not_fit(once, caplog, serializer, part, id, becomes):
+    async def charge(order: dict[str, str], part: part) -> None: ...
+
+    caplog.clear()
+    broker = NatsBroker(logger=None, serializer=serializer)
+    broker.subscriber("orders", **SAFE)(exactly(once, key="order.id", name=uuid.uuid4().hex)(charge))
+    with pytest.raises(ValueError):
+        started(broker, TestNatsBroker, {"id": id})
+    assert becomes in caplog.text
 
 
 def test_a_batch_takes_one_message_and_publishes_nothing(once):

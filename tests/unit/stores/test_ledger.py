@@ -12,6 +12,7 @@ import pytest
 import onceward
 from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
 from onceward.cli.reconcile import effects_of
+from onceward.cli.records import details
 from onceward.stores.memory import MemoryStore
 from onceward.stores.reconciling import Naming, mismatches
 from onceward.stores.sqlite.store import SqliteStore
@@ -143,6 +144,15 @@ def test_settle_gives_duplicates_the_result(once, ledger, clock, how):
     assert (last.outcome, last.worker) == ("COMPLETED", "by hand")
     if how != "release":
         assert ledger.attempts("claim:k")[0].outcome in {"PARKED", "LAPSED"}
+
+
+@pytest.mark.parametrize("retention", [3600, None])
+def test_a_settled_key_that_waited_for_a_person_stays_as_long_as_its_guard_says(once, ledger, clock, retention):
+    once.acquire("k", lease=10, on_lapse="park", retention=retention).extend(20)
+    clock.advance(1e9)
+    assert "expires        never" in details(*ledger.show("claim:k"))
+    record = ledger.settle("claim:k", 7)
+    assert record.expires_at == (None if retention is None else clock() + retention)
 
 
 def test_settle_refuses_what_is_live_or_completed(once, ledger):

@@ -122,16 +122,16 @@ class Mover:
         if not self._dry_run and (plan.moves or plan.step == "finish"):
             if plan.step == "rerun" and record is not None:
                 self._clear(message, own, record)
-                done, _ = self._act(message, reading, has_begun=True)
+                done, _ = self._act(message, reading)
                 plan = plan if done.moves else done
             else:
-                plan, record = self._act(message, reading, has_begun=has_begun)
+                plan, record = self._act(message, reading)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
         return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
-    def _act(self, message: Message, reading: LetterReading, *, has_begun: bool) -> tuple[Plan, Record | None]:
+    def _act(self, message: Message, reading: LetterReading) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
         try:
             claim = self._once.acquire(message.id, name=NAME, **self._options)
@@ -140,10 +140,12 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is moving it: {error}") from error
         try:
-            plan, record = self._plan(reading, has_begun=has_begun, dry_run=False)
+            plan, record = self._plan(
+                reading, has_begun=True, dry_run=False
+            )  # a key that is completed by now was not cleared
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
-            if plan.step in {"keep", "wait", "drop"}:
+            if plan.step in {"keep", "wait"}:
                 claim.release(plan.reason)
                 return plan, record
             sent = None

@@ -18,6 +18,7 @@ from onceward.consumers.redriving import InDoubt, OnCompleted, check_redrive
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
 from onceward.once import Once, check_once
+from onceward.stores.contract import DamagedRecord
 
 if TYPE_CHECKING:
     from onceward.stores.ledger import Ledger
@@ -194,7 +195,7 @@ class Redrive:
             return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
             fate = self._mover.judge(message)
-        except Refusal as refusal:
+        except (Refusal, DamagedRecord) as refusal:
             fate = Fate("refused", message, str(refusal), waits=True)
         except (OncewardError, ValueError, TypeError) as error:
             fate = Fate("failed", message, str(error), error=error, waits=True)
