@@ -33,10 +33,8 @@ class limited:  # noqa: N801 - for a with statement
         Broken: the block has failed because it took too long.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_number", "_seconds")
-
     def __init__(self, driver: Any, seconds: float) -> None:
-        self._driver, self._seconds, self._number = driver, seconds, next(_NUMBERS)
+        self.driver, self._seconds, self._number = driver, seconds, next(_NUMBERS)
 
     def __enter__(self) -> None:
         if not _threads:
@@ -52,10 +50,6 @@ class limited:  # noqa: N801 - for a with statement
             pass
         if isinstance(error, Exception):
             raise Broken(f"the server has not answered in time, {self._seconds:g} s") from error
-
-    def shut(self) -> None:
-        """Shut the connection down."""
-        shut(self._driver)
 
 
 # By their numbers, each block, and when its connection is shut down. Weak: an interrupt can end a block before it is taken out.
@@ -113,7 +107,7 @@ def _look() -> None:
                 continue
             with _shutting:
                 if _LIMITS.pop(number, None) is not None and (block := weak()) is not None:
-                    block.shut()
+                    shut(block.driver)
         if _LIMITS:
             used_at = now
         elif now - used_at > _REST:

@@ -22,7 +22,6 @@ class LaneRequest:
         rank: requests with a smaller one leave first.
     """
 
-    __slots__ = ()
     kind: str | None = None
     key: Any = ""
     rank: int = 1

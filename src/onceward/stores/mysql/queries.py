@@ -39,7 +39,6 @@ class MysqlQuery(SqlQuery):
         patience: seconds to wait for somebody's open transaction on the key; MySQL waits as the session does.
     """
 
-    __slots__ = ("patience",)
     blocks = True  # whether its statements can be sent as one
 
     def __init__(self, action: str) -> None:
@@ -58,8 +57,6 @@ class MysqlQuery(SqlQuery):
 
 class MysqlWrite(MysqlQuery):
     """The insert of one key, or the swap of the record ``seen``."""
-
-    __slots__ = ("_number", "claims", "fence", "key", "kind", "rank", "seen", "write")
 
     def __init__(self, write: Write, fence: int, seen: Record | None) -> None:
         self.kind = self.action = "insert" if seen is None else "swap"
@@ -95,8 +92,6 @@ class MysqlWrite(MysqlQuery):
 class MysqlWrites(MysqlQuery):
     """The inserts or the swaps of many keys."""
 
-    __slots__ = ("_number", "_writes", "claims", "rank")
-
     def __init__(self, kind: str, writes: Sequence[MysqlWrite]) -> None:
         super().__init__(f"{kind}_many")
         self._writes, self._number = writes, number()
@@ -117,8 +112,6 @@ class MysqlWrites(MysqlQuery):
 class LoadQuery(MysqlQuery):
     """Read one key."""
 
-    __slots__ = ("key",)
-
     def __init__(self, key: str) -> None:
         super().__init__("load")
         self.key = key
@@ -133,8 +126,6 @@ class LoadQuery(MysqlQuery):
 
 class DeleteQuery(MysqlQuery):
     """Delete one record."""
-
-    __slots__ = ("_seen",)
 
     def __init__(self, seen: Record) -> None:
         super().__init__("delete")
@@ -151,8 +142,6 @@ class DeleteQuery(MysqlQuery):
 
 class MysqlPage(MysqlQuery):
     """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
-
-    __slots__ = ("_after", "_index", "_limit", "_selection", "seconds")
 
     def __init__(
         self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
@@ -202,7 +191,6 @@ class MysqlReader(PageReader):
 class RowsQuery(MysqlQuery):
     """Statements whose reply is their rows."""
 
-    __slots__ = ("_texts",)
     blocks, is_bare = False, True  # they are also sent before the server is known
 
     def __init__(self, *texts: str, action: str = "schema") -> None:
@@ -216,7 +204,6 @@ class RowsQuery(MysqlQuery):
 class LongQuery(RowsQuery):
     """Statements that can take hours."""
 
-    __slots__ = ()
     seconds = 86400.0
 
 

@@ -218,7 +218,6 @@ class MysqlStore(SqlStore, Polled):
 class DeleteManyQuery(RowsQuery):
     """Delete those of these records that are still expired. Before that, note the largest of their fences."""
 
-    __slots__ = ("_fence", "_keys")
     blocks, is_bare = True, False
 
     def __init__(self, rows: list[Row]) -> None:

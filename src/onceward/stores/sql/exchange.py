@@ -32,7 +32,6 @@ class SqlQuery(LaneRequest):
         claims: how many keys it asks for.
     """
 
-    __slots__ = ("action",)
     seconds: float | None = None
     is_bare = False
     claims = 0
