@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, abandon, carry
 
 _NAP: Final = 0.5  # seconds between two looks at who has waited too long
 
@@ -36,14 +35,12 @@ class _LoopTicket(Ticket):
 class LoopLanes(Lanes):
     """The lanes of one event loop. A task carries the batches, so that no waiter's cancellation stops the others."""
 
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, leave_on)
-        self._line = WaitingLine()
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
-        self._is_looking = (
-            False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
-        )
+        # Whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle.
+        self._is_looking = False
 
     async def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""

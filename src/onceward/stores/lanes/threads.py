@@ -2,12 +2,11 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, abandon, carry
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
 
@@ -54,11 +53,6 @@ class _ThreadTicket(Ticket):
 
 class ThreadLanes(Lanes):
     """The lanes that threads share."""
-
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, leave_on)
-        self._lock = threading.RLock()  # a signal handler can come in
-        self._line = WaitingLine()
 
     def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""
@@ -136,10 +130,6 @@ class ThreadLanes(Lanes):
         if lane is not None and not is_waiting:
             abandon(batch, error)
             self._end(lane, error)
-
-    def _end(self, lane: ServerLane, error: BaseException) -> None:
-        with self._lock:
-            super()._end(lane, error)
 
     def _pass_on(self, lane: ServerLane) -> None:
         """Give a lane to the first in the line, who carries the next batch on it."""
