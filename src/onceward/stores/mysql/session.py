@@ -37,17 +37,7 @@ _FITS: Final = (
     "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
     "ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60, GET_LOCK('{}', 0)"
 )
-_ROOM: Final = "onceward.stores.mysql.session"
-_KINDS: Final = {
-    "pymysql.Connection": f"{_ROOM}:PymysqlDriver",
-    "asyncmy.Connection": f"{_ROOM}:AsyncmyDriver",
-    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:driver_of",
-    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoMysqlDriver",
-    "django.ConnectionProxy": f"{_ROOM}_django:DjangoMysqlDriver",
-}
+_KINDS: Final = {"pymysql.Connection": ":PymysqlDriver", "asyncmy.Connection": ":AsyncmyDriver"}
 _CHOICES: Final = (
     "a connection of PyMySQL or asyncmy, a Connection or Session of SQLAlchemy (also its asynchronous ones), or one of "
     "Django's connections"
@@ -180,4 +170,4 @@ def join(store: MysqlStore, connection: object) -> MysqlSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    return MysqlSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _CHOICES))
+    return MysqlSession(store, driver_of(__name__, _KINDS, connection, store.conduit.timeout, _CHOICES))

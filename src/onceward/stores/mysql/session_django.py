@@ -36,3 +36,6 @@ class DjangoMysqlDriver(django_driver.DjangoDriver):
             with suppress(Exception):
                 self.connection.close()
         super().undo()
+
+
+driver_of = DjangoMysqlDriver

@@ -7,7 +7,7 @@ of the ledger is the name of the driver's method that does it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -21,6 +21,14 @@ from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
 
 Acts = Generator[Act, Any, object]
 _LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors
+_WRAPPERS: Final = {
+    "sqlalchemy.Connection": "_sqlalchemy:driver_of",
+    "sqlalchemy.Session": "_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncConnection": "_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncSession": "_sqlalchemy:driver_of",
+    "django.BaseDatabaseWrapper": "_django:driver_of",
+    "django.ConnectionProxy": "_django:driver_of",
+}
 
 
 # By store: that, and the drivers' connections that are known to be to the ledger's server.
@@ -194,11 +202,12 @@ class SqlSession(ABC):
         return trouble
 
 
-def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, choices: str) -> Any:
+def driver_of(room: str, kinds: dict[str, str], connection: object, seconds: float, choices: str) -> Any:
     """Return the driver of a connection.
 
     Args:
-        kinds: by the class of a connection, with its package, the module and the name of what makes its driver.
+        room: the module of the database's session. Beside it, each library around a driver has one with a ``driver_of``.
+        kinds: by the class of a driver's connection, with its package, how the module ends and what makes its driver.
         connection: the caller's.
         seconds: how long one statement may take.
         choices: which connections there are, for the message.
@@ -207,7 +216,7 @@ def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, choi
         TypeError: it is none of these.
     """
     for kind in type(connection).__mro__:
-        where = kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        where = (_WRAPPERS | kinds).get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if where is not None:
-            return at(where)(connection, seconds)
+            return at(f"{room}{where}")(connection, seconds)
     raise TypeError(f"{type(connection).__name__}: give {choices}")
