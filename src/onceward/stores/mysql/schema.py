@@ -107,6 +107,10 @@ class MysqlNames:
         """Return the name of an index, quoted."""
         return f"`{self.plain}_{name}`"
 
+    def hint(self, name: str) -> str:
+        """Return what makes the server use an index."""
+        return f" FORCE INDEX ({self.index(name)})"
+
     def within(self, database: str) -> "MysqlNames":
         """Return the names as a connection with another database uses them."""
         return MysqlNames(self.plain, database)

@@ -14,7 +14,7 @@ from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
 from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, run, run_async, state_of
-from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
+from onceward.stores.mysql.queries import KeyQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
 from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, DriverFailed, check_idle
@@ -57,7 +57,7 @@ class MysqlSession(SqlSession):
 
     def learn(self) -> Steps[MysqlStatements]:
         """Ask which database the ledger is in."""
-        yield Apart(LoadQuery("?"))  # makes the tables
+        yield Apart(KeyQuery("?"))  # makes the tables
         ((database,),) = yield Apart(RowsQuery("SELECT DATABASE()"))
         return MysqlStatements(self.store.names.within(database), self.store.statements.flavor, " FOR UPDATE")
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.stores.contract import Page
-from onceward.stores.postgres.schema import ROOT
+from onceward.stores.postgres.schema import ROOT, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
@@ -89,14 +89,12 @@ class ManyRows(Query):
 
 
 class PostgresPage(Query):
-    """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
+    """One page of records."""
 
-    def __init__(
-        self, table: str, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> None:
-        reader = PostgresReader(table, DIALECT, [])
+    def __init__(self, names: Names, selection: Selection, after: str | None, limit: int, index: str | None) -> None:
+        reader = PostgresReader(names.table, DIALECT)
         super().__init__("select", reader.statement(selection, after, limit, index), reader.values)
-        self._selection, self._limit, self.seconds = selection, limit, seconds
+        self._selection, self._limit = selection, limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
         return page_of(self._selection, self._limit, rows)

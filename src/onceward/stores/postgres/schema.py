@@ -55,6 +55,10 @@ class Names:
         """Return the name of an index."""
         return f'{self._place}"{self.plain}_{name}"'
 
+    def hint(self, _: str) -> str:
+        """Return nothing: PostgreSQL finds the index by itself."""
+        return ""
+
 
 def schema(names: Names) -> list[str]:
     """Return the statements that make a ledger. All can be run again."""

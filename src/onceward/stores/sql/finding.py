@@ -65,9 +65,9 @@ class PageReader(ABC):
     Args:
         table: its name.
         dialect: of the database.
-        values: where the statement's values are put, if it has parameters.
 
     Attributes:
+        values: those of the statement, if it has parameters.
         start: what each statement begins with.
         within: the condition of each index, by its name.
         due: the name of the one of messages.
@@ -77,8 +77,9 @@ class PageReader(ABC):
     within: ClassVar[Mapping[str, str]]
     due: ClassVar[str] = "due"
 
-    def __init__(self, table: str, dialect: Dialect, values: list[object]) -> None:
-        self._table, self._dialect, self.values = table, dialect, values
+    def __init__(self, table: str, dialect: Dialect) -> None:
+        self._table, self._dialect = table, dialect
+        self.values: list[object] = []
 
     @abstractmethod
     def text(self, value: str) -> str:

@@ -36,7 +36,7 @@ class SqliteReader(PageReader):
 
 def reader(now: float) -> SqliteReader:
     """Return what makes the statement of a page at this time."""
-    return SqliteReader(TABLE, Dialect(repr(now), f"({now!r} - {{}})"), [])
+    return SqliteReader(TABLE, Dialect(repr(now), f"({now!r} - {{}})"))
 
 
 def select(
