@@ -18,13 +18,13 @@ from onceward.stores.contract import Page
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.statements import (
     STARTED,
-    TIMES,
     MysqlStatements,
     block,
     literal,
     microseconds,
     packed,
 )
+from onceward.stores.sql.columns import TIMES
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, page_of
 

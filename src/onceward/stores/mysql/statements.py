@@ -12,7 +12,7 @@ from typing import Final
 
 from onceward.core.record import Record, Write
 from onceward.stores.mysql.schema import Flavor, MysqlNames
-from onceward.stores.sql.columns import FIELDS
+from onceward.stores.sql.columns import FIELDS, TIMES
 
 
 def literal(value: object) -> str:
@@ -45,7 +45,6 @@ NOW: Final = f"({STARTED} + {_WAITED} - (({_WAITED} + 900450000000) DIV 90000000
 _AT: Final = "@onceward_at"  # the time that a write has given its row
 _HIGH: Final = "@onceward_high"  # the largest fence of all deleted records, plus one
 
-TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 _PLACES: Final = {
     name: Write._fields.index(name) for name in FIELDS if name not in TIMES | {"fence"}
 }  # as the write has them
