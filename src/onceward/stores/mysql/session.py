@@ -13,7 +13,7 @@ from typing import Any, Final
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
-from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, run, run_async, state_of
+from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, fetch, fetch_async, state_of
 from onceward.stores.mysql.queries import KeyQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
@@ -142,7 +142,7 @@ class PymysqlDriver(CallersDriver):
         check_idle(state_of(self.connection), AS_A_SELECT)
 
     def fetch(self, texts: Sequence[str]) -> Any:
-        return run(self.connection, texts)
+        return fetch(self.connection, texts)
 
     def finish(self) -> Any:
         return self.connection.commit()
@@ -160,7 +160,7 @@ class AsyncmyDriver(PymysqlDriver):
     awaited = True
 
     async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
-        return await run_async(self.connection, texts)
+        return await fetch_async(self.connection, texts)
 
 
 def join(store: MysqlStore, connection: object) -> MysqlSession:
