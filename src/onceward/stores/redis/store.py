@@ -1,7 +1,7 @@
 """The ledger in Redis or Valkey. It looks at the server before its first request."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import SystemRandom
@@ -134,22 +134,20 @@ class RedisStore(Observed):
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        return self._write("insert", write, self._insert(write))
+        return self._one("insert", write.key, self._insert(write), partial(reply_to, write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return self._write("swap", write, self._swap(write, seen))
-
-    def _write(self, action: str, write: Write, call: WriteCall) -> Steps[Reply]:
-        (answer,) = yield RoundTrip(action, [call])
-        try:
-            return reply_to(write, answer)
-        except UnicodeDecodeError as error:
-            raise (yield from self._damaged(write.key, error)) from error
+        return self._one("swap", write.key, self._swap(write, seen), partial(reply_to, write))
 
     def load(self, key: str) -> Steps[Reply]:
-        (answer,) = yield RoundTrip("load", [self._on(LOAD, encoded(key))])
+        return self._one("load", key, self._on(LOAD, encoded(key)), reply_of)
+
+    def _one(
+        self, action: str, key: str, call: ScriptCall | WriteCall, reply: Callable[[bytes], Reply]
+    ) -> Steps[Reply]:
+        (answer,) = yield RoundTrip(action, [call])
         try:
-            return reply_of(answer)
+            return reply(answer)
         except UnicodeDecodeError as error:
             raise (yield from self._damaged(key, error)) from error
 
@@ -221,11 +219,7 @@ class RedisStore(Observed):
         if isinstance(seen, Record):
             version = ("owner", seen.owner, "fence", seen.fence, "beat", seen.beat)
         assert isinstance(version, tuple)
-        (answer,) = yield RoundTrip("delete", [self._on(DELETE, key, key, *version)])
-        try:
-            reply = reply_of(answer)
-        except UnicodeDecodeError as error:
-            raise (yield from self._damaged(seen.key, error)) from error
+        reply = yield from self._one("delete", seen.key, self._on(DELETE, key, key, *version), reply_of)
         return reply._replace(record=seen) if reply.won and isinstance(seen, Record) else reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
