@@ -249,8 +249,7 @@ class AsyncMysqlLane(MysqlLane):
             raise spoken_error(error) or error from error
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly
+    def _close(wire: Any, _: bool) -> None:
         drop(wire)
 
 

@@ -61,9 +61,8 @@ class _PostgresLane(SocketLane):
         return self.is_ready and self._wire is not None and is_alive(self._wire)
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly  # libpq always says a word
-        wire.pgconn.finish()
+    def _close(wire: Any, _: bool) -> None:
+        wire.pgconn.finish()  # libpq always says a word
 
 
 class PostgresLane(_PostgresLane):

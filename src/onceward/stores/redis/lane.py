@@ -68,8 +68,7 @@ class RedisLane(_Lane, WatchedLane):
             raise failure(error) from error
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly
+    def _close(wire: Any, _: bool) -> None:
         wire.disconnect()
 
 
@@ -160,8 +159,7 @@ class AsyncGuestLane(GuestLane):
         return answers
 
 
-def _close(loop: asyncio.AbstractEventLoop, wire: Any, friendly: bool) -> None:
-    del friendly
+def _close(loop: asyncio.AbstractEventLoop, wire: Any, _: bool) -> None:
     writer = wire._writer  # noqa: SLF001 - no public name
     drop(writer.transport, loop, partial(_abort, writer))
     wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it

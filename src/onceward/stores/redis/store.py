@@ -134,10 +134,10 @@ class RedisStore(Observed):
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        return self._one("insert", write.key, self._insert(write), partial(reply_to, write))
+        return self._one("insert", write.key, self._call(write, None), partial(reply_to, write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return self._one("swap", write.key, self._swap(write, seen), partial(reply_to, write))
+        return self._one("swap", write.key, self._call(write, seen), partial(reply_to, write))
 
     def load(self, key: str) -> Steps[Reply]:
         return self._one("load", key, self._on(LOAD, encoded(key)), reply_of)
@@ -153,22 +153,22 @@ class RedisStore(Observed):
 
     def _damaged(self, key: str, error: UnicodeDecodeError) -> Steps[DamagedRecord]:
         """Return the error of a record with a text that is no UTF-8, which is read as Redis has it."""
-        name = encoded(key)
-        (flat,) = yield RoundTrip("load", [ScriptCall(READ_HASH, self.names.shard_of(name).of_key(name)[:1])])
+        (flat,) = yield RoundTrip("load", [self._on(READ_HASH, encoded(key))])
         return damaged(flat, error)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each, all in one round trip."""
-        return self._many("insert_many", list(writes), list(map(self._insert, writes)))
+        return self._many("insert_many", [(write, None) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap each, all in one round trip."""
-        return self._many("swap_many", [one for one, _ in pairs], [self._swap(*pair) for pair in pairs])
+        return self._many("swap_many", pairs)
 
-    def _many(self, action: str, writes: list[Write], calls: list[WriteCall]) -> Steps[list[Answered]]:
+    def _many(self, action: str, pairs: Sequence[tuple[Write, Record | None]]) -> Steps[list[Answered]]:
         replies: list[Answered] = []
+        calls = [self._call(*pair) for pair in pairs]
         answers: list[Any] = (yield RoundTrip(action, calls, each=True)) if calls else []
-        for write, answer in zip(writes, answers, strict=True):
+        for (write, _), answer in zip(pairs, answers, strict=True):
             try:
                 replies.append(answer if isinstance(answer, StoreError) else reply_to(write, answer))
             except DamagedRecord as error:
@@ -177,13 +177,9 @@ class RedisStore(Observed):
                 replies.append((yield from self._damaged(write.key, error)))
         return replies
 
-    def _insert(self, write: Write) -> WriteCall:
+    def _call(self, write: Write, seen: Record | None) -> WriteCall:
         key = encoded(write.key)
-        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write, None))
-
-    def _swap(self, write: Write, seen: Record) -> WriteCall:
-        key = encoded(write.key)
-        return WriteCall(SWAP, self.names.shard_of(key), key, arguments(write, seen))
+        return WriteCall(INSERT if seen is None else SWAP, self.names.shard_of(key), key, arguments(write, seen))
 
     def _on(self, script: Script, key: bytes, *arguments: object) -> ScriptCall:
         return ScriptCall(script, self.names.shard_of(key).keys_of(key), arguments)
