@@ -84,7 +84,7 @@ class Layout:
             )
         self.holder = holding[0]
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
-        self.names = _checked_names(names or {}, [part.name for part in self.parts])
+        self.names = _checked_names(names or {})
         self.expiry = self.names["expires_at"]
         names_of = tuple(self.names.values())
         self._columns = tuple(
@@ -171,14 +171,12 @@ class Layout:
             ) from error
 
 
-def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
+def _checked_names(names: Mapping[str, str]) -> dict[str, str]:
     fields = Record._fields[1:]
     unknown = names.keys() - set(fields)
     if unknown:
         raise ValueError(f"names: unknown field {', '.join(sorted(unknown))}; there are {', '.join(fields)}")
-    complete = {field: names.get(field, field) for field in fields}
-    check_apart([*keys, *complete.values()])
-    return complete
+    return {field: names.get(field, field) for field in fields}
 
 
 def check_apart(attributes: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged, answer_of
 from onceward.stores.dynamodb import blobs as results
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
 from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
@@ -244,7 +244,7 @@ class DynamoStore(DynamoTable, Polled):
                 elif answer.status == 200:
                     reply = won(record, answer, now)
                 elif alone:
-                    reply = yield from self._answer_of(call, answer, record, inserted=inserted)
+                    reply = yield from answer_of(self.reply(call, answer, record, 0.0, inserted=inserted))
                 elif (code := code_of(answer)) in _LOST:
                     lost[len(replies)] = record.key
                 elif code == DENIED:
@@ -261,12 +261,6 @@ class DynamoStore(DynamoTable, Polled):
         again = (yield from self._write_once([changes[number] for number in others], alone=True)) if others else []
         rest = {number: current[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
         return [rest[number] if reply is None else reply for number, reply in enumerate(replies)]
-
-    def _answer_of(self, call: Call, answer: ServiceAnswer, record: Record, *, inserted: bool) -> Steps[Answered]:
-        try:
-            return (yield from self.reply(call, answer, record, 0.0, inserted=inserted))
-        except StoreError as error:
-            return error
 
     def _calls(self, changes: Sequence[Change], alone: bool, items: list[Item]) -> tuple[Call, ...]:
         requests = self.requests

@@ -158,15 +158,13 @@ class DynamoTable(Observed):
                 return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, value))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
-            raise self._damaged(Damaged(layout.key_in(item), why, item)) from error
+            key = layout.key_in(item)
+            raise DamagedRecord(
+                f"{key}: ledger {self.url} has a record of this key that cannot be read: {why}. To delete it, so that the "
+                "next delivery runs, clear the key",
+                Damaged(key, why, item),
+            ) from error
         return record
-
-    def _damaged(self, seen: Damaged) -> DamagedRecord:
-        return DamagedRecord(
-            f"{seen.key}: ledger {self.url} has a record of this key that cannot be read: {seen.why}. To delete it, so that the "
-            "next delivery runs, clear the key",
-            seen,
-        )
 
     def sorted_out(self, items: Sequence[Item]) -> tuple[list[Record], list[Damaged]]:
         """Return items as records, and those that cannot be read."""

@@ -22,7 +22,7 @@ from onceward.core.register import Answered, KeyLocked
 from onceward.core.retries import FIRST_PAUSE, jittered
 from onceward.core.writes import CARRIED
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged
+from onceward.stores.contract import Damaged, answer_of
 from onceward.stores.sql.exchange import BatchReply, SqlExchange, SqlQuery
 
 _BRIEF: Final = 1000  # microseconds in which no other claim can come, use its fence and go
@@ -229,12 +229,12 @@ class SqlVerbs(SqlExchange):
                 of = seen.get(write.key)
                 reply = None if batch is None else _reply_in(batch, write.key, of)
                 if reply is not None:
-                    answers[write.key] = yield from _answer_of(self._fenced(write, of, reply))
+                    answers[write.key] = yield from answer_of(self._fenced(write, of, reply))
                 elif trouble is not None:
                     answers[write.key] = trouble
                 else:
                     alone = self.insert(write, brief=brief) if of is None else self.swap(write, of, brief=brief)
-                    answers[write.key] = answer = yield from _answer_of(alone)
+                    answers[write.key] = answer = yield from answer_of(alone)
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
         return answers
@@ -250,14 +250,6 @@ def _reply_in(batch: BatchReply, key: str, seen: Record | None) -> Reply | None:
         return batch.replies.get(key)
     reply = batch.replies.get(key) or Reply(False, None, batch.now)
     return None if is_stale(reply, seen) else reply
-
-
-def _answer_of(verb: Steps[Reply]) -> Steps[Answered]:
-    """Return the reply or the error, so that one key's error does not stop the others."""
-    try:
-        return (yield from verb)
-    except StoreError as error:
-        return error
 
 
 def is_stale(reply: Reply, seen: Record) -> bool:
