@@ -16,12 +16,12 @@ from onceward.core.urls import shown_url
 from onceward.core.views import SOME_DAY, STATES
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged, point_of, token_of
-from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.locks import Forked, owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 from onceward.stores.survey import Survey
 
 
-class MemoryStore(OneByOne, Observed):
+class MemoryStore(OneByOne, Observed, Forked):
     """Records in a dict behind a lock.
 
     Args:
@@ -147,14 +147,8 @@ class MemoryStore(OneByOne, Observed):
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
 
-    def before_fork(self) -> None:
-        """Do nothing: the child gets a copy of the records."""
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
-
     def after_fork_in_child(self) -> None:
-        """Make the lock, which another thread of the parent may have held."""
+        """Make the lock, which another thread of the parent may have held. The child gets a copy of the records."""
         self._lock = threading.RLock()
         self._is_inside = owns(self._lock)
 

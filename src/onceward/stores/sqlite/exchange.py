@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
-from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.locks import Forked, owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 from onceward.stores.sqlite.clock import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
@@ -35,7 +35,7 @@ _PATIENCE = 30.0  # seconds that a fork waits for other threads' requests to thi
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # purge up to 64 rows in every 32nd commit, and in a process's first
 
 
-class SqliteExchange(Observed):
+class SqliteExchange(Observed, Forked):
     """Carries requests to the file and the replies back. For its arguments, see :class:`SqliteStore`."""
 
     def __init__(
