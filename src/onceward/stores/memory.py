@@ -47,7 +47,6 @@ class MemoryStore(OneByOne, Observed, Forked):
         watch_forks(self)
 
     def exchange(self, request: Any) -> object:
-        """Run one request under the lock."""
         if self._is_inside():
             raise reentered(self.url)
         with self._lock:

@@ -115,7 +115,6 @@ class PostgresLanes(LedgerLanes):
         super().__init__(make, make_async, most, timeout, LEAVE_ON)
 
     def close(self) -> None:
-        """Close the idle lanes, and stop listening."""
         self.ear.close()
         super().close()
 

@@ -254,7 +254,6 @@ class Cluster(Servers):
         await asyncio.to_thread(self._look, client)
 
     def close(self) -> None:
-        """Close the client and the idle lanes."""
         client, self._client = self._client, None
         for lanes in list(self._lanes.values()):
             lanes.close()

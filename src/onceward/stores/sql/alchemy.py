@@ -179,7 +179,6 @@ class OfConnection(AlchemyDriver):
             raise ValueError(f"the connection {_IN_ONE}. A SELECT begins one, too")
 
     def connected(self) -> Connection:
-        """Return the connection."""
         return self.connection
 
     def enter(self) -> None:
@@ -233,13 +232,11 @@ class OfSession(AlchemyDriver):
         return not self._had_begun
 
     def connected(self) -> Connection:
-        """Return the session's connection, in its transaction."""
         session = self.connection
         engines = engines_of(session)
         return session.connection(bind_arguments={"bind": engines.pop()} if engines and session.bind is None else {})
 
     def start(self) -> None:
-        """Begin, or take what has begun by itself."""
         if not self.connection.in_transaction():
             self.connection.begin()
         self.take(self.connected())

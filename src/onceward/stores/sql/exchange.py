@@ -80,7 +80,6 @@ class SqlExchange(Observed, ABC):
         """Delete expired records, the longest expired first, and return how many."""
 
     def exchange(self, request: Any) -> Any:
-        """Run one request, blocking."""
         query: SqlQuery = request  # an isinstance() of an ABC costs a microsecond
         if not (self._ready or query.is_bare):
             drive(self.prepare(), self)
@@ -99,7 +98,6 @@ class SqlExchange(Observed, ABC):
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        """Run one request."""
         query: SqlQuery = request
         if not (self._ready or query.is_bare):
             await drive_async(self.prepare(), self)
@@ -139,15 +137,12 @@ class SqlExchange(Observed, ABC):
         return True
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
         count = yield from self.purging(limit)
         return Purged(count, MORE if count == limit else None)
 
     def close(self) -> None:
-        """Close the connections."""
         self.conduit.close()
 
     def action(self, request: object) -> str:
-        """Return what a request does."""
         assert isinstance(request, SqlQuery)
         return request.action

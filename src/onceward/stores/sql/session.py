@@ -90,13 +90,11 @@ class SqlSession(ABC):
 
     @property
     def state(self) -> TransactionState:
-        """Whether a transaction is open."""
         if not self._has_begun:
             return TransactionState.ENDED
         return self.driver.known_state() or self.state_of(self.driver.raw)
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction, on the ledger's server."""
         self.driver.check()
         yield from self._prepare()
         self._has_begun, self.trouble, self.ending, self.last = True, None, False, None
@@ -104,7 +102,6 @@ class SqlSession(ABC):
         yield from self._check_place()
 
     def attach(self) -> Steps[None]:
-        """Use the caller's transaction, on the ledger's server."""
         yield from self._prepare()
         yield "enter"
         if self.state_of(self.driver.raw) is not TransactionState.OPEN and self.driver.commits_alone():
@@ -123,7 +120,6 @@ class SqlSession(ABC):
             same.add(self.driver.raw)
 
     def flush(self) -> Steps[None]:
-        """Send what the body has left unsent."""
         if self.driver.keeps:
             yield "send"
         self.ending = True
@@ -140,20 +136,16 @@ class SqlSession(ABC):
         return record
 
     def rollback(self) -> Steps[None]:
-        """Roll back, and leave the connection as it was found."""
         if self._has_begun:
             yield "undo"
 
     def cut(self) -> None:
-        """End the transaction by closing the connection."""
         self.driver.cut()
 
     def exchange(self, request: object) -> object:
-        """Run one request on the connection."""
         return drive(self._run(request), self.driver)
 
     async def exchange_async(self, request: object) -> object:
-        """Run one request on the connection."""
         return await drive_async(self._run(request), self.driver)
 
     def _run(self, request: object) -> Steps[object]:

@@ -77,7 +77,6 @@ class SqlStore(SqlVerbs):
     # --- for all --------------------------------------------------------------------------------------------------
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
         index = None
         if isinstance(selection, ChainOf):
             index = "origin"

@@ -163,7 +163,6 @@ class SqlVerbs(SqlExchange):
                 return reply
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         if isinstance(seen, Damaged):
             raise StoreError(f"ledger {self.url}: {seen.key}: an SQL server keeps no record that cannot be read")
         for _ in range(AGAIN):

@@ -229,7 +229,6 @@ class SqliteExchange(Observed, Forked):
         return self._file
 
     def close(self) -> None:
-        """Close both connections and end the writer thread. The next use opens them again."""
         if any(owns(lock)() for lock in self._locks):
             raise reentered(self.path)
         with self._writing, self._reading, self._starting:

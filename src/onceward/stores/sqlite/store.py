@@ -61,7 +61,6 @@ class SqliteStore(SqliteExchange, Polled):
         return replies
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
         from onceward.stores.sqlite.finding import select  # people and relays read; a cold start does not pay for it
 
         page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
@@ -76,6 +75,5 @@ class SqliteStore(SqliteExchange, Polled):
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
         count: int = yield SqlRequest(partial(requests.purge, limit))
         return Purged(count, MORE if count == limit else None)
