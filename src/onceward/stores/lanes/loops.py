@@ -23,13 +23,13 @@ class _LoopTicket(Ticket):
     def is_over(self) -> bool:
         return self.outcome.done()  # also if its waiter was cancelled
 
-    def answer(self, reply: object) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(reply)
-
-    def fail(self, error: Exception) -> None:
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
+    def end(self, outcome: object) -> None:
+        if self.outcome.done():
+            return
+        if isinstance(outcome, Exception):
+            self.outcome.set_exception(outcome)
+        else:
+            self.outcome.set_result(outcome)
 
 
 class LoopLanes(Lanes):
@@ -75,9 +75,9 @@ class LoopLanes(Lanes):
         now = boottime()
         for ticket in list(self._waiting):
             if now >= ticket.since + self._timeout and self._line.remove(ticket):
-                ticket.fail(self._in_use())
+                ticket.end(self._in_use())
             elif now >= ticket.since + 3 * self._timeout:
-                ticket.fail(self._no_word())
+                ticket.end(self._no_word())
         self._is_looking = False
         if self._waiting:
             self._look_later()

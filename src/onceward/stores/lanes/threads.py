@@ -19,8 +19,7 @@ class _ThreadTicket(Ticket):
     """
 
     lane: Any = None
-    reply: object = None
-    error: Exception | None = None
+    outcome: object = None
     is_over = False
 
     def __init__(self, request: LaneRequest, arguments: ArgumentsOf) -> None:
@@ -33,12 +32,8 @@ class _ThreadTicket(Ticket):
         """Whether it has neither a lane nor its outcome."""
         return self.lane is None and not self.is_over
 
-    def answer(self, reply: object) -> None:
-        self.reply, self.is_over = reply, True
-        self.wake()
-
-    def fail(self, error: Exception) -> None:
-        self.error, self.is_over = error, True
+    def end(self, outcome: object) -> None:
+        self.outcome, self.is_over = outcome, True
         self.wake()
 
     def wake(self) -> None:
@@ -92,9 +87,9 @@ class ThreadLanes(Lanes):
         except BaseException as error:
             self._withdraw(ticket, batch, error)
             raise
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.reply
+        if isinstance(ticket.outcome, Exception):
+            raise ticket.outcome
+        return ticket.outcome
 
     def _sleep(self, ticket: _ThreadTicket) -> None:
         """Wait until the ticket has a lane or its outcome."""
