@@ -19,7 +19,6 @@ from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.statements import (
     STARTED,
     MysqlStatements,
-    block,
     literal,
     microseconds,
     packed,
@@ -42,14 +41,9 @@ class MysqlQuery(SqlQuery):
     blocks = True  # whether its statements can be sent as one
     patience = 0  # the server counts whole seconds
 
-    def script(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements as they are sent, one after another on one connection."""
-        texts = self.texts(statements)
-        return block(texts, statements.flavor) if self.blocks else texts
-
     @abstractmethod
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
+        """Return the statements, to be sent one after another on one connection."""
 
 
 class MysqlWrite(MysqlQuery):

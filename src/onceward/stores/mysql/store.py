@@ -59,7 +59,8 @@ class MysqlStore(SqlStore, Polled):
         self.statements = MysqlStatements(names, MARIADB)
 
     def arguments(self, request: MysqlQuery) -> tuple[Sequence[str]]:
-        return (request.script(self.statements),)
+        texts = request.texts(self.statements)
+        return (block(texts, self.statements.flavor) if request.blocks else texts,)
 
     def prepare(self) -> Steps[None]:
         """Make the ledger, or what it lacks.
