@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.comparisons import meets
@@ -83,8 +83,8 @@ class MemoryStore(OneByOne, Observed, Forked):
     def close(self) -> None:
         """Do nothing: the records go with the object."""
 
-    def action(self, request: object) -> str:
-        return cast("partial[object]", request).func.__name__.removeprefix("_")
+    def action(self, request: Any) -> str:
+        return str(request.func.__name__).removeprefix("_")
 
     def _load(self, key: str) -> Reply:
         return Reply(False, self.records.get(key), self._clock())

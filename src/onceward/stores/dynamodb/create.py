@@ -6,7 +6,7 @@ if the table is empty or new, or if you ask for it. In any other table it could 
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
@@ -156,7 +156,7 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     table, name, why = {"TableName": store.requests.table}, store.layout.expiry, ""
     for pause in _PAUSES:
         answer = yield from _request(store, "DescribeTimeToLive", table, "ResourceNotFound")
-        description = cast("Document", answer.body).get("TimeToLiveDescription", {})
+        description = answer.body.get("TimeToLiveDescription", {})
         status, attribute = description.get("TimeToLiveStatus"), description.get("AttributeName")
         if status in SWITCHED_ON:
             if attribute != name:
@@ -183,7 +183,7 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
 
 def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
     look = {**table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
-    page = cast("Document", (yield from _request(store, "Scan", look)).body)
+    page = (yield from _request(store, "Scan", look)).body
     if page.get("Count") or page.get("LastEvaluatedKey"):
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {name}, DynamoDB "
@@ -213,7 +213,7 @@ def _request(store: DynamoTable, action: str, body: Document, *expected: str) ->
 def _describe(store: DynamoTable) -> Steps[Document | None]:
     """Return the table's description, or None when there is no such table."""
     answer = yield from _request(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
-    return None if answer.status != 200 else cast("Document", answer.body)["Table"]
+    return answer.body["Table"] if answer.status == 200 else None
 
 
 def keys_of(described: Document) -> Keys:

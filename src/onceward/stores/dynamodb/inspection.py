@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from onceward.core.drivers import Steps, drive
 from onceward.stores.dynamodb.create import (
@@ -184,7 +184,7 @@ def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
     call = Call(DYNAMODB, action, body)
     answer: ServiceAnswer = yield from store.ask(call, accept=400)
     if answer.status == 200:
-        return cast("Document", answer.body)
+        return dict(answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
     if code_of(answer) in _UNKNOWN:

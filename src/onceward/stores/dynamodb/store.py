@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -101,7 +101,7 @@ class DynamoStore(DynamoTable, Polled):
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         call = self.requests.delete(seen)
-        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, (yield call))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:

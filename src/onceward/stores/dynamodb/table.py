@@ -82,7 +82,7 @@ class DynamoTable(Observed):
 
     def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""
-        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, (yield call))
         if answer.status not in {200, accept}:
             raise self.failure(call, answer)
         return answer
@@ -93,7 +93,7 @@ class DynamoTable(Observed):
         got: Sequence[object] = ()
         try:
             if len(calls) > 1:
-                got = cast("list[object]", (yield Many(calls)))
+                got = yield Many(calls)
             elif calls:
                 got = [(yield calls[0])]
         except StoreError as error:
@@ -114,7 +114,7 @@ class DynamoTable(Observed):
         """Learn an answer's time. If its signature was refused and may now be accepted, send the call once more."""
         (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
         if again and self.may_renew(answer):
-            return (yield from self.learn_from(call, cast("ServiceAnswer", (yield call)), again=False))
+            return (yield from self.learn_from(call, (yield call), again=False))
         return answer
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
@@ -298,5 +298,4 @@ def name_of(call: Call | ObjectCall) -> str:
 
 def reasons_of(answer: ServiceAnswer) -> list[Mapping[str, object]]:
     """Return why a transaction was cancelled, one reason for each of its writes."""
-    body = cast("Mapping[str, object]", answer.body)
-    return cast("list[Mapping[str, object]]", body.get("CancellationReasons") or [])
+    return answer.body.get("CancellationReasons") or []

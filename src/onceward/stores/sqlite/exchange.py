@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
@@ -67,8 +67,8 @@ class SqliteExchange(Observed, Forked):
         self._locks = (self._writing, self._reading, self._starting)
         weakref.finalize(self, _close, self._file, *self._locks)
 
-    def action(self, request: object) -> str:
-        return cast("SqlRequest", request).run.func.__name__
+    def action(self, request: Any) -> str:
+        return str(request.run.func.__name__)
 
     def exchange(self, request: Any) -> object:
         """Run one request: a read at once, a write in the next transaction."""
