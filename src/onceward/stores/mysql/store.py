@@ -106,8 +106,8 @@ class MysqlStore(SqlStore, Polled):
         ((count,),) = yield RowsQuery(*block(texts, statements.flavor), action="purge")
         return int(count)
 
-    def _writing(self, write: Write, fence: int, seen: Record | None) -> MysqlWrite:
-        return MysqlWrite(write, fence, seen)
+    def _writing(self, write: Write, seen: Record | None) -> MysqlWrite:
+        return MysqlWrite(write, self._fences.of(write, seen), seen)
 
     def _deleting(self, seen: Record) -> KeyQuery:
         return KeyQuery(seen.key, seen)

@@ -132,10 +132,10 @@ class PostgresStore(SqlStore):
         """Return the events of a request. Waiting is none."""
         return () if type(request) is ChangeRequest else super().events_of(request, reply, seconds)
 
-    def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
+    def _writing(self, write: Write, seen: Record | None) -> Query:
         ours = self.statements
         texts = (ours.insert, ours.insert_many) if seen is None else (ours.swap, ours.swap_many)
-        return WriteQuery(texts, write, fence, seen)
+        return WriteQuery(texts, write, self._fences.of(write, seen), seen)
 
     def _deleting(self, seen: Record) -> Query:
         return OneRow("delete", self.statements.delete, (seen.key, *seen.version))
