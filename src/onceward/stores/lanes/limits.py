@@ -58,10 +58,15 @@ _LIMITS: Final[dict[int, tuple[ref[limited], float]]] = {}
 
 def shut(driver: Any) -> None:
     """Shut down a connection's socket, also while somebody waits for its answer: the server then rolls back."""
-    copy = _socket_of(driver)
-    if copy is not None:
-        with contextlib.suppress(OSError), copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    try:
+        # A copy: its own number can be another one's when it is shut down.
+        copy = socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, AttributeError, ValueError, getattr(driver, "Error", OSError)) as error:
+        if isinstance(error, TimeoutError):  # of a signal handler: nothing here waits
+            raise
+        return  # it is closed, so the driver raises its own error
+    with contextlib.suppress(OSError), copy:
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 def number_of(driver: Any) -> int:
@@ -78,16 +83,6 @@ def transport_of(driver: Any) -> Any:
     """Return asyncio's transport of a connection of asyncmy, asyncpg or redis-py."""
     writer = getattr(driver, "_writer", None)
     return driver._transport if writer is None else writer.transport  # noqa: SLF001 - no public names
-
-
-def _socket_of(driver: Any) -> socket.socket | None:
-    """Return a copy of a connection's socket: its own number can be another one's when it is shut down."""
-    try:
-        return socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
-    except (OSError, AttributeError, ValueError, getattr(driver, "Error", OSError)) as error:
-        if isinstance(error, TimeoutError):  # of a signal handler: nothing here waits
-            raise
-        return None  # it is closed, so the driver raises its own error
 
 
 def _start() -> None:

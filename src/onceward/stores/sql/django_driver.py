@@ -78,7 +78,10 @@ class DjangoDriver(CallersDriver):
         try:
             self._leave(Exception("rolled back"))
         finally:
-            if self._is_in_disorder():
+            # An interrupt has stopped Django in the middle of its block.
+            if self.connection.in_atomic_block or (
+                self.raw is not None and (not self.connection.autocommit or self.is_open())
+            ):
                 self.cut()
                 self.connection.in_atomic_block, self.connection.connection = False, None  # the next use connects anew
 
@@ -96,12 +99,6 @@ class DjangoDriver(CallersDriver):
             if context is not None:
                 raise context from None
             raise
-
-    def _is_in_disorder(self) -> bool:
-        """Return whether an interrupt has stopped Django in the middle of its block."""
-        if self.connection.in_atomic_block:
-            return True
-        return self.raw is not None and (not self.connection.autocommit or self.is_open())
 
     def is_open(self) -> bool:
         """Return whether the driver's connection is in a transaction."""

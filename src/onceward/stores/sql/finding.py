@@ -34,13 +34,9 @@ class Dialect(NamedTuple):
 
 def sql_of(clause: Clause, dialect: Dialect) -> str:
     """Return a clause in SQL. NULL means no."""
-    if isinstance(clause, Comparison):
-        return _compared(clause, dialect)
-    word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
-    return f"({word.join(sql_of(term, dialect) for term in clause.terms) or nothing})"
-
-
-def _compared(clause: Comparison, dialect: Dialect) -> str:
+    if not isinstance(clause, Comparison):
+        word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
+        return f"({word.join(sql_of(term, dialect) for term in clause.terms) or nothing})"
     field, sign, value = clause
     if sign == "absent":
         return f"{field} IS NULL"
