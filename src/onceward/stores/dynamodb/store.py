@@ -14,18 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged, answer_of
-from onceward.stores.dynamodb import blobs as results
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
+from onceward.stores.dynamodb.blobs import is_large
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Item
 from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
 from onceward.wire.calls import Call, ServiceAnswer, code_of
-from onceward.wire.wires import Wires
 
 if TYPE_CHECKING:
     from onceward.core.selections import Selection
@@ -59,23 +57,8 @@ class DynamoStore(DynamoTable, Polled):
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 
-    def __init__(
-        self,
-        table: str,
-        wires: Wires,
-        *,
-        layout: Layout | None = None,
-        blobs: results.Blobs | None = None,
-        probe: bool = False,
-        url: str | None = None,
-        clock: Clock = boottime,
-    ) -> None:
-        super().__init__(table, wires, layout or Layout(), url or f"dynamodb://{table}", clock, blobs)
-        self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
-        self._probe = probe
-
     def insert(self, write: Write) -> Steps[Reply]:
-        if self._probe or not self.clock.known:
+        if self.probe or not self.clock.known:
             seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
                 return seen
@@ -200,7 +183,7 @@ class DynamoStore(DynamoTable, Polled):
     def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
-        if name not in item or not results.is_large(item[name], record.unsent):
+        if name not in item or not is_large(item[name], record.unsent):
             return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self.blobs is not None:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from onceward.core.clock import Clock
+from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.dynamodb import blobs
+from onceward.stores.dynamodb.blobs import Blobs, elsewhere
 from onceward.stores.dynamodb.items import Item, Layout, reason
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
@@ -38,12 +38,22 @@ class DynamoTable(Observed):
     """A table whose items are records, and the wires to it. For the arguments, see :class:`DynamoStore`."""
 
     def __init__(
-        self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock, storage: blobs.Blobs | None
+        self,
+        table: str,
+        wires: Wires,
+        *,
+        layout: Layout | None = None,
+        blobs: Blobs | None = None,
+        probe: bool = False,
+        url: str | None = None,
+        clock: Clock = boottime,
     ) -> None:
-        self.url = url
-        self.layout = layout
-        self.blobs = storage
-        self.requests = Requests(table, layout)
+        self.url = url or f"dynamodb://{table}"
+        self.layout = layout or Layout()
+        self.blobs = blobs
+        self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
+        self.probe = probe  # whether an insert reads first
+        self.requests = Requests(table, self.layout)
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self._wires = wires
@@ -155,7 +165,7 @@ class DynamoTable(Observed):
             record = layout.record(item)
             value = item.get(layout.names["result"])
             if value is not None and "M" in value:
-                return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, value))
+                return record._replace(result=elsewhere(self.ask, self.blobs, record, value))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
             key = layout.key_in(item)
