@@ -134,19 +134,16 @@ class PostgresSession(SqlSession):
         assert isinstance(request, Query)
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])
-        if not isinstance(request, WriteQuery):
-            return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
-        if self._xid is not None:  # the body may have changed it
-            check_encoding(self.driver.raw)
-        if request is self.last:
-            rows = yield "fetch", self.statements.completing(request)
-            return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
-        if (
-            self._xid is None
-            and request.kind == "insert"
-            and (rows := (yield "fetch", self.statements.claiming(request)))
-        ):
-            return self._reply_to_write(request, rows[0])
+        if isinstance(request, WriteQuery):
+            if self._xid is not None:  # the body may have changed it
+                check_encoding(self.driver.raw)
+            if request is self.last:
+                rows = yield "fetch", self.statements.completing(request)
+                return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
+            if self._xid is None and request.kind == "insert":
+                rows = yield "fetch", self.statements.claiming(request)
+                if rows:
+                    return self._reply_to_write(request, rows[0])
         return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
 
     def _reply_of(self, request: Query, rows: Sequence[Row]) -> object:
