@@ -175,7 +175,7 @@ def inspect(store: "MysqlStore") -> MysqlServer:
         ahead = None if lead is None else float(lead) / 1e6
         differs = _differences(store)
     except SqlError as error:
-        if error.state not in NO_TABLE:  # it is made on first use
+        if error.state != NO_TABLE:  # it is made on first use
             raise
     return MysqlServer(
         {str(name).lower(): str(value) for name, value in rows}, waits == 1, off, ahead, store.max_result, differs

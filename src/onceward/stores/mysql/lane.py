@@ -20,10 +20,9 @@ from onceward.stores.mysql.schema import flavor_of
 from onceward.stores.sql.exchange import Row
 
 LOCKED: Final = "1205"  # a lock wait timeout: the statement was rolled back, the transaction was not
-DEADLOCK: Final = "1213"  # the transaction was rolled back
-CHANGED: Final = "1020"  # MariaDB's innodb_snapshot_isolation: the row has changed since the snapshot
-ANEW: Final = frozenset({DEADLOCK, CHANGED})
-NO_TABLE: Final = frozenset({"1146"})
+# A deadlock: the transaction was rolled back. MariaDB's innodb_snapshot_isolation: the row has changed since the snapshot.
+ANEW: Final = frozenset({"1213", "1020"})
+NO_TABLE: Final = "1146"
 NO_SAVEPOINT: Final = "1305"
 THERE: Final = "1061"  # the index that was to be added
 DENIED: Final = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1698"})

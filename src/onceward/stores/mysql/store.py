@@ -206,7 +206,7 @@ def _rows_of(*texts: str) -> Steps[list[Row] | None]:
     try:
         rows: list[Row] = yield RowsQuery(*texts)
     except SqlError as error:
-        if error.state not in NO_TABLE:
+        if error.state != NO_TABLE:
             raise
         return None
     return rows

@@ -73,13 +73,7 @@ class RedisLane(_Lane, WatchedLane):
 
 
 class AsyncRedisLane(_Lane, WatchedLane):
-    """A lane for the coroutines of one event loop.
-
-    Args:
-        make: as for :class:`_Lane`.
-        confirmation: as for :class:`_Lane`.
-        seconds: for one request.
-    """
+    """A lane for the coroutines of one event loop. ``seconds``: for one request; all else as for :class:`_Lane`."""
 
     def __init__(self, make: Callable[[], Any], confirmation: Confirmation, seconds: float) -> None:
         super().__init__(make, confirmation)
