@@ -35,8 +35,8 @@ _SETTINGS: Final = (
 )
 
 
-class _PostgresLane(SocketLane):
-    """What both kinds have in common.
+class PostgresLane(SocketLane):
+    """A lane for threads.
 
     Args:
         conninfo: libpq's connection string.
@@ -64,10 +64,6 @@ class _PostgresLane(SocketLane):
     def _close(wire: Any, _: bool) -> None:
         wire.pgconn.finish()  # libpq always says a word
 
-
-class PostgresLane(_PostgresLane):
-    """A lane for threads."""
-
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         parameters = as_texts(values)
         try:
@@ -81,10 +77,10 @@ class PostgresLane(_PostgresLane):
             raise failure(error) from error
 
 
-class AsyncPostgresLane(_PostgresLane):
+class AsyncPostgresLane(PostgresLane):
     """A lane for the coroutines of one event loop."""
 
-    async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+    async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:  # type: ignore[override]
         parameters = as_texts(values)
         try:
             if not self.is_ready:
