@@ -244,7 +244,7 @@ a key twice in the line leaves in one batch
     more.kind != request.kind or[- more.key in keys or-]
 a lost connection leaves its batch waiting
             if [-not -]ticket.is_over:
-                ticket.fail(_for_another(error))
+                ticket.end(_for_another(error))
 [http/rules.py: unit/http unit/web]
 two callers share their keys
     fields = ((name, *place, [-scope-]{+None+}), print_,
