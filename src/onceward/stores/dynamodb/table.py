@@ -61,12 +61,10 @@ class DynamoTable(Observed):
 
     def exchange(self, request: Any) -> object:
         """Send a call, or many in parallel."""
-        call: Call | ObjectCall | Many = request
-        return self._wires.send(call, self._signing(call))
+        return self._wires.send(request, self._signing(request))
 
     async def exchange_async(self, request: Any) -> object:
-        call: Call | ObjectCall | Many = request
-        return await self._wires.send_async(call, self._signing(call))
+        return await self._wires.send_async(request, self._signing(request))
 
     def _signing(self, request: object) -> float:
         return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()

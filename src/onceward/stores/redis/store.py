@@ -64,27 +64,25 @@ class RedisStore(Observed):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
-        command: RedisRequest = request  # an isinstance() of an ABC costs a microsecond
-        if not (self._ready or _is_preparing(command)):
+        if not (self._ready or _is_preparing(request)):
             drive(self.prepare(), self)
         try:
-            reply = self._reply(command, self.conduit.run(command))
+            reply = self._reply(request, self.conduit.run(request))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(command):
+        if self._is_purging(request):
             with suppress(StoreError):  # the next one will
                 drive(self.purge(PURGE_LIMIT), self)
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        command: RedisRequest = request
-        if not (self._ready or _is_preparing(command)):
+        if not (self._ready or _is_preparing(request)):
             await self._look()
         try:
-            reply = self._reply(command, await self.conduit.run_async(command))
+            reply = self._reply(request, await self.conduit.run_async(request))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(command):
+        if self._is_purging(request):
             with suppress(StoreError):
                 await drive_async(self.purge(PURGE_LIMIT), self)
         return reply

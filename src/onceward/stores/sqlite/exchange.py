@@ -72,15 +72,14 @@ class SqliteExchange(Observed, Forked):
 
     def exchange(self, request: Any) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        query: SqlRequest = request
-        if not query.writes:
-            return self._read(query.run)
+        if not request.writes:
+            return self._read(request.run)
         if self._is_writing():
             raise reentered(self.path)
         # While another thread commits, an insert checks its key on the read connection. Otherwise the commit checks it.
-        job = Job(query)
-        if query.look is not None and self._committing:
-            if (reply := self._read(query.look)) is not None:
+        job = Job(request)
+        if request.look is not None and self._committing:
+            if (reply := self._read(request.look)) is not None:
                 return reply
             job.looked = True
         self._queue.append(job)
@@ -91,14 +90,13 @@ class SqliteExchange(Observed, Forked):
 
     async def exchange_async(self, request: Any) -> object:
         """Run one request: a read at once (it never waits), a write in the store's writer thread."""
-        query: SqlRequest = request
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
-        if not query.writes:
-            return self._read(query.run)
-        job = Job(query)
-        if query.look is not None:
-            if (reply := self._read(query.look)) is not None:
+        if not request.writes:
+            return self._read(request.run)
+        job = Job(request)
+        if request.look is not None:
+            if (reply := self._read(request.look)) is not None:
                 return reply
             job.looked = True
         return await self._in_thread(job)
