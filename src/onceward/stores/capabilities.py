@@ -77,13 +77,11 @@ class SessionTransport(NamedTuple):
     store: Transport
 
     def exchange(self, request: object) -> object:
-        """Send one request and return its reply."""
         if type(request) is Apart:
             return self.store.exchange(request.request)
         return self.session.exchange(request)
 
     async def exchange_async(self, request: object) -> object:
-        """As :meth:`exchange`, awaiting it."""
         if type(request) is Apart:
             return await self.store.exchange_async(request.request)
         return await self.session.exchange_async(request)

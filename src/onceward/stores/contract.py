@@ -185,11 +185,16 @@ class OneByOne(Polled):
 
 
 def _each(verbs: Iterable[Steps[Reply]]) -> Steps[list[Answered]]:
-    """Return the reply or the error of each, so that one key's error does not stop the others."""
     replies: list[Answered] = []
     for verb in verbs:
-        try:
-            replies.append((yield from verb))
-        except StoreError as error:
-            replies.append(error)
+        answer = yield from answer_of(verb)
+        replies.append(answer)
     return replies
+
+
+def answer_of(verb: Steps[Reply]) -> Steps[Answered]:
+    """Return the reply or the error, so that one key's error does not stop the others."""
+    try:
+        return (yield from verb)
+    except StoreError as error:
+        return error

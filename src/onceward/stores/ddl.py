@@ -33,20 +33,16 @@ def statements(
 
         yield from mysql.tables(mysql.MysqlNames(table), mysql.MARIADB if mariadb else mysql.MYSQL)
     elif kind == "sqlite":
-        yield from _of_sqlite(columns)
+        from onceward.stores.sqlite import schema as sqlite
+
+        yield from sqlite.SCHEMA
+        if columns:  # only `onceward migrate` makes the indexes of a large ledger
+            for name in sqlite.ADDED.keys() - columns:
+                yield f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}"
+        else:
+            yield from sqlite.INDEXES.values()
     else:
         raise ValueError(f"no ledger can be in {kind}: it can be in PostgreSQL, MySQL, MariaDB or SQLite")
-
-
-def _of_sqlite(columns: AbstractSet[str]) -> Iterator[str]:
-    from onceward.stores.sqlite import schema as sqlite
-
-    yield from sqlite.SCHEMA
-    if not columns:
-        yield from sqlite.INDEXES.values()
-        return
-    missing = sqlite.ADDED.keys() - columns  # only `onceward migrate` makes the indexes of a large ledger
-    yield from (f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}" for name in missing)
 
 
 def layout(kind: str) -> int:

@@ -57,10 +57,8 @@ class Gaps:
         """Return what ``look()`` returns, or note a gap and return None if it fails."""
         try:
             return look()
-        except Unanswered as error:
-            self.note(check, str(error), "", is_needed=False)
         except OncewardError as error:
-            self.note(check, str(error), "", is_needed=is_needed)
+            self.note(check, str(error), "", is_needed=is_needed and not isinstance(error, Unanswered))
         return None
 
     def note(self, check: str, says: str, fix: str, *, is_needed: bool) -> None:

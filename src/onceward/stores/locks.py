@@ -8,7 +8,7 @@ which runs wherever an object dies, has the same problem.
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from onceward.errors import StoreError
 
@@ -30,7 +30,7 @@ def reentered(where: str) -> StoreError:
     )
 
 
-class Forks(Protocol):
+class Forked:
     """What a store does around a fork of its process. Each can be called again, to finish its work."""
 
     def before_fork(self) -> None:
@@ -43,35 +43,29 @@ class Forks(Protocol):
         """Start again as the child."""
 
 
-_STORES: dict[int, "weakref.ref[Forks]"] = {}
+_STORES: dict[int, "weakref.ref[Forked]"] = {}
 
 
-def watch_forks(store: Forks) -> None:
+def watch_forks(store: Forked) -> None:
     """Call the store around every fork of this process, as long as the store lives."""
     _STORES[id(store)] = weakref.ref(store)
     weakref.finalize(store, _STORES.pop, id(store), None).atexit = False
 
 
-def _stores() -> list[Forks]:
-    return [store for weak in list(_STORES.values()) if (store := weak()) is not None]
+def _around(step: str) -> Callable[[], None]:
+    def call() -> None:
+        for weak in list(_STORES.values()):
+            if (store := weak()) is not None:
+                getattr(store, step)()
 
-
-def _before() -> None:
-    for store in _stores():
-        store.before_fork()
-
-
-def _in_parent() -> None:
-    for store in _stores():
-        store.after_fork_in_parent()
-
-
-def _in_child() -> None:
-    for store in _stores():
-        store.after_fork_in_child()
+    return call
 
 
 if hasattr(os, "register_at_fork"):
     # If a hook raises, as by a time limit, Python prints the error and goes on. A second one finishes its work.
     for _ in range(2):
-        os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+        os.register_at_fork(
+            before=_around("before_fork"),
+            after_in_parent=_around("after_fork_in_parent"),
+            after_in_child=_around("after_fork_in_child"),
+        )

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.comparisons import meets
@@ -16,12 +16,12 @@ from onceward.core.urls import shown_url
 from onceward.core.views import SOME_DAY, STATES
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged, point_of, token_of
-from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.locks import Forked, owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 from onceward.stores.survey import Survey
 
 
-class MemoryStore(OneByOne, Observed):
+class MemoryStore(OneByOne, Observed, Forked):
     """Records in a dict behind a lock.
 
     Args:
@@ -47,7 +47,6 @@ class MemoryStore(OneByOne, Observed):
         watch_forks(self)
 
     def exchange(self, request: Any) -> object:
-        """Run one request under the lock."""
         if self._is_inside():
             raise reentered(self.url)
         with self._lock:
@@ -84,8 +83,8 @@ class MemoryStore(OneByOne, Observed):
     def close(self) -> None:
         """Do nothing: the records go with the object."""
 
-    def action(self, request: object) -> str:
-        return cast("partial[object]", request).func.__name__.removeprefix("_")
+    def action(self, request: Any) -> str:
+        return str(request.func.__name__).removeprefix("_")
 
     def _load(self, key: str) -> Reply:
         return Reply(False, self.records.get(key), self._clock())
@@ -147,14 +146,8 @@ class MemoryStore(OneByOne, Observed):
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
 
-    def before_fork(self) -> None:
-        """Do nothing: the child gets a copy of the records."""
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
-
     def after_fork_in_child(self) -> None:
-        """Make the lock, which another thread of the parent may have held."""
+        """Make the lock, which another thread of the parent may have held. The child gets a copy of the records."""
         self._lock = threading.RLock()
         self._is_inside = owns(self._lock)
 

@@ -1,6 +1,7 @@
 """A store that reports its requests and their duration. Without an observer this costs nothing."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
@@ -26,8 +27,10 @@ class Observed:
         self._event = StoreRequest
         self._listeners += (tell,)
         # Set on the object, so that the class's exchange need not check for observers.
-        store: Any = self
-        store.exchange, store.exchange_async = _timed(self), _timed_async(self)
+        # Weak: a store that refers to itself would not close as soon as its last user drops it.
+        store, kind, weak = cast("Any", self), cast("Any", type(self)), ref(self)
+        store.exchange = partial(_exchange, weak, kind.exchange)
+        store.exchange_async = partial(_exchange_async, weak, kind.exchange_async)
 
     def action(self, request: object) -> str:
         """Return what a request does, such as ``insert``."""
@@ -50,36 +53,23 @@ def observe(store: Observed, tell: Tell) -> None:
     store.observe(tell)
 
 
-def _timed(store: Observed) -> Callable[[object], object]:
-    # Weak: a store that refers to itself would not close as soon as its last user drops it.
-    weak, exchange = ref(store), cast("Any", type(store)).exchange
-
-    def timed(request: object) -> object:
-        held = cast("Observed", weak())
-        began = boottime()
-        try:
-            reply: object = exchange(held, request)
-        except Exception as error:
-            held.tell(request, error, boottime() - began)
-            raise
-        held.tell(request, reply, boottime() - began)
-        return reply
-
-    return timed
+def _exchange(weak: Any, exchange: Any, request: object) -> object:
+    store, began = weak(), boottime()
+    try:
+        reply: object = exchange(store, request)
+    except Exception as error:
+        store.tell(request, error, boottime() - began)
+        raise
+    store.tell(request, reply, boottime() - began)
+    return reply
 
 
-def _timed_async(store: Observed) -> Callable[[object], Awaitable[object]]:
-    weak, exchange = ref(store), cast("Any", type(store)).exchange_async
-
-    async def timed(request: object) -> object:
-        held = cast("Observed", weak())
-        began = boottime()
-        try:
-            reply: object = await exchange(held, request)
-        except Exception as error:
-            held.tell(request, error, boottime() - began)
-            raise
-        held.tell(request, reply, boottime() - began)
-        return reply
-
-    return timed
+async def _exchange_async(weak: Any, exchange: Any, request: object) -> object:
+    store, began = weak(), boottime()
+    try:
+        reply: object = await exchange(store, request)
+    except Exception as error:
+        store.tell(request, error, boottime() - began)
+        raise
+    store.tell(request, reply, boottime() - began)
+    return reply

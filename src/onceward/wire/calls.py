@@ -6,7 +6,7 @@ Also the meaning of AWS error codes: which errors pass by themselves, and which 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 Document = Mapping[str, object]
 
@@ -55,9 +55,7 @@ class ServiceAnswer(NamedTuple):
     """What a service answered."""
 
     status: int  # of HTTP; 200 is success
-    body: (
-        object  # the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3 and Query, the content's bytes
-    )
+    body: Any  # the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3 and Query, the content's bytes
     date: (
         float | None
     )  # the Date header in whole seconds since the epoch; None if there is none, or if a proxy answered

@@ -169,7 +169,7 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     write = claim_of("left", "a", status=COMPLETED, keep=None, unsent="{}", due=-1.0)
     assert drive(store.insert(write), store).won
     sql(f"ANALYZE {store.names.table}")
-    query = store._page(DueWithin(), None, 100, None, None)
+    query = store.page(store.names, DueWithin(), None, 100, None)
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert plan.count(f"{store.names.plain}_due") == 2  # the page, and the next moment
@@ -199,7 +199,7 @@ def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
     drive(store.insert_many(writes), store)
     if analyzed:
         sql(f"ANALYZE {store.names.table}")
-    query = store._page(ChainOf("root7"), None, 100, "origin", None)
+    query = store.page(store.names, ChainOf("root7"), None, 100, "origin")
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert "_pkey" not in plan

@@ -209,8 +209,7 @@ SQLite purges what has not expired
     return [-self._start + boottime() if self.boot else -]time.time()
 [stores/postgres/statements.py: conformance/test_conformance_sql.py integration/postgres/test_postgres_locks.py]
 1 PostgreSQL's insert writes over a record
-    f"ON CONFLICT (key) DO [-NOTHING-]{+UPDATE SET owner = excluded.owner+} RETURNING {time}, {COLUMNS})"
-                + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
+    f"ON CONFLICT (key) DO [-NOTHING-]{+UPDATE SET owner = excluded.owner+} RETURNING {time}, {COLUMNS}){inserted}"
             )
             self.insert_many
 [stores/postgres/statements.py: conformance/test_conformance_sql.py]
@@ -245,7 +244,7 @@ a key twice in the line leaves in one batch
     more.kind != request.kind or[- more.key in keys or-]
 a lost connection leaves its batch waiting
             if [-not -]ticket.is_over:
-                ticket.fail(_for_another(error))
+                ticket.end(_for_another(error))
 [http/rules.py: unit/http unit/web]
 two callers share their keys
     fields = ((name, *place, [-scope-]{+None+}), print_,

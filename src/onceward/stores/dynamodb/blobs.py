@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final, cast
+from typing import Final
 
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
@@ -11,7 +11,7 @@ from onceward.core.record import Elsewhere, Record
 from onceward.core.retries import jittered
 from onceward.core.urls import shown_url
 from onceward.errors import ResultUnavailable, StoreError
-from onceward.stores.dynamodb.items import Item, Value
+from onceward.stores.dynamodb.items import Value
 from onceward.wire.calls import ObjectCall, ServiceAnswer
 
 Ask = Callable[..., Steps[ServiceAnswer]]  # a store's ``ask``
@@ -86,7 +86,7 @@ class Blobs:
 
 def elsewhere(ask: Ask, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
     """Return the result that ``value`` points to, not yet fetched."""
-    place = cast("Item", value["M"])
+    place = value["M"]
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
     result = Elsewhere(f"{PLACE}{bucket}/{key}")
     result.fetch = lambda: _fetch(ask, blobs, record.key, ObjectCall("GET", bucket, key))
@@ -116,7 +116,7 @@ def _fetch(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[s
 
 def is_large(value: Value, messages: str | None = None) -> bool:
     """Return whether a result is too large for an item that also has these messages."""
-    content = cast("str | bytes", value.get("B") or value.get("S") or "")
+    content = value.get("B") or value.get("S") or ""
     room = ROOM if messages is None else ROOM - len(messages.encode())
     if len(content) * 4 <= room:  # no character has more than four bytes
         return False

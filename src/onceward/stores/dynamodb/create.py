@@ -6,7 +6,7 @@ if the table is empty or new, or if you ask for it. In any other table it could 
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
@@ -139,7 +139,6 @@ def _index(store: DynamoTable, *, is_new: bool) -> Steps[Part]:
                     f"{kind}CapacityUnits": throughput[f"{kind}CapacityUnits"] for kind in ("Read", "Write")
                 }
             body = {
-                "TableName": store.requests.table,
                 "AttributeDefinitions": _attributes(store.layout),
                 "GlobalSecondaryIndexUpdates": [{"Create": index}],
             }
@@ -153,10 +152,10 @@ def _index(store: DynamoTable, *, is_new: bool) -> Steps[Part]:
 
 def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     """Switch the TTL on. ``any_items`` says whether to do so in a table that has items."""
-    table, name, why = {"TableName": store.requests.table}, store.layout.expiry, ""
+    name, why = store.layout.expiry, ""
     for pause in _PAUSES:
-        answer = yield from _request(store, "DescribeTimeToLive", table, "ResourceNotFound")
-        description = cast("Document", answer.body).get("TimeToLiveDescription", {})
+        answer = yield from _request(store, "DescribeTimeToLive", {}, "ResourceNotFound")
+        description = answer.body.get("TimeToLiveDescription", {})
         status, attribute = description.get("TimeToLiveStatus"), description.get("AttributeName")
         if status in SWITCHED_ON:
             if attribute != name:
@@ -168,8 +167,8 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
             return Part(f"TTL on {name}", made=False)
         if status == "DISABLED":
             if not any_items:
-                yield from _check_empty(store, table, name)
-            body = {**table, "TimeToLiveSpecification": expiry_of(store.layout)}
+                yield from _check_empty(store, name)
+            body = {"TimeToLiveSpecification": expiry_of(store.layout)}
             answer = yield from _request(store, "UpdateTimeToLive", body, *_BUSY)
             if answer.status == 200:
                 return Part(f"TTL on {name}", made=True)
@@ -181,9 +180,9 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     )
 
 
-def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
-    look = {**table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
-    page = cast("Document", (yield from _request(store, "Scan", look)).body)
+def _check_empty(store: DynamoTable, name: str) -> Steps[None]:
+    look = {"Limit": 1, "Select": "COUNT", "ConsistentRead": True}
+    page = (yield from _request(store, "Scan", look)).body
     if page.get("Count") or page.get("LastEvaluatedKey"):
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {name}, DynamoDB "
@@ -194,8 +193,8 @@ def _check_empty(store: DynamoTable, table: Body, name: str) -> Steps[None]:
 
 
 def _request(store: DynamoTable, action: str, body: Document, *expected: str) -> Steps[ServiceAnswer]:
-    """Send a call and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
-    call = Call(DYNAMODB, action, body)
+    """Send a call for the table and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
+    call = Call(DYNAMODB, action, {"TableName": store.requests.table, **body})
     for pause in (*_PAUSES, 0.0):
         answer = yield from store.ask(call, accept=400)
         if answer.status == 200 or code_of(answer) in expected:
@@ -212,8 +211,8 @@ def _request(store: DynamoTable, action: str, body: Document, *expected: str) ->
 
 def _describe(store: DynamoTable) -> Steps[Document | None]:
     """Return the table's description, or None when there is no such table."""
-    answer = yield from _request(store, "DescribeTable", {"TableName": store.requests.table}, "ResourceNotFound")
-    return None if answer.status != 200 else cast("Document", answer.body)["Table"]
+    answer = yield from _request(store, "DescribeTable", {}, "ResourceNotFound")
+    return answer.body["Table"] if answer.status == 200 else None
 
 
 def keys_of(described: Document) -> Keys:

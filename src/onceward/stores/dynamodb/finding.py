@@ -32,8 +32,8 @@ _AHEAD: Final = 3600.0  # seconds: messages that are due later do not tell how l
 def select(store: DynamoTable, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
     """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
-        return (yield from _messages(store, selection, after, limit))
-    return (yield from _scan(store, selection, after, limit))
+        return _messages(store, selection, after, limit)
+    return _scan(store, selection, after, limit)
 
 
 def outbox(store: DynamoTable) -> Steps[None]:

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from onceward.core.drivers import Steps, drive
 from onceward.stores.dynamodb.create import (
@@ -146,10 +146,9 @@ def _clock(ledger: Table) -> Iterator[Finding]:
 def inspect(store: DynamoTable) -> Table:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
     gaps = Gaps()
-    name = {"TableName": store.requests.table}
 
     def ask(check: str, action: str, *, is_needed: bool = True) -> Document | None:
-        return gaps.read(check, lambda: drive(_answer(store, action, name), store), is_needed=is_needed)
+        return gaps.read(check, lambda: drive(_answer(store, action), store), is_needed=is_needed)
 
     layout = store.layout
     expected = tuple((part.name, "S") for part in layout.parts)
@@ -175,16 +174,16 @@ def inspect(store: DynamoTable) -> Table:
     )
 
 
-def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
+def _answer(store: DynamoTable, action: str) -> Steps[Document]:
     """Ask about a table. The answer is empty if there is none.
 
     Raises:
         StoreError: it was refused, or no answer came.
     """
-    call = Call(DYNAMODB, action, body)
+    call = Call(DYNAMODB, action, {"TableName": store.requests.table})
     answer: ServiceAnswer = yield from store.ask(call, accept=400)
     if answer.status == 200:
-        return cast("Document", answer.body)
+        return dict(answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
     if code_of(answer) in _UNKNOWN:

@@ -6,12 +6,12 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, repeat
 from operator import is_not, ne
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from onceward.core.record import Record
 from onceward.errors import StoreError
 
-Value = Mapping[str, object]
+Value = Mapping[str, Any]
 Item = dict[str, Value]
 
 COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
@@ -84,7 +84,7 @@ class Layout:
             )
         self.holder = holding[0]
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
-        self.names = _checked_names(names or {}, [part.name for part in self.parts])
+        self.names = _checked_names(names or {})
         self.expiry = self.names["expires_at"]
         names_of = tuple(self.names.values())
         self._columns = tuple(
@@ -171,14 +171,12 @@ class Layout:
             ) from error
 
 
-def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
+def _checked_names(names: Mapping[str, str]) -> dict[str, str]:
     fields = Record._fields[1:]
     unknown = names.keys() - set(fields)
     if unknown:
         raise ValueError(f"names: unknown field {', '.join(sorted(unknown))}; there are {', '.join(fields)}")
-    complete = {field: names.get(field, field) for field in fields}
-    check_apart([*keys, *complete.values()])
-    return complete
+    return {field: names.get(field, field) for field in fields}
 
 
 def check_apart(attributes: Sequence[str]) -> None:
@@ -210,11 +208,11 @@ def _unpacked(value: Value | None) -> str | None:
     if value is None:
         return None
     if "S" in value:
-        return cast("str", value["S"])
+        return str(value["S"])
     content = value.get("B")
     if content is None:  # NULL, or an object in S3 (blobs.py)
         return None
-    raw = content if isinstance(content, bytes) else b64decode(cast("str", content))
+    raw = content if isinstance(content, bytes) else b64decode(content)
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(raw, UNPACKED + 1)
     if len(text) > UNPACKED:

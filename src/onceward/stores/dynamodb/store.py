@@ -12,20 +12,18 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
-from onceward.stores.dynamodb import blobs as results
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged, answer_of
+from onceward.stores.dynamodb.blobs import is_large
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Item
 from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
 from onceward.wire.calls import Call, ServiceAnswer, code_of
-from onceward.wire.wires import Wires
 
 if TYPE_CHECKING:
     from onceward.core.selections import Selection
@@ -59,23 +57,8 @@ class DynamoStore(DynamoTable, Polled):
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 
-    def __init__(
-        self,
-        table: str,
-        wires: Wires,
-        *,
-        layout: Layout | None = None,
-        blobs: results.Blobs | None = None,
-        probe: bool = False,
-        url: str | None = None,
-        clock: Clock = boottime,
-    ) -> None:
-        super().__init__(table, wires, layout or Layout(), url or f"dynamodb://{table}", clock, blobs)
-        self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
-        self._probe = probe
-
     def insert(self, write: Write) -> Steps[Reply]:
-        if self._probe or not self.clock.known:
+        if self.probe or not self.clock.known:
             seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
                 return seen
@@ -101,7 +84,7 @@ class DynamoStore(DynamoTable, Polled):
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         call = self.requests.delete(seen)
-        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, (yield call))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
@@ -200,7 +183,7 @@ class DynamoStore(DynamoTable, Polled):
     def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
-        if name not in item or not results.is_large(item[name], record.unsent):
+        if name not in item or not is_large(item[name], record.unsent):
             return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self.blobs is not None:
@@ -244,7 +227,7 @@ class DynamoStore(DynamoTable, Polled):
                 elif answer.status == 200:
                     reply = won(record, answer, now)
                 elif alone:
-                    reply = yield from self._answer_of(call, answer, record, inserted=inserted)
+                    reply = yield from answer_of(self.reply(call, answer, record, 0.0, inserted=inserted))
                 elif (code := code_of(answer)) in _LOST:
                     lost[len(replies)] = record.key
                 elif code == DENIED:
@@ -261,12 +244,6 @@ class DynamoStore(DynamoTable, Polled):
         again = (yield from self._write_once([changes[number] for number in others], alone=True)) if others else []
         rest = {number: current[key] for number, key in lost.items()} | dict(zip(others, again, strict=True))
         return [rest[number] if reply is None else reply for number, reply in enumerate(replies)]
-
-    def _answer_of(self, call: Call, answer: ServiceAnswer, record: Record, *, inserted: bool) -> Steps[Answered]:
-        try:
-            return (yield from self.reply(call, answer, record, 0.0, inserted=inserted))
-        except StoreError as error:
-            return error
 
     def _calls(self, changes: Sequence[Change], alone: bool, items: list[Item]) -> tuple[Call, ...]:
         requests = self.requests

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from onceward.core.clock import Clock
+from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.dynamodb import blobs
+from onceward.stores.dynamodb.blobs import Blobs, elsewhere
 from onceward.stores.dynamodb.items import Item, Layout, reason
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
@@ -38,12 +38,22 @@ class DynamoTable(Observed):
     """A table whose items are records, and the wires to it. For the arguments, see :class:`DynamoStore`."""
 
     def __init__(
-        self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock, storage: blobs.Blobs | None
+        self,
+        table: str,
+        wires: Wires,
+        *,
+        layout: Layout | None = None,
+        blobs: Blobs | None = None,
+        probe: bool = False,
+        url: str | None = None,
+        clock: Clock = boottime,
     ) -> None:
-        self.url = url
-        self.layout = layout
-        self.blobs = storage
-        self.requests = Requests(table, layout)
+        self.url = url or f"dynamodb://{table}"
+        self.layout = layout or Layout()
+        self.blobs = blobs
+        self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
+        self.probe = probe  # whether an insert reads first
+        self.requests = Requests(table, self.layout)
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self._wires = wires
@@ -51,12 +61,10 @@ class DynamoTable(Observed):
 
     def exchange(self, request: Any) -> object:
         """Send a call, or many in parallel."""
-        call: Call | ObjectCall | Many = request
-        return self._wires.send(call, self._signing(call))
+        return self._wires.send(request, self._signing(request))
 
     async def exchange_async(self, request: Any) -> object:
-        call: Call | ObjectCall | Many = request
-        return await self._wires.send_async(call, self._signing(call))
+        return await self._wires.send_async(request, self._signing(request))
 
     def _signing(self, request: object) -> float:
         return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
@@ -82,7 +90,7 @@ class DynamoTable(Observed):
 
     def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""
-        answer = yield from self.learn_from(call, cast("ServiceAnswer", (yield call)))
+        answer = yield from self.learn_from(call, (yield call))
         if answer.status not in {200, accept}:
             raise self.failure(call, answer)
         return answer
@@ -93,7 +101,7 @@ class DynamoTable(Observed):
         got: Sequence[object] = ()
         try:
             if len(calls) > 1:
-                got = cast("list[object]", (yield Many(calls)))
+                got = yield Many(calls)
             elif calls:
                 got = [(yield calls[0])]
         except StoreError as error:
@@ -114,7 +122,7 @@ class DynamoTable(Observed):
         """Learn an answer's time. If its signature was refused and may now be accepted, send the call once more."""
         (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
         if again and self.may_renew(answer):
-            return (yield from self.learn_from(call, cast("ServiceAnswer", (yield call)), again=False))
+            return (yield from self.learn_from(call, (yield call), again=False))
         return answer
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
@@ -155,18 +163,16 @@ class DynamoTable(Observed):
             record = layout.record(item)
             value = item.get(layout.names["result"])
             if value is not None and "M" in value:
-                return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, value))
+                return record._replace(result=elsewhere(self.ask, self.blobs, record, value))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
-            raise self._damaged(Damaged(layout.key_in(item), why, item)) from error
+            key = layout.key_in(item)
+            raise DamagedRecord(
+                f"{key}: ledger {self.url} has a record of this key that cannot be read: {why}. To delete it, so that the "
+                "next delivery runs, clear the key",
+                Damaged(key, why, item),
+            ) from error
         return record
-
-    def _damaged(self, seen: Damaged) -> DamagedRecord:
-        return DamagedRecord(
-            f"{seen.key}: ledger {self.url} has a record of this key that cannot be read: {seen.why}. To delete it, so that the "
-            "next delivery runs, clear the key",
-            seen,
-        )
 
     def sorted_out(self, items: Sequence[Item]) -> tuple[list[Record], list[Damaged]]:
         """Return items as records, and those that cannot be read."""
@@ -300,5 +306,4 @@ def name_of(call: Call | ObjectCall) -> str:
 
 def reasons_of(answer: ServiceAnswer) -> list[Mapping[str, object]]:
     """Return why a transaction was cancelled, one reason for each of its writes."""
-    body = cast("Mapping[str, object]", answer.body)
-    return cast("list[Mapping[str, object]]", body.get("CancellationReasons") or [])
+    return answer.body.get("CancellationReasons") or []

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
@@ -98,10 +99,10 @@ class Lanes(ABC):
         leave_on: codes of errors by which a server says that it should be left.
     """
 
-    _line: WaitingLine
-
     def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
         self._make, self._most, self._timeout, self._leave_on = make, most, timeout, leave_on
+        self._line = WaitingLine()
+        self._lock = threading.RLock()  # of threads: a signal handler can come in
         self._idle: list[ServerLane] = []
         self._all: WeakSet[ServerLane] = WeakSet()  # one that an interrupt lost counts no longer
         self._closed = False
@@ -152,15 +153,16 @@ class Lanes(ABC):
 
     def _end(self, lane: ServerLane, error: BaseException) -> None:
         """Take back a lane after an error."""
-        if self._is_usable(lane, error):
-            self._pass_on(lane)
-            return
-        self._drop(lane)
-        if lane.is_ready and isinstance(error, Broken | SqlRefusal):
-            self.clear()  # the others may be as dead, and each would take as long to find out
-        # If the server takes no more connections, those that are open serve the line.
-        if self._line and (lane.is_ready or not self._all) and (other := self._free()) is not None:
-            self._pass_on(other)
+        with self._lock:
+            if self._is_usable(lane, error):
+                self._pass_on(lane)
+                return
+            self._drop(lane)
+            if lane.is_ready and isinstance(error, Broken | SqlRefusal):
+                self.clear()  # the others may be as dead, and each would take as long to find out
+            # If the server takes no more connections, those that are open serve the line.
+            if self._line and (lane.is_ready or not self._all) and (other := self._free()) is not None:
+                self._pass_on(other)
 
     def clear(self, *, friendly: bool = False) -> None:
         """Close the idle lanes."""

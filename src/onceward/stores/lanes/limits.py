@@ -33,10 +33,8 @@ class limited:  # noqa: N801 - for a with statement
         Broken: the block has failed because it took too long.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_number", "_seconds")
-
     def __init__(self, driver: Any, seconds: float) -> None:
-        self._driver, self._seconds, self._number = driver, seconds, next(_NUMBERS)
+        self.driver, self._seconds, self._number = driver, seconds, next(_NUMBERS)
 
     def __enter__(self) -> None:
         if not _threads:
@@ -53,10 +51,6 @@ class limited:  # noqa: N801 - for a with statement
         if isinstance(error, Exception):
             raise Broken(f"the server has not answered in time, {self._seconds:g} s") from error
 
-    def shut(self) -> None:
-        """Shut the connection down."""
-        shut(self._driver)
-
 
 # By their numbers, each block, and when its connection is shut down. Weak: an interrupt can end a block before it is taken out.
 _LIMITS: Final[dict[int, tuple[ref[limited], float]]] = {}
@@ -64,10 +58,15 @@ _LIMITS: Final[dict[int, tuple[ref[limited], float]]] = {}
 
 def shut(driver: Any) -> None:
     """Shut down a connection's socket, also while somebody waits for its answer: the server then rolls back."""
-    copy = _socket_of(driver)
-    if copy is not None:
-        with contextlib.suppress(OSError), copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    try:
+        # A copy: its own number can be another one's when it is shut down.
+        copy = socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, AttributeError, ValueError, getattr(driver, "Error", OSError)) as error:
+        if isinstance(error, TimeoutError):  # of a signal handler: nothing here waits
+            raise
+        return  # it is closed, so the driver raises its own error
+    with contextlib.suppress(OSError), copy:
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 def number_of(driver: Any) -> int:
@@ -84,16 +83,6 @@ def transport_of(driver: Any) -> Any:
     """Return asyncio's transport of a connection of asyncmy, asyncpg or redis-py."""
     writer = getattr(driver, "_writer", None)
     return driver._transport if writer is None else writer.transport  # noqa: SLF001 - no public names
-
-
-def _socket_of(driver: Any) -> socket.socket | None:
-    """Return a copy of a connection's socket: its own number can be another one's when it is shut down."""
-    try:
-        return socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
-    except (OSError, AttributeError, ValueError, getattr(driver, "Error", OSError)) as error:
-        if isinstance(error, TimeoutError):  # of a signal handler: nothing here waits
-            raise
-        return None  # it is closed, so the driver raises its own error
 
 
 def _start() -> None:
@@ -113,7 +102,7 @@ def _look() -> None:
                 continue
             with _shutting:
                 if _LIMITS.pop(number, None) is not None and (block := weak()) is not None:
-                    block.shut()
+                    shut(block.driver)
         if _LIMITS:
             used_at = now
         elif now - used_at > _REST:

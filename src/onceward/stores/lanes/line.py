@@ -22,7 +22,6 @@ class LaneRequest:
         rank: requests with a smaller one leave first.
     """
 
-    __slots__ = ()
     kind: str | None = None
     key: Any = ""
     rank: int = 1
@@ -57,12 +56,8 @@ class Ticket(ABC):
         """Whether it has its outcome, or its waiter has gone."""
 
     @abstractmethod
-    def answer(self, reply: object) -> None:
-        """Pass the reply on."""
-
-    @abstractmethod
-    def fail(self, error: Exception) -> None:
-        """Pass an error on."""
+    def end(self, outcome: object) -> None:
+        """Pass the reply on, or an error."""
 
 
 class WaitingLine:
@@ -134,18 +129,17 @@ def carry(batch: Sequence[Ticket]) -> Generator[LaneRequest, Any, None]:
             alone = []
             for ticket in batch:
                 reply = answer.replies.get(ticket.request.key)
-                alone.append(ticket) if reply is None else ticket.answer(reply)
+                alone.append(ticket) if reply is None else ticket.end(reply)
     for ticket in alone:
         if not ticket.is_over:
-            answer = yield ticket.request
-            ticket.fail(answer) if isinstance(answer, Exception) else ticket.answer(answer)
+            ticket.end((yield ticket.request))
 
 
 def abandon(batch: Sequence[Ticket], error: BaseException) -> None:
     """Fail what has no outcome yet: it is in doubt."""
     for ticket in batch:
         if not ticket.is_over:
-            ticket.fail(_for_another(error))
+            ticket.end(_for_another(error))
 
 
 def _for_another(error: BaseException) -> Exception:

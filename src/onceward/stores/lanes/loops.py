@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, abandon, carry
 
 _NAP: Final = 0.5  # seconds between two looks at who has waited too long
 
@@ -24,26 +23,24 @@ class _LoopTicket(Ticket):
     def is_over(self) -> bool:
         return self.outcome.done()  # also if its waiter was cancelled
 
-    def answer(self, reply: object) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(reply)
-
-    def fail(self, error: Exception) -> None:
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
+    def end(self, outcome: object) -> None:
+        if self.outcome.done():
+            return
+        if isinstance(outcome, Exception):
+            self.outcome.set_exception(outcome)
+        else:
+            self.outcome.set_result(outcome)
 
 
 class LoopLanes(Lanes):
     """The lanes of one event loop. A task carries the batches, so that no waiter's cancellation stops the others."""
 
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, leave_on)
-        self._line = WaitingLine()
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
-        self._is_looking = (
-            False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
-        )
+        # Whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle.
+        self._is_looking = False
 
     async def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""
@@ -78,9 +75,9 @@ class LoopLanes(Lanes):
         now = boottime()
         for ticket in list(self._waiting):
             if now >= ticket.since + self._timeout and self._line.remove(ticket):
-                ticket.fail(self._in_use())
+                ticket.end(self._in_use())
             elif now >= ticket.since + 3 * self._timeout:
-                ticket.fail(self._no_word())
+                ticket.end(self._no_word())
         self._is_looking = False
         if self._waiting:
             self._look_later()

@@ -2,12 +2,11 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
-from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, WaitingLine, abandon, carry
+from onceward.stores.lanes.line import ArgumentsOf, LaneRequest, Ticket, abandon, carry
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
 
@@ -20,8 +19,7 @@ class _ThreadTicket(Ticket):
     """
 
     lane: Any = None
-    reply: object = None
-    error: Exception | None = None
+    outcome: object = None
     is_over = False
 
     def __init__(self, request: LaneRequest, arguments: ArgumentsOf) -> None:
@@ -34,12 +32,8 @@ class _ThreadTicket(Ticket):
         """Whether it has neither a lane nor its outcome."""
         return self.lane is None and not self.is_over
 
-    def answer(self, reply: object) -> None:
-        self.reply, self.is_over = reply, True
-        self.wake()
-
-    def fail(self, error: Exception) -> None:
-        self.error, self.is_over = error, True
+    def end(self, outcome: object) -> None:
+        self.outcome, self.is_over = outcome, True
         self.wake()
 
     def wake(self) -> None:
@@ -54,11 +48,6 @@ class _ThreadTicket(Ticket):
 
 class ThreadLanes(Lanes):
     """The lanes that threads share."""
-
-    def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
-        super().__init__(make, most, timeout, leave_on)
-        self._lock = threading.RLock()  # a signal handler can come in
-        self._line = WaitingLine()
 
     def run(self, request: LaneRequest, arguments: ArgumentsOf) -> Any:
         """Do one request, and return its reply."""
@@ -98,9 +87,9 @@ class ThreadLanes(Lanes):
         except BaseException as error:
             self._withdraw(ticket, batch, error)
             raise
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.reply
+        if isinstance(ticket.outcome, Exception):
+            raise ticket.outcome
+        return ticket.outcome
 
     def _sleep(self, ticket: _ThreadTicket) -> None:
         """Wait until the ticket has a lane or its outcome."""
@@ -136,10 +125,6 @@ class ThreadLanes(Lanes):
         if lane is not None and not is_waiting:
             abandon(batch, error)
             self._end(lane, error)
-
-    def _end(self, lane: ServerLane, error: BaseException) -> None:
-        with self._lock:
-            super()._end(lane, error)
 
     def _pass_on(self, lane: ServerLane) -> None:
         """Give a lane to the first in the line, who carries the next batch on it."""

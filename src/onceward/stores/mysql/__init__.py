@@ -50,8 +50,9 @@ def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
         "host": authority.hostname or "127.0.0.1",
         "port": authority.port or 3306,
         "database": database,
+        "user": unquote(authority.username or "") or None,
+        "password": unquote(authority.password or ""),
     }
-    place["user"], place["password"] = unquote(authority.username or "") or None, unquote(authority.password or "")
     if "socket" in options:
         place["unix_socket"] = options["socket"]
     if (tls := _tls(options, url)) is not None:

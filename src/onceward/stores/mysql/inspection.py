@@ -94,6 +94,7 @@ class MysqlServer(NamedTuple):
 
     def _of_crashes(self) -> Iterator[Finding]:
         flush = self.settings.get("innodb_flush_log_at_trx_commit")
+        doubles = self._is("innodb_doublewrite") or self.settings.get("innodb_doublewrite") == "DETECT_AND_RECOVER"
         if flush != "1":
             yield Finding(
                 "error",
@@ -103,9 +104,9 @@ class MysqlServer(NamedTuple):
                 "set innodb_flush_log_at_trx_commit = 1",
                 _CRASHES,
             )
-        elif self._is("innodb_doublewrite") or self.settings.get("innodb_doublewrite") == "DETECT_AND_RECOVER":
+        elif doubles:
             yield Finding("ok", "durability", "a commit is on disk when it is answered")
-        if not (self._is("innodb_doublewrite") or self.settings.get("innodb_doublewrite") == "DETECT_AND_RECOVER"):
+        if not doubles:
             yield Finding(
                 "warning",
                 "innodb_doublewrite",
@@ -167,15 +168,14 @@ def inspect(store: "MysqlStore") -> MysqlServer:
     ((_, waits),) = store.exchange(RowsQuery(_WAITS))
     sent = time.time()
     ((micros,),) = store.exchange(RowsQuery(f"SELECT {NOW}"))
-    now = micros / 1e6
-    off = off_by(now, sent)
+    off = off_by(micros / 1e6, sent)
     ahead, differs = None, tuple[Finding, ...]()
     try:
         ((lead,),) = store.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
         ahead = None if lead is None else float(lead) / 1e6
         differs = _differences(store)
     except SqlError as error:
-        if error.state not in NO_TABLE:  # it is made on first use
+        if error.state != NO_TABLE:  # it is made on first use
             raise
     return MysqlServer(
         {str(name).lower(): str(value) for name, value in rows}, waits == 1, off, ahead, store.max_result, differs
@@ -187,7 +187,7 @@ def _differences(store: "MysqlStore") -> tuple[Finding, ...]:
     columns = {row[0]: _word(row[1]) for row in store.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
     there = {row[2] for row in store.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
     types = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
-    return differences(types, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there)
+    return tuple(differences(types, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there))
 
 
 def _word(kind: object) -> str:

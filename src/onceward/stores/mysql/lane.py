@@ -5,6 +5,7 @@ The errors of MySQL and MariaDB are by number (mariadb.com/kb/en/mariadb-error-c
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pymysql
@@ -19,12 +20,11 @@ from onceward.stores.mysql.schema import flavor_of
 from onceward.stores.sql.exchange import Row
 
 LOCKED: Final = "1205"  # a lock wait timeout: the statement was rolled back, the transaction was not
-DEADLOCK: Final = "1213"  # the transaction was rolled back
-CHANGED: Final = "1020"  # MariaDB's innodb_snapshot_isolation: the row has changed since the snapshot
-ANEW: Final = frozenset({DEADLOCK, CHANGED})
-NO_TABLE: Final = frozenset({"1146"})
+# A deadlock: the transaction was rolled back. MariaDB's innodb_snapshot_isolation: the row has changed since the snapshot.
+ANEW: Final = frozenset({"1213", "1020"})
+NO_TABLE: Final = "1146"
 NO_SAVEPOINT: Final = "1305"
-THERE: Final = frozenset({"1060", "1061"})  # the column or the index that was to be added
+THERE: Final = "1061"  # the index that was to be added
 DENIED: Final = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1698"})
 LEAVE_ON: Final = frozenset({"1047", "1290", "1836"})  # it takes no writes now: another server may have its address
 LOST: Final = frozenset(
@@ -96,28 +96,39 @@ def settings(server: str) -> str:
 
 
 def fetch(connection: Any, texts: Sequence[str]) -> list[Row]:
-    """Run statements one after another, and return the rows of all. Raises the driver's errors."""
+    """Run statements one after another, and return the rows of all. Raises the driver's errors.
+
+    An interrupt in the middle of one closes the connection. After an error, the driver does so if the stream is in disorder.
+    """
     rows: list[Row] = []
-    with connection.cursor(Cursor) as cursor:  # the connection can have another class of its own
-        for text in texts:
-            cursor.execute(text)
-            rows += cursor.fetchall()
-            while cursor.nextset():
+    try:
+        with connection.cursor(Cursor) as cursor:  # the connection can have another class of its own
+            for text in texts:
+                cursor.execute(text)
                 rows += cursor.fetchall()
+                while cursor.nextset():
+                    rows += cursor.fetchall()
+    except BaseException as error:
+        _cut_after(error, connection)
+        raise
     return rows
 
 
 async def fetch_async(connection: Any, texts: Sequence[str]) -> list[Row]:
     """As :func:`fetch`, for a connection of asyncmy."""
     rows: list[Row] = []
-    for text in texts:
-        await connection.query(text)
-        while True:
-            result = connection._result  # noqa: SLF001 - its cursor would ask for warnings, and warn of each
-            rows += result.rows or ()
-            if not result.has_next:
-                break
-            await connection.next_result()
+    try:
+        for text in texts:
+            await connection.query(text)
+            while True:
+                result = connection._result  # noqa: SLF001 - its cursor would ask for warnings, and warn of each
+                rows += result.rows or ()
+                if not result.has_next:
+                    break
+                await connection.next_result()
+    except BaseException as error:
+        _cut_after(error, connection)
+        raise
     return rows
 
 
@@ -176,26 +187,9 @@ def cut(driver: Any) -> None:
         driver.close()
 
 
-def run(driver: Any, texts: Sequence[str]) -> list[Row]:
-    """Run statements on a blocking connection. It is closed if that ends in the middle of one."""
-    try:
-        return fetch(driver, texts)
-    except Exception:  # the driver closes it if the stream is in disorder
-        raise
-    except BaseException:
+def _cut_after(error: BaseException, driver: Any) -> None:
+    if not isinstance(error, Exception):
         cut(driver)
-        raise
-
-
-async def run_async(driver: Any, texts: Sequence[str]) -> list[Row]:
-    """As :func:`run`, for a connection of coroutines."""
-    try:
-        return await fetch_async(driver, texts)
-    except Exception:
-        raise
-    except BaseException:
-        cut(driver)
-        raise
 
 
 def drop(wire: Any) -> None:
@@ -204,8 +198,8 @@ def drop(wire: Any) -> None:
         lanes.drop(transport, wire.loop, wire.close)
 
 
-class _MysqlLane(lanes.WatchedLane):
-    """What both kinds have in common.
+class MysqlLane(lanes.WatchedLane):
+    """A lane for threads.
 
     Args:
         place: what the driver's ``connect`` takes.
@@ -215,10 +209,6 @@ class _MysqlLane(lanes.WatchedLane):
     def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
         super().__init__()
         self._place, self._seconds = place, seconds
-
-
-class MysqlLane(_MysqlLane):
-    """A lane for threads."""
 
     def fetch(self, texts: Sequence[str]) -> list[Row]:
         try:
@@ -238,10 +228,10 @@ class MysqlLane(_MysqlLane):
         wire.close()
 
 
-class AsyncMysqlLane(_MysqlLane):
+class AsyncMysqlLane(MysqlLane):
     """A lane for the coroutines of one event loop."""
 
-    async def fetch(self, texts: Sequence[str]) -> list[Row]:
+    async def fetch(self, texts: Sequence[str]) -> list[Row]:  # type: ignore[override]
         try:
             async with asyncio.timeout(self._seconds):
                 if not self.is_ready:
@@ -258,8 +248,7 @@ class AsyncMysqlLane(_MysqlLane):
             raise spoken_error(error) or error from error
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly
+    def _close(wire: Any, _: bool) -> None:
         drop(wire)
 
 
@@ -275,9 +264,8 @@ class MysqlLanes(LedgerLanes):
     def __init__(self, place: Mapping[str, Any], most: int, timeout: float) -> None:
         whole = {"connect_timeout": max(1, round(timeout)), **place, "charset": "utf8mb4", "autocommit": True}
         self._place, self.timeout = whole, timeout
-        super().__init__(
-            lambda: MysqlLane(whole, timeout), lambda: AsyncMysqlLane(whole, timeout), most, timeout, LEAVE_ON
-        )
+        lane, lane_async = partial(MysqlLane, whole, timeout), partial(AsyncMysqlLane, whole, timeout)
+        super().__init__(lane, lane_async, most, timeout, LEAVE_ON)
 
     def patient(self, seconds: float) -> "MysqlLanes":
         """Return one lane of its own, with another limit of time for a statement."""

@@ -18,13 +18,12 @@ from onceward.stores.contract import Page
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.statements import (
     STARTED,
-    TIMES,
     MysqlStatements,
-    block,
     literal,
     microseconds,
     packed,
 )
+from onceward.stores.sql.columns import TIMES
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, page_of
 
@@ -39,31 +38,19 @@ class MysqlQuery(SqlQuery):
         patience: seconds to wait for somebody's open transaction on the key; MySQL waits as the session does.
     """
 
-    __slots__ = ("patience",)
     blocks = True  # whether its statements can be sent as one
-
-    def __init__(self, action: str) -> None:
-        super().__init__(action)
-        self.patience = 0  # the server counts whole seconds
-
-    def script(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements as they are sent, one after another on one connection."""
-        texts = self.texts(statements)
-        return block(texts, statements.flavor) if self.blocks else texts
+    patience = 0  # the server counts whole seconds
 
     @abstractmethod
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
+        """Return the statements, to be sent one after another on one connection."""
 
 
 class MysqlWrite(MysqlQuery):
     """The insert of one key, or the swap of the record ``seen``."""
 
-    __slots__ = ("_number", "claims", "fence", "key", "kind", "rank", "seen", "write")
-
     def __init__(self, write: Write, fence: int, seen: Record | None) -> None:
         self.kind = self.action = "insert" if seen is None else "swap"
-        self.patience = 0
         self.write, self.fence, self.seen, self.key, self._number = write, fence, seen, write.key, number()
         self.rank = self.claims = int(seen is None)
 
@@ -95,8 +82,6 @@ class MysqlWrite(MysqlQuery):
 class MysqlWrites(MysqlQuery):
     """The inserts or the swaps of many keys."""
 
-    __slots__ = ("_number", "_writes", "claims", "rank")
-
     def __init__(self, kind: str, writes: Sequence[MysqlWrite]) -> None:
         super().__init__(f"{kind}_many")
         self._writes, self._number = writes, number()
@@ -114,67 +99,22 @@ class MysqlWrites(MysqlQuery):
         return BatchReply({row[2]: reply_in(row) for row in entries if row[2] is not None}, entries[-1][1] / 1e6)
 
 
-class LoadQuery(MysqlQuery):
-    """Read one key."""
+class KeyQuery(MysqlQuery):
+    """Read the record of a key, or delete the one that was ``seen``."""
 
-    __slots__ = ("key",)
-
-    def __init__(self, key: str) -> None:
-        super().__init__("load")
-        self.key = key
+    def __init__(self, key: str, seen: Record | None = None) -> None:
+        super().__init__("load" if seen is None else "delete")
+        self._key, self._seen = key, seen
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        return statements.load(self.key, self.patience)
-
-    def reply(self, rows: Sequence[Row]) -> Reply:
-        ((_, now, *fields),) = unpacked(rows)
-        return Reply(False, None if fields[0] is None else record_in(fields), now / 1e6)
-
-
-class DeleteQuery(MysqlQuery):
-    """Delete one record."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self, seen: Record) -> None:
-        super().__init__("delete")
-        self._seen = seen
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
+        if self._seen is None:
+            return statements.load(self._key, self.patience)
         return statements.delete(self._seen, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
         ((is_deleted, _, now, *fields),) = unpacked(rows)
         held = None if fields[0] is None else record_in(fields)
         return Reply(True, self._seen, now / 1e6) if is_deleted else Reply(False, held, now / 1e6)
-
-
-class MysqlPage(MysqlQuery):
-    """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
-
-    __slots__ = ("_after", "_index", "_limit", "_selection", "seconds")
-
-    def __init__(
-        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> None:
-        super().__init__("select")
-        self._selection, self._after, self._limit, self._index = selection, after, limit, index
-        self.seconds = seconds
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        reader = MysqlReader(statements.names.table, DIALECT, [])
-        reader.names = statements.names
-        return [reader.statement(self._selection, self._after, self._limit, self._index)]
-
-    def reply(self, rows: Sequence[Row]) -> Page:
-        entries = unpacked(rows)
-        for row in entries:
-            row[0] /= 1e6
-            if row[3] is not None:
-                row[3:] = record_in(row[3:])
-        if isinstance(self._selection, DueWithin) and entries[0][1] is not None:
-            entries[0][1] /= 1e6
-        return page_of(self._selection, self._limit, entries)
 
 
 class MysqlReader(PageReader):
@@ -193,7 +133,7 @@ class MysqlReader(PageReader):
         return f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
 
     def hint(self, index: str) -> str:
-        return "" if index == "origin" else f" FORCE INDEX ({self.names.index(index)})"
+        return "" if index == "origin" else self.names.hint(index)
 
     def select(self, *terms: str) -> str:
         return packed(*terms)
@@ -202,7 +142,6 @@ class MysqlReader(PageReader):
 class RowsQuery(MysqlQuery):
     """Statements whose reply is their rows."""
 
-    __slots__ = ("_texts",)
     blocks, is_bare = False, True  # they are also sent before the server is known
 
     def __init__(self, *texts: str, action: str = "schema") -> None:
@@ -213,10 +152,33 @@ class RowsQuery(MysqlQuery):
         return self._texts
 
 
+class MysqlPage(RowsQuery):
+    """One page of records."""
+
+    is_bare = False
+
+    def __init__(
+        self, names: MysqlNames, selection: Selection, after: str | None, limit: int, index: str | None
+    ) -> None:
+        reader = MysqlReader(names.table, DIALECT)
+        reader.names = names
+        super().__init__(reader.statement(selection, after, limit, index), action="select")
+        self._selection, self._limit = selection, limit
+
+    def reply(self, rows: Sequence[Row]) -> Page:
+        entries = unpacked(rows)
+        for row in entries:
+            row[0] /= 1e6
+            if row[3] is not None:
+                row[3:] = record_in(row[3:])
+        if isinstance(self._selection, DueWithin) and entries[0][1] is not None:
+            entries[0][1] /= 1e6
+        return page_of(self._selection, self._limit, entries)
+
+
 class LongQuery(RowsQuery):
     """Statements that can take hours."""
 
-    __slots__ = ()
     seconds = 86400.0
 
 

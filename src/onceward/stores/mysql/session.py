@@ -13,8 +13,8 @@ from typing import Any, Final
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
-from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, run, run_async, state_of
-from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
+from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, cut, fetch, fetch_async, state_of
+from onceward.stores.mysql.queries import KeyQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
 from onceward.stores.sql.drivers import AS_A_SELECT, CallersDriver, DriverFailed, check_idle
@@ -37,17 +37,7 @@ _FITS: Final = (
     "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
     "ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60, GET_LOCK('{}', 0)"
 )
-_ROOM: Final = "onceward.stores.mysql.session"
-_KINDS: Final = {
-    "pymysql.Connection": f"{_ROOM}:PymysqlDriver",
-    "asyncmy.Connection": f"{_ROOM}:AsyncmyDriver",
-    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:driver_of",
-    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoMysqlDriver",
-    "django.ConnectionProxy": f"{_ROOM}_django:DjangoMysqlDriver",
-}
+_KINDS: Final = {"pymysql.Connection": ":PymysqlDriver", "asyncmy.Connection": ":AsyncmyDriver"}
 _CHOICES: Final = (
     "a connection of PyMySQL or asyncmy, a Connection or Session of SQLAlchemy (also its asynchronous ones), or one of "
     "Django's connections"
@@ -67,7 +57,7 @@ class MysqlSession(SqlSession):
 
     def learn(self) -> Steps[MysqlStatements]:
         """Ask which database the ledger is in."""
-        yield Apart(LoadQuery("?"))  # makes the tables
+        yield Apart(KeyQuery("?"))  # makes the tables
         ((database,),) = yield Apart(RowsQuery("SELECT DATABASE()"))
         return MysqlStatements(self.store.names.within(database), self.store.statements.flavor, " FOR UPDATE")
 
@@ -152,7 +142,7 @@ class PymysqlDriver(CallersDriver):
         check_idle(state_of(self.connection), AS_A_SELECT)
 
     def fetch(self, texts: Sequence[str]) -> Any:
-        return run(self.connection, texts)
+        return fetch(self.connection, texts)
 
     def finish(self) -> Any:
         return self.connection.commit()
@@ -170,7 +160,7 @@ class AsyncmyDriver(PymysqlDriver):
     awaited = True
 
     async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
-        return await run_async(self.connection, texts)
+        return await fetch_async(self.connection, texts)
 
 
 def join(store: MysqlStore, connection: object) -> MysqlSession:
@@ -180,4 +170,4 @@ def join(store: MysqlStore, connection: object) -> MysqlSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    return MysqlSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _CHOICES))
+    return MysqlSession(store, driver_of(__name__, _KINDS, connection, store.conduit.timeout, _CHOICES))

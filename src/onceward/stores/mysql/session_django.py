@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pymysql
 
-from onceward.stores.mysql.lane import is_open, run, state_of
+from onceward.stores.mysql.lane import fetch, is_open, state_of
 from onceward.stores.sql import django_driver
 from onceward.stores.sql.exchange import Row
 
@@ -28,7 +28,7 @@ class DjangoMysqlDriver(django_driver.DjangoDriver):
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         self.check_healthy()
         with self.connection.wrap_database_errors:
-            return run(self.raw, texts)
+            return fetch(self.raw, texts)
 
     def undo(self) -> None:
         """Roll back. If the driver's connection is closed, say so to Django, which else connects anew without a limit of time."""
@@ -36,3 +36,6 @@ class DjangoMysqlDriver(django_driver.DjangoDriver):
             with suppress(Exception):
                 self.connection.close()
         super().undo()
+
+
+driver_of = DjangoMysqlDriver

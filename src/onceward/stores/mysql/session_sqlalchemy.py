@@ -7,7 +7,7 @@ from typing import Final
 import pymysql
 from sqlalchemy.util import await_only
 
-from onceward.stores.mysql.lane import cut, run, run_async, state_of
+from onceward.stores.mysql.lane import cut, fetch, fetch_async, state_of
 from onceward.stores.sql import alchemy
 from onceward.stores.sql.exchange import Row
 
@@ -33,8 +33,8 @@ class UnderMysql(alchemy.Underneath):
 
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         if isinstance(self.raw, pymysql.Connection):
-            return run(self.raw, texts)
-        return await_only(run_async(self.raw, texts))
+            return fetch(self.raw, texts)
+        return await_only(fetch_async(self.raw, texts))
 
     def cut(self) -> None:
         cut(self.raw)

@@ -12,7 +12,7 @@ from typing import Final
 
 from onceward.core.record import Record, Write
 from onceward.stores.mysql.schema import Flavor, MysqlNames
-from onceward.stores.sql.columns import FIELDS
+from onceward.stores.sql.columns import FIELDS, TIMES
 
 
 def literal(value: object) -> str:
@@ -45,7 +45,6 @@ NOW: Final = f"({STARTED} + {_WAITED} - (({_WAITED} + 900450000000) DIV 90000000
 _AT: Final = "@onceward_at"  # the time that a write has given its row
 _HIGH: Final = "@onceward_high"  # the largest fence of all deleted records, plus one
 
-TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 _PLACES: Final = {
     name: Write._fields.index(name) for name in FIELDS if name not in TIMES | {"fence"}
 }  # as the write has them
@@ -98,13 +97,6 @@ def block(texts: Sequence[str], flavor: Flavor) -> list[str]:
     return list(texts)
 
 
-def impatient(text: str, flavor: Flavor, seconds: int | None) -> str:
-    """Return a statement that waits ``seconds`` for a lock, or with None as the session says. MySQL always waits as the session says."""
-    if seconds is None or not flavor.mariadb:
-        return text
-    return f"SET STATEMENT innodb_lock_wait_timeout={seconds} FOR {text}"
-
-
 _RETURNED: Final = packed("`write_id` = {}", NOW, *[f"`{name}`" for name in FIELDS])
 
 
@@ -128,7 +120,11 @@ class MysqlStatements:
         self._first = [f"{high} INTO {_HIGH} {source}"] if reads_first else []
         self._high = _HIGH if reads_first else f"({high} {source})"
 
-    def insert(self, writes: Iterable[tuple[Write, int]], number: int, patience: int | None) -> list[str]:
+    def _impatient(self, text: str, seconds: int) -> str:
+        """Return a statement that waits ``seconds`` for a lock. MySQL always waits as the session says."""
+        return f"SET STATEMENT innodb_lock_wait_timeout={seconds} FOR {text}" if self.flavor.mariadb else text
+
+    def insert(self, writes: Iterable[tuple[Write, int]], number: int, patience: int) -> list[str]:
         """Insert writes with their fences. Rows: whether the row is this write's, the time after it was written, and the record."""
         records = [values_of(write, self._high, fence, number) for write, fence in writes]
         nulls = set.intersection(*[{name for name, value in values.items() if value == "NULL"} for values in records])
@@ -136,29 +132,28 @@ class MysqlStatements:
         rows = ", ".join([f"({', '.join([values[name] for name in columns])})" for values in records])
         text = f"INSERT INTO {table} (`{'`, `'.join(columns)}`) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
         if self.flavor.mariadb:
-            returning = f"{text} RETURNING {_RETURNED.format(number)}"
-            return [*self._first, impatient(returning, self.flavor, patience)]
+            return [*self._first, self._impatient(f"{text} RETURNING {_RETURNED.format(number)}", patience)]
         return [*self._first, text, self.read([write.key for write, _ in writes], number)]
 
-    def swap(self, write: Write, seen: Record, fence: int, number: int, patience: int | None) -> list[str]:
+    def swap(self, write: Write, seen: Record, fence: int, number: int, patience: int) -> list[str]:
         """Write if the record is as seen.
 
-        Rows: as :meth:`load`, with how many rows were written first. MariaDB answers one that was written and keeps its fence with 1,
-        the time, and the time by which its others are reckoned.
+        Rows: how many rows were written, whether the record is this write's, and as :meth:`load`. MariaDB answers one that was
+        written and keeps its fence with 1, the time, and the time by which its others are reckoned.
         """
         assignments = changes(write, seen, values_of(write, self._high, fence, number))
         brief = self.flavor.mariadb and fence > 0
         if brief:
             assignments["updated_at"] = f"({_AT} := {assignments['updated_at']})"
         sets = ", ".join([f"`{name}` = {value}" for name, value in assignments.items()])
-        text = impatient(f"UPDATE {self.names.table} SET {sets} WHERE {_same(seen)}", self.flavor, patience)
-        read = impatient(self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}"), self.flavor, patience)
+        text = self._impatient(f"UPDATE {self.names.table} SET {sets} WHERE {_same(seen)}", patience)
+        read = self._impatient(self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}"), patience)
         if brief:
             success = packed("1", NOW, f"CAST({_AT} AS SIGNED)")
             return [text, f"IF ROW_COUNT() = 1 THEN SELECT {success}; ELSE {read}; END IF"]
         return [*([] if fence > 0 else self._first), text, read]
 
-    def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int, patience: int | None) -> list[str]:
+    def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int, patience: int) -> list[str]:
         """Write those whose records are as seen, all or none. Rows: as :meth:`read`."""
         rows = " UNION ALL ".join(f"SELECT {_columns_of(*swap)}" for swap in swaps)
         until = "GREATEST(c.now + b.lease, b.until)"
@@ -178,11 +173,11 @@ class MysqlStatements:
             f"SET {', '.join(f't.`{name}` = {value}' for name, value in assignments.items())}"
         )
         read = self.read([write.key for write, *_ in swaps], number)
-        return [*self._first, impatient(text, self.flavor, patience), read]
+        return [*self._first, self._impatient(text, patience), read]
 
-    def load(self, key: str, patience: int | None) -> list[str]:
-        """Read one record. Rows: whether it is there, the time, and the record or NULLs."""
-        return [impatient(self._one(key, "t.`key` IS NOT NULL"), self.flavor, patience)]
+    def load(self, key: str, patience: int) -> list[str]:
+        """Read one record. Rows: 0, NULL, the time, and the record or NULLs."""
+        return [self._impatient(self._one(key, "0, NULL"), patience)]
 
     def read(self, keys: Sequence[str], number: int) -> str:
         """Read records. Rows: whether each is of the write of this number, the time, the record. The last is without a record."""
@@ -199,9 +194,9 @@ class MysqlStatements:
             f"ON t.`key` = {literal(key)}{self._locking}"
         )
 
-    def delete(self, seen: Record, patience: int | None) -> list[str]:
-        """Delete the record if it is as seen. Rows: as :meth:`swap`."""
-        statement = impatient(f"DELETE FROM {self.names.table} WHERE {_same(seen)}", self.flavor, patience)
+    def delete(self, seen: Record, patience: int) -> list[str]:
+        """Delete the record if it is as seen. Rows: as :meth:`load`, with how many were deleted in place of 0."""
+        statement = self._impatient(f"DELETE FROM {self.names.table} WHERE {_same(seen)}", patience)
         return [self.keep_high(seen.fence), statement, self._one(seen.key, "ROW_COUNT(), NULL")]
 
     def keep_high(self, fence: int) -> str:

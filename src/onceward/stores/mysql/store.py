@@ -1,11 +1,11 @@
 """The ledger in MySQL or MariaDB: a table beside the users' own data."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part, Polled
 from onceward.stores.lanes.refusals import SqlError
@@ -13,8 +13,7 @@ from onceward.stores.mysql import schema
 from onceward.stores.mysql.lane import DENIED, FAULTS, NO_TABLE, THERE, MysqlLanes
 from onceward.stores.mysql.queries import (
     DIALECT,
-    DeleteQuery,
-    LoadQuery,
+    KeyQuery,
     LongQuery,
     MysqlPage,
     MysqlQuery,
@@ -24,7 +23,7 @@ from onceward.stores.mysql.queries import (
     size_of,
 )
 from onceward.stores.mysql.schema import LONGEST_KEY, MARIADB, MysqlNames
-from onceward.stores.mysql.statements import NOW, STARTED, MysqlStatements, literal
+from onceward.stores.mysql.statements import NOW, STARTED, MysqlStatements, block, literal
 from onceward.stores.sql.columns import KNOWN, is_complete
 from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.store import SqlStore
@@ -47,6 +46,7 @@ class MysqlStore(SqlStore, Polled):
     faults = FAULTS
     dialect = DIALECT
     within = MysqlReader.within
+    raw, page = staticmethod(partial(RowsQuery, action="count")), MysqlPage
     capabilities: Mapping[str, str] = {
         **SqlStore.capabilities,
         "inspect": "onceward.stores.mysql.inspection:inspect",
@@ -59,7 +59,8 @@ class MysqlStore(SqlStore, Polled):
         self.statements = MysqlStatements(names, MARIADB)
 
     def arguments(self, request: MysqlQuery) -> tuple[Sequence[str]]:
-        return (request.script(self.statements),)
+        texts = request.texts(self.statements)
+        return (block(texts, self.statements.flavor) if request.blocks else texts,)
 
     def prepare(self) -> Steps[None]:
         """Make the ledger, or what it lacks.
@@ -76,10 +77,6 @@ class MysqlStore(SqlStore, Polled):
             try:
                 for text in schema.tables(names, flavor):
                     yield RowsQuery(text)
-                there = yield from _columns_of(names)
-                for column in [name for name in schema.ADDED if name not in there]:
-                    yield from _add_column(schema.adding(names, column))
-                yield RowsQuery(schema.noting(names))
             except SqlError as error:
                 if error.state not in DENIED:
                     raise
@@ -100,17 +97,23 @@ class MysqlStore(SqlStore, Polled):
         )
         if not rows:
             return 0
-        ((count,),) = yield DeleteManyQuery(list(rows))
+        keys, statements = ", ".join(literal(row[0]) for row in rows), self.statements
+        texts = (
+            statements.keep_high(max(row[1] for row in rows)),
+            f"DELETE FROM {self.names.table} WHERE `key` IN ({keys}) AND expires_at <= {STARTED} AND {KNOWN}",
+            "SELECT ROW_COUNT()",
+        )
+        ((count,),) = yield RowsQuery(*block(texts, statements.flavor), action="purge")
         return int(count)
 
-    def _writing(self, write: Write, fence: int, seen: Record | None) -> MysqlWrite:
-        return MysqlWrite(write, fence, seen)
+    def _writing(self, write: Write, seen: Record | None) -> MysqlWrite:
+        return MysqlWrite(write, self._fences.of(write, seen), seen)
 
-    def _deleting(self, seen: Record) -> DeleteQuery:
-        return DeleteQuery(seen)
+    def _deleting(self, seen: Record) -> KeyQuery:
+        return KeyQuery(seen.key, seen)
 
     def load(self, key: str) -> Steps[Reply]:
-        reply: Reply = yield LoadQuery(key)
+        reply: Reply = yield KeyQuery(key)
         return reply
 
     def _too_long(self, key: str) -> StoreError | None:
@@ -135,26 +138,10 @@ class MysqlStore(SqlStore, Polled):
 
     # --- what people ask --------------------------------------------------------------------------------------------
 
-    def raw(self, text: str) -> RowsQuery:
-        return RowsQuery(text, action="count")
-
-    def hint(self, index: str) -> str:
-        """Return what makes the server use an index."""
-        return f" FORCE INDEX ({self.names.index(index)})"
-
-    def _page(
-        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> MysqlQuery:
-        return MysqlPage(selection, after, limit, index, seconds)
-
     def has_index(self, index: str) -> Steps[bool]:
-        try:
-            rows = yield RowsQuery(f"SHOW INDEX FROM {self.names.table} WHERE Key_name = '{self.names.plain}_{index}'")
-        except SqlError as error:
-            if error.state not in NO_TABLE:  # which the next request makes
-                raise
-            return False
-        return bool(rows)
+        names = self.names
+        rows = yield from _rows_of(f"SHOW INDEX FROM {names.table} WHERE Key_name = '{names.plain}_{index}'")
+        return bool(rows)  # the next request makes a table that is not there
 
     def total(self) -> Steps[tuple[float, int, int | None]]:
         """Return the time, and about how many records there are by the server's statistics."""
@@ -166,26 +153,18 @@ class MysqlStore(SqlStore, Polled):
         return now / 1e6, int(rows[0][0] or 0) if rows else 0, None
 
     def there(self) -> Steps[list[bool]]:
-        there = []
-        for name in (self.names.table, self.names.meta):
-            try:
-                yield RowsQuery(f"SELECT 1 FROM {name} LIMIT 1")
-                there.append(True)
-            except SqlError as error:
-                if error.state not in NO_TABLE:
-                    raise
-                there.append(False)
-        return there
+        table = yield from _rows_of(f"SELECT 1 FROM {self.names.table} LIMIT 1")
+        meta = yield from _rows_of(f"SELECT 1 FROM {self.names.meta} LIMIT 1")
+        return [table is not None, meta is not None]
 
     def missing(self) -> Steps[list[Part]]:
-        """Make the columns and indexes that the ledger lacks. Return all, with which were made. Each statement commits by itself."""
-        there = yield from self.there()
-        had = (yield from _columns_of(self.names)) if there[0] else set[str]()
+        """Make the indexes that the ledger lacks: no version has added a column. Each statement commits by itself."""
+        was_there, _ = yield from self.there()
         yield from self.prepare()
-        parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
+        parts = []
         for index in schema.INDEXES:
             is_new = yield from self._make_index(index)
-            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not there[0]))
+            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not was_there))
         return parts
 
     def _make_index(self, index: str) -> Steps[bool]:
@@ -195,7 +174,7 @@ class MysqlStore(SqlStore, Polled):
         try:
             yield LongQuery(schema.indexing(self.names, index))
         except SqlError as error:
-            if error.state in THERE:
+            if error.state == THERE:
                 return False
             if error.state not in DENIED:
                 raise
@@ -215,46 +194,19 @@ class MysqlStore(SqlStore, Polled):
         )
 
 
-class DeleteManyQuery(RowsQuery):
-    """Delete those of these records that are still expired. Before that, note the largest of their fences."""
-
-    __slots__ = ("_fence", "_keys")
-    blocks, is_bare = True, False
-
-    def __init__(self, rows: list[Row]) -> None:
-        super().__init__(action="purge")
-        self._keys, self._fence = [row[0] for row in rows], max(row[1] for row in rows)
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        keys, table = ", ".join(map(literal, self._keys)), statements.names.table
-        return [
-            statements.keep_high(self._fence),
-            f"DELETE FROM {table} WHERE `key` IN ({keys}) AND expires_at <= {STARTED} AND {KNOWN}",
-            "SELECT ROW_COUNT()",
-        ]
-
-
 def _read_meta(names: MysqlNames) -> Steps[dict[str, str]]:
     """Return what a ledger says of itself, and its server's version; only that if there is no ledger."""
+    server = "SELECT 'server', VERSION()"
+    rows = yield from _rows_of(f"SELECT name, value FROM {names.meta}", server)
+    return {str(name): str(value) for name, value in rows or (yield RowsQuery(server))}
+
+
+def _rows_of(*texts: str) -> Steps[list[Row] | None]:
+    """Return the rows of statements on a table; None if it is not there."""
     try:
-        rows = yield RowsQuery(f"SELECT name, value FROM {names.meta}", "SELECT 'server', VERSION()")
+        rows: list[Row] = yield RowsQuery(*texts)
     except SqlError as error:
-        if error.state not in NO_TABLE:
+        if error.state != NO_TABLE:
             raise
-        rows = yield RowsQuery("SELECT 'server', VERSION()")
-    return {str(name): str(value) for name, value in rows}
-
-
-def _columns_of(names: MysqlNames) -> Steps[set[str]]:
-    """Return the columns of the ledger's table."""
-    rows = yield RowsQuery(f"SHOW COLUMNS FROM {names.table}")
-    return {str(row[0]) for row in rows}
-
-
-def _add_column(text: str) -> Steps[None]:
-    """Add a column, unless another was faster."""
-    try:
-        yield RowsQuery(text)
-    except SqlError as error:
-        if error.state not in THERE:
-            raise
+        return None
+    return rows

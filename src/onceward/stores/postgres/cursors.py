@@ -141,13 +141,13 @@ def is_alive(connection: Any) -> bool:
 def as_texts(values: Sequence[Any]) -> list[str | None]:
     """Return a statement's values as texts. The statement says their types, so that it is prepared once."""
     return [
-        value if value is None or type(value) is str else _array(value) if type(value) is list else repr(value)
+        value
+        if value is None or type(value) is str
+        else f"{{{_elements(value)}}}"
+        if type(value) is list
+        else repr(value)
         for value in values
     ]
-
-
-def _array(values: list[Any]) -> str:
-    return "{" + (_elements(values) if values else "") + "}"
 
 
 def _elements(values: list[Any]) -> str:

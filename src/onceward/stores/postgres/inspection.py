@@ -191,4 +191,5 @@ def _differences(store: "PostgresStore") -> tuple[Finding, ...]:
     zoned = {name: kind.replace("timestamptz", "timestamp with time zone") for name, kind in types.items()}
     columns = dict(store.exchange(RawQuery(_COLUMNS, names.table)))
     there = [row[0] for row in store.exchange(RawQuery(_INDEXES, names.table))]
-    return differences(zoned, columns, (f"{names.plain}_{end}" for end in ("expiry", "open", "due", "origin")), there)
+    indexes = (f"{names.plain}_{end}" for end in ("expiry", "open", "due", "origin"))
+    return tuple(differences(zoned, columns, indexes, there))

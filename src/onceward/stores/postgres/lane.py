@@ -27,16 +27,16 @@ from onceward.stores.sql.exchange import Row
 
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
 _OPTIONS: Final = {"keepalives_idle": "30", "fallback_application_name": "onceward"}
-_PID: Final = "SELECT pg_backend_pid()"
-# The plan that the tables need when they are large, whatever their size when a statement is prepared.
+# The plan that the tables need when they are large, whatever their size when a statement is prepared. No row: the session is a
+# pooler's, and not this connection's own.
 _SETTINGS: Final = (
     "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), "
-    "set_config('plan_cache_mode', 'force_generic_plan', false)"
+    "set_config('plan_cache_mode', 'force_generic_plan', false) WHERE pg_backend_pid()::text = $1::text"
 )
 
 
-class _PostgresLane(SocketLane):
-    """What both kinds have in common.
+class PostgresLane(SocketLane):
+    """A lane for threads.
 
     Args:
         conninfo: libpq's connection string.
@@ -44,60 +44,49 @@ class _PostgresLane(SocketLane):
     """
 
     _cursor: Any = None
-    _is_own = False  # whether the session is this connection's own, and no pooler's
+    _is_own = False  # whether the session is this connection's own, so that its statements can be prepared
 
     def __init__(self, conninfo: str, seconds: float) -> None:
         super().__init__()
         self._conninfo, self._seconds = conninfo, seconds
 
-    def _take(self, connection: Any) -> None:
+    def _take(self, connection: Any) -> list[str]:
+        """Keep a new connection, and return the parameters of its settings."""
         self._cursor = cursor_of(self._hold(connection))
         connection.seconds = self._seconds
+        return [str(connection.info.backend_pid)]
 
     @property
     def is_alive(self) -> bool:
         return self.is_ready and self._wire is not None and is_alive(self._wire)
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly  # libpq always says a word
-        wire.pgconn.finish()
-
-
-class PostgresLane(_PostgresLane):
-    """A lane for threads."""
+    def _close(wire: Any, _: bool) -> None:
+        wire.pgconn.finish()  # libpq always says a word
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         parameters = as_texts(values)
         try:
             if not self.is_ready:
                 self.close()
-                connection = Connection.connect(self._conninfo, autocommit=True)
-                self._take(connection)
-                ((pid,),) = self._cursor.execute(_PID).fetchall()
-                self._is_own = pid == connection.info.backend_pid
-                if self._is_own:
-                    self._cursor.execute(_SETTINGS)
+                own = self._take(Connection.connect(self._conninfo, autocommit=True))
+                self._is_own = bool(fetch(self._cursor, _SETTINGS, own, prepare=False))
                 self.is_ready = True
             return fetch(self._cursor, text, parameters, prepare=self._is_own)
         except psycopg.Error as error:
             raise failure(error) from error
 
 
-class AsyncPostgresLane(_PostgresLane):
+class AsyncPostgresLane(PostgresLane):
     """A lane for the coroutines of one event loop."""
 
-    async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+    async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:  # type: ignore[override]
         parameters = as_texts(values)
         try:
             if not self.is_ready:
                 self.close()
-                connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
-                self._take(connection)
-                ((pid,),) = await (await self._cursor.execute(_PID)).fetchall()
-                self._is_own = pid == connection.info.backend_pid
-                if self._is_own:
-                    await self._cursor.execute(_SETTINGS)
+                own = self._take(await AsyncConnection.connect(self._conninfo, autocommit=True))
+                self._is_own = bool(await fetch_async(self._cursor, _SETTINGS, own, prepare=False))
                 self.is_ready = True
             return await fetch_async(self._cursor, text, parameters, prepare=self._is_own)
         except psycopg.Error as error:
@@ -122,7 +111,6 @@ class PostgresLanes(LedgerLanes):
         super().__init__(make, make_async, most, timeout, LEAVE_ON)
 
     def close(self) -> None:
-        """Close the idle lanes, and stop listening."""
         self.ear.close()
         super().close()
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.stores.contract import Page
-from onceward.stores.postgres.schema import ROOT
+from onceward.stores.postgres.schema import ROOT, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
@@ -34,8 +34,6 @@ class Query(SqlQuery):
         values: text, numbers, None, or lists of them.
     """
 
-    __slots__ = ("text", "values")
-
     def __init__(self, action: str, text: str, values: Sequence[object]) -> None:
         super().__init__(action)
         self.text = text
@@ -44,8 +42,6 @@ class Query(SqlQuery):
 
 class OneRow(Query):
     """A verb on one key."""
-
-    __slots__ = ()
 
     def reply(self, rows: Sequence[Row]) -> Reply:
         """Return it; without a record, nobody holds the key, or the statement did not see who."""
@@ -61,8 +57,6 @@ class WriteQuery(OneRow):
         fence: the write's fence, as the statements take it.
         seen: the record that a swap replaces.
     """
-
-    __slots__ = ("_many", "claims", "key", "kind", "rank", "seen", "write")
 
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
@@ -84,8 +78,6 @@ class WriteQuery(OneRow):
 class ManyRows(Query):
     """The inserts or the swaps of many keys, by columns."""
 
-    __slots__ = ("claims", "rank")
-
     def __init__(self, kind: str, text: str, columns: Sequence[list[object]]) -> None:
         super().__init__(f"{kind}_many", text, columns)
         self.rank = int(kind == "insert")
@@ -97,16 +89,12 @@ class ManyRows(Query):
 
 
 class PostgresPage(Query):
-    """One page of records. ``seconds``: if it can take longer than the ledger's timeout."""
+    """One page of records."""
 
-    __slots__ = ("_limit", "_selection", "seconds")
-
-    def __init__(
-        self, table: str, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> None:
-        reader = PostgresReader(table, DIALECT, [])
+    def __init__(self, names: Names, selection: Selection, after: str | None, limit: int, index: str | None) -> None:
+        reader = PostgresReader(names.table, DIALECT)
         super().__init__("select", reader.statement(selection, after, limit, index), reader.values)
-        self._selection, self._limit, self.seconds = selection, limit, seconds
+        self._selection, self._limit = selection, limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
         return page_of(self._selection, self._limit, rows)
@@ -135,7 +123,6 @@ class PostgresReader(PageReader):
 class RawQuery(Query):
     """A statement without a wait of ours, which needs no ledger."""
 
-    __slots__ = ()
     is_bare = True
 
     def __init__(self, text: str, *values: object) -> None:
@@ -146,7 +133,6 @@ class RawQuery(Query):
 class SlowQuery(RawQuery):
     """A statement that can take hours."""
 
-    __slots__ = ()
     seconds = 86400.0
 
 

@@ -55,6 +55,10 @@ class Names:
         """Return the name of an index."""
         return f'{self._place}"{self.plain}_{name}"'
 
+    def hint(self, _: str) -> str:
+        """Return nothing: PostgreSQL finds the index by itself."""
+        return ""
+
 
 def schema(names: Names) -> list[str]:
     """Return the statements that make a ledger. All can be run again."""
@@ -124,7 +128,11 @@ def make(names: Names) -> str:
     columns = [f"pg_attribute WHERE attrelid = {table} AND attname = '{name}' AND NOT attisdropped" for name in ADDED]
     indices = f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_expiry'"
     guards = [*columns, indices]
-    body = "; ".join(_unless(there, statement) for there, statement in zip(guards, rest, strict=False))
+    # A query sees what others made while this one waited.
+    body = "; ".join(
+        f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
+        for there, statement in zip(guards, rest, strict=False)
+    )
     others = "; ".join(rest[len(guards) :])
     with_it = "; ".join([*indexes(names).values(), *comments(names)])
     return (
@@ -132,11 +140,6 @@ def make(names: Names) -> str:
         f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
         f"IF new THEN {with_it}; END IF; END $onceward$"
     )
-
-
-def _unless(there: str, statement: str) -> str:
-    """Return a statement that runs if this query finds nothing. A query sees what others made while this one waited."""
-    return f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
 
 
 def read_meta(names: Names) -> str:

@@ -24,19 +24,12 @@ from onceward.stores.sql.session import Acts, SqlSession, driver_of
 
 _PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _LIBRARIES: Final = frozenset({"psycopg", "psycopg2", "asyncpg"})
-_ROOM: Final = "onceward.stores.postgres.session"
 _KINDS: Final = {
-    "psycopg.Connection": f"{_ROOM}_plain:PsycopgDriver",
-    "psycopg.AsyncConnection": f"{_ROOM}_plain:AsyncPsycopgDriver",
-    "psycopg2.connection": f"{_ROOM}_plain:Psycopg2Driver",
-    "asyncpg.Connection": f"{_ROOM}_plain:AsyncpgDriver",
-    "asyncpg.PoolConnectionProxy": f"{_ROOM}_plain:AsyncpgDriver",
-    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
-    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:driver_of",
-    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoPostgresDriver",
-    "django.ConnectionProxy": f"{_ROOM}_django:DjangoPostgresDriver",
+    "psycopg.Connection": "_plain:PsycopgDriver",
+    "psycopg.AsyncConnection": "_plain:AsyncPsycopgDriver",
+    "psycopg2.connection": "_plain:Psycopg2Driver",
+    "asyncpg.Connection": "_plain:AsyncpgDriver",
+    "asyncpg.PoolConnectionProxy": "_plain:AsyncpgDriver",
 }
 _CHOICES: Final = (
     "a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy (blocking or asynchronous), or "
@@ -108,8 +101,8 @@ class PostgresSession(SqlSession):
         ((schema,),) = yield Apart(RawQuery(PLACE, self.store.names.table))
         return Inside(self.store, schema)
 
-    def attach(self) -> Steps[None]:
-        yield from super().attach()
+    def _check_place(self) -> Steps[None]:
+        yield from super()._check_place()
         check_encoding(self.driver.raw)
 
     def check_place(self) -> Steps[None]:
@@ -125,8 +118,7 @@ class PostgresSession(SqlSession):
 
     def begin(self) -> Steps[None]:
         self._xid = None
-        yield from super().begin()
-        check_encoding(self.driver.raw)
+        return super().begin()
 
     def began_here(self) -> Steps[bool]:
         """Compare the transaction's id. In one that has failed, nobody can: then the aftermath finds out."""
@@ -142,19 +134,16 @@ class PostgresSession(SqlSession):
         assert isinstance(request, Query)
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])
-        if not isinstance(request, WriteQuery):
-            return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
-        if self._xid is not None:  # the body may have changed it
-            check_encoding(self.driver.raw)
-        if request is self.last:
-            rows = yield "fetch", self.statements.completing(request)
-            return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
-        if (
-            self._xid is None
-            and request.kind == "insert"
-            and (rows := (yield "fetch", self.statements.claiming(request)))
-        ):
-            return self._reply_to_write(request, rows[0])
+        if isinstance(request, WriteQuery):
+            if self._xid is not None:  # the body may have changed it
+                check_encoding(self.driver.raw)
+            if request is self.last:
+                rows = yield "fetch", self.statements.completing(request)
+                return self._reply_to_write(request, rows[0]) if rows else Reply(False, None, 0.0)
+            if self._xid is None and request.kind == "insert":
+                rows = yield "fetch", self.statements.claiming(request)
+                if rows:
+                    return self._reply_to_write(request, rows[0])
         return self._reply_of(request, (yield "fetch", (self.statements.text(request.text), request.values)))
 
     def _reply_of(self, request: Query, rows: Sequence[Row]) -> object:
@@ -186,4 +175,4 @@ def join(store: PostgresStore, connection: object) -> PostgresSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    return PostgresSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _CHOICES))
+    return PostgresSession(store, driver_of(__name__, _KINDS, connection, store.conduit.timeout, _CHOICES))

@@ -20,3 +20,6 @@ class DjangoPostgresDriver(django_driver.DjangoDriver):
             cursor.execute(pyformat(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
             return rows
+
+
+driver_of = DjangoPostgresDriver

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from onceward.core.record import IN_PROGRESS, Write
-from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, VERSION
+from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, TIMES, VERSION
+from onceward.stores.sql.finding import OF_T
 
 FIRST: Final = (
     "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, "
@@ -54,19 +55,13 @@ ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SE
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN}
 
 
-_TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 # Times are numbers, whatever a connection makes of a timestamptz.
-READ: Final = ", ".join(f"date_part('epoch', a.{name})" if name in _TIMES else f"a.{name}" for name in FIELDS)
-
-
-def _arguments(parameters: tuple[Parameter, ...], many: str = "") -> str:
-    return ", ".join(f"${at}::{one.type}{many}" for at, one in enumerate(parameters, 2))
+READ: Final = ", ".join(f"date_part('epoch', a.{name})" if name in TIMES else f"a.{name}" for name in FIELDS)
 
 
 def _unnested(parameters: tuple[Parameter, ...]) -> str:
-    return (
-        f"unnest({_arguments(parameters, '[]')}) WITH ORDINALITY AS b({', '.join(one.name for one in parameters)}, n)"
-    )
+    arguments = ", ".join(f"${at}::{one.type}[]" for at, one in enumerate(parameters, 2))
+    return f"unnest({arguments}) WITH ORDINALITY AS b({', '.join(one.name for one in parameters)}, n)"
 
 
 def notification(status: str, key: str) -> str:
@@ -104,33 +99,29 @@ class Statements:
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
         same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
-        of_t = ", ".join(f"t.{name}" for name in FIELDS)
         time = "clock_timestamp() AS written"  # the time after the row was written: see sql/verbs.py
-        result = f"SELECT true, written, {COLUMNS} FROM made"
+        result = f"SELECT true, written, {COLUMNS} FROM made UNION ALL"
+        inserted = self.answer(f"{result} SELECT false, c.now, held.* FROM c, held")
+        loaded = f"SELECT t.key IS NULL AND NULL, c.now, {OF_T} FROM c LEFT JOIN {table} t ON t.key = $2"
         # What a refused write met, or no record.
-        refusal = (
-            f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
-            "WHERE NOT EXISTS (SELECT FROM made)"
-        )
+        changed = self.answer(f"{result} {loaded} WHERE NOT EXISTS (SELECT FROM made)")
         # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
         self.insert = (
             f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), made AS (INSERT INTO {table} "
             f"({COLUMNS}) SELECT {', '.join(new.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) "
-            f"ON CONFLICT (key) DO NOTHING RETURNING {time}, {COLUMNS})"
-            + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
+            f"ON CONFLICT (key) DO NOTHING RETURNING {time}, {COLUMNS}){inserted}"
         )
         self.insert_many = (
             f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE)}), "
-            f"held AS MATERIALIZED (SELECT {of_t} FROM c, {table} t WHERE t.key = ANY ($2)), "
+            f"held AS MATERIALIZED (SELECT {OF_T} FROM c, {table} t WHERE t.key = ANY ($2)), "
             f"made AS (INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(each.values())} FROM c CROSS JOIN b "
             f"WHERE b.key NOT IN (SELECT key FROM held) ORDER BY b.n ON CONFLICT (key) DO NOTHING "
-            f"RETURNING {time}, {COLUMNS})"
-            + self.answer(f"{result} UNION ALL SELECT false, c.now, held.* FROM c, held")
+            f"RETURNING {time}, {COLUMNS}){inserted}"
         )
         notify, notify_each = (_NOTIFY, _NOTIFY_EACH) if tells else ("NULL", "NULL")
         self.swap = (
             f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} "
-            f"RETURNING {time}, {of_t}, {notify} AS told)" + self.answer(f"{result} {refusal}")
+            f"RETURNING {time}, {OF_T}, {notify} AS told){changed}"
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
         # The last row is without a record: it has the time, and how many keys were told.
@@ -139,14 +130,13 @@ class Statements:
             f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
             f"AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), "
             f"made AS (UPDATE {table} t SET {changes_each} FROM c, b, locked l "
-            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {time}, {of_t})"
+            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {time}, {OF_T})"
             + self.answer(
-                f"{result} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
+                f"{result} SELECT false, c.now, {OF_T} FROM c, {table} t "
                 f"WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, {notify_each}"
                 f"{', NULL' * (len(FIELDS) - 1)} FROM c"
             )
         )
-        loaded = f"SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
         self.load = self.first + self.answer(loaded)
         # The largest fence of all deleted records, for a clock that steps back. One row, written once for a whole purge.
         keep_high = (
@@ -155,7 +145,7 @@ class Statements:
         )
         self.delete = (
             f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {time}, {of_t}), {keep_high}" + self.answer(f"{result} {refusal}")
+            f"AND t.beat = $5::bigint RETURNING {time}, {OF_T}), {keep_high}{changed}"
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Part
 from onceward.stores.lanes.refusals import SqlError
@@ -79,6 +78,7 @@ class PostgresStore(SqlStore):
     faults = FAULTS
     dialect = Dialect("(SELECT clock_timestamp())", "(SELECT clock_timestamp()) - interval '{} seconds'")
     within = PostgresReader.within
+    raw, page = RawQuery, PostgresPage
     capabilities: Mapping[str, str] = {
         **SqlStore.capabilities,
         "inspect": "onceward.stores.postgres.inspection:inspect",
@@ -132,10 +132,10 @@ class PostgresStore(SqlStore):
         """Return the events of a request. Waiting is none."""
         return () if type(request) is ChangeRequest else super().events_of(request, reply, seconds)
 
-    def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
+    def _writing(self, write: Write, seen: Record | None) -> Query:
         ours = self.statements
         texts = (ours.insert, ours.insert_many) if seen is None else (ours.swap, ours.swap_many)
-        return WriteQuery(texts, write, fence, seen)
+        return WriteQuery(texts, write, self._fences.of(write, seen), seen)
 
     def _deleting(self, seen: Record) -> Query:
         return OneRow("delete", self.statements.delete, (seen.key, *seen.version))
@@ -154,18 +154,6 @@ class PostgresStore(SqlStore):
             yield Sleep(seconds)
 
     # --- what people ask --------------------------------------------------------------------------------------------
-
-    def raw(self, text: str) -> RawQuery:
-        return RawQuery(text)
-
-    def hint(self, _: str) -> str:
-        """Return nothing: PostgreSQL finds the index by itself."""
-        return ""
-
-    def _page(
-        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> Query:
-        return PostgresPage(self.names.table, selection, after, limit, index, seconds)
 
     def has_index(self, index: str) -> Steps[bool]:
         ((usable,),) = yield RawQuery(_USABLE, self.names.table, f"{self.names.plain}_{index}")

@@ -14,7 +14,7 @@ from onceward.stores.inspection import Finding
 from onceward.stores.redis.faults import is_refused
 from onceward.stores.redis.requests import Asking, Confirmation, RoundTrip, ScriptCall
 from onceward.stores.redis.schema import info_of, is_evicting, version_of
-from onceward.stores.redis.scripts import SURVEY
+from onceward.stores.redis.scripts import READ_HASH, SURVEY
 from onceward.stores.redis.store import RedisStore
 from onceward.stores.sql.inspection import clock_findings, off_by
 from onceward.stores.survey import UNFINISHED, Survey
@@ -226,7 +226,7 @@ def survey(store: RedisStore) -> Steps[Survey]:
 
 def exists(store: RedisStore) -> bool:
     """Return whether the ledger is there (:data:`onceward.stores.capabilities.EXISTS`)."""
-    return drive(version_of(store.names), store) is not None
+    return drive(version_of(store.names, READ_HASH), store) is not None
 
 
 def outbox(store: RedisStore) -> Steps[None]:

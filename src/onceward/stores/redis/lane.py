@@ -68,19 +68,12 @@ class RedisLane(_Lane, WatchedLane):
             raise failure(error) from error
 
     @staticmethod
-    def _close(wire: Any, friendly: bool) -> None:
-        del friendly
+    def _close(wire: Any, _: bool) -> None:
         wire.disconnect()
 
 
 class AsyncRedisLane(_Lane, WatchedLane):
-    """A lane for the coroutines of one event loop.
-
-    Args:
-        make: as for :class:`_Lane`.
-        confirmation: as for :class:`_Lane`.
-        seconds: for one request.
-    """
+    """A lane for the coroutines of one event loop. ``seconds``: for one request; all else as for :class:`_Lane`."""
 
     def __init__(self, make: Callable[[], Any], confirmation: Confirmation, seconds: float) -> None:
         super().__init__(make, confirmation)
@@ -160,8 +153,7 @@ class AsyncGuestLane(GuestLane):
         return answers
 
 
-def _close(loop: asyncio.AbstractEventLoop, wire: Any, friendly: bool) -> None:
-    del friendly
+def _close(loop: asyncio.AbstractEventLoop, wire: Any, _: bool) -> None:
     writer = wire._writer  # noqa: SLF001 - no public name
     drop(writer.transport, loop, partial(_abort, writer))
     wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it

@@ -73,26 +73,21 @@ def _root(origin: str | None) -> str | bool:
 def reply_to(write: Write, answer: bytes) -> Reply:
     """Return the reply to a write. DamagedRecord: it met a record that cannot be read."""
     fields = decode(answer)
-    won, now = fields[0], float(fields[1])
-    if won == 1:
-        return Reply(True, _stamp(write, now, fields), now)
-    return Reply(False, record_of(fields[2]) if len(fields) > 2 else None, now)
+    now = float(fields[1])
+    if fields[0] != 1:
+        return Reply(False, record_of(fields[2]) if len(fields) > 2 else None, now)
+    _, _, fence, until, expires_at, due_at = fields
+    w = write
+    record = (w.key, w.status, w.owner, int(fence), w.beat, float(until), w.attempts, w.fingerprint, w.result, w.error,
+        now if w.created_at is None else w.created_at, float(expires_at) if expires_at else None, now, w.worker, w.needs, w.steps, w.unsent,
+        float(due_at) if due_at else None, w.origin, w.input, w.history, w.trace)  # fmt: skip
+    return Reply(True, tuple.__new__(Record, record), now)  # what Record(...) does, in half the time
 
 
 def reply_of(answer: bytes) -> Reply:
     """Return the reply of a verb that writes no record."""
     fields = decode(answer)
     return Reply(fields[0] == 1, record_of(fields[2]) if len(fields) > 2 else None, float(fields[1]))
-
-
-def _stamp(write: Write, now: float, answer: Sequence[str]) -> Record:
-    """Return the record of a write, with the server's stamps."""
-    _, _, fence, until, expires_at, due_at = answer
-    w = write
-    fields = (w.key, w.status, w.owner, int(fence), w.beat, float(until), w.attempts, w.fingerprint, w.result, w.error,
-        now if w.created_at is None else w.created_at, float(expires_at) if expires_at else None, now, w.worker, w.needs, w.steps, w.unsent,
-        float(due_at) if due_at else None, w.origin, w.input, w.history, w.trace)  # fmt: skip
-    return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 
 def record_of(held: Held) -> Record:
@@ -108,15 +103,6 @@ def record_of(held: Held) -> Record:
     except (KeyError, ValueError) as error:
         raise damaged([text.encode() for pair in held.items() for text in pair], error) from error
     return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
-
-
-def read_flat(flat: Flat) -> Record:
-    """Return the record that is a hash as Redis gives it. DamagedRecord: it is none."""
-    try:
-        texts = [one.decode() for one in flat]
-    except UnicodeDecodeError as error:
-        raise damaged(flat, error) from error
-    return record_of(dict(zip(texts[::2], texts[1::2], strict=True)))
 
 
 def damaged(flat: Flat, error: Exception) -> DamagedRecord:
@@ -142,7 +128,10 @@ def read(rows: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
     for key, flat in rows:
         try:
             if flat:
-                records.append(read_flat(flat))
+                texts = [one.decode() for one in flat]
+                records.append(record_of(dict(zip(texts[::2], texts[1::2], strict=True))))
+        except UnicodeDecodeError as error:
+            damaged.append(damaged_of(key, flat, f"{type(error).__name__}: {error}"))
         except DamagedRecord as error:
             damaged.append(error.damaged._replace(key=key.decode(errors="backslashreplace")))
     return records, damaged

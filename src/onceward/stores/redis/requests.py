@@ -106,7 +106,6 @@ def packed(command: Sequence[object]) -> bytes:
 class RedisRequest(LaneRequest):
     """A request. Its reply is the list of the answers, with errors in the places of what the server refused."""
 
-    __slots__ = ()
     count = 1  # of the commands
     base: bytes | None = None  # what the Redis keys of a shard begin with that it can write to
 
@@ -121,8 +120,6 @@ class RedisRequest(LaneRequest):
 
 class RoundTrip(RedisRequest):
     """Calls of scripts. With ``each``, the reply can have a StoreError in the place of an answer."""
-
-    __slots__ = ("_whole", "action", "calls", "count", "each")
 
     def __init__(
         self, action: str, calls: "Sequence[ScriptCall | WriteCall]", *, each: bool = False, whole: bool = False
@@ -168,8 +165,6 @@ class RoundTrip(RedisRequest):
 class _Merged(RoundTrip):
     """Requests with one call each."""
 
-    __slots__ = ()
-
     def reply(self, rows: Sequence[Any]) -> "KeyReplies":
         return KeyReplies({call.key: [answer] for call, answer in zip(self.calls, rows, strict=True)})
 
@@ -183,8 +178,6 @@ class KeyReplies(NamedTuple):
 class BellWait(RedisRequest):
     """Wait for an element of a list, so many seconds. The answer tells whether one came."""
 
-    __slots__ = ("key", "seconds")
-
     def __init__(self, key: bytes, seconds: float) -> None:
         self.key, self.seconds = key, seconds
 
@@ -194,8 +187,6 @@ class BellWait(RedisRequest):
 
 class Asking(RedisRequest):
     """A plain command for each server of the ledger, such as INFO. The reply is their answers."""
-
-    __slots__ = ("command",)
 
     def __init__(self, command: Sequence[object]) -> None:
         self.command = command

@@ -8,7 +8,7 @@ from onceward.observe.logs import logger
 from onceward.stores.redis.faults import is_refused
 from onceward.stores.redis.names import RedisNames
 from onceward.stores.redis.requests import Asking, RoundTrip, ScriptCall
-from onceward.stores.redis.scripts import PREPARE, READ_HASH
+from onceward.stores.redis.scripts import PREPARE, READ_HASH, Script
 
 VERSION: Final = 1  # of the layout; also of how many shards there are
 KEEPS: Final = "noeviction"
@@ -28,25 +28,20 @@ def prepare(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
         StoreError: its layout is of a later version, or its server evicts.
     """
     evicts_any = yield from _check_memory(url, evicts=evicts)
-    was = yield from version_of(names)
-    (answer,) = yield RoundTrip("prepare", [ScriptCall(PREPARE, [names.meta], [VERSION])])
-    _check_version(dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version"), url)
+    was = yield from version_of(names, READ_HASH)
+    version = yield from version_of(names, PREPARE)
+    if version != str(VERSION):
+        raise StoreError(
+            f"ledger {url}: its layout is of version {version}, and this version of onceward knows {VERSION}: upgrade onceward"
+        )
     return FirstLook(was is None, evicts_any)
 
 
-def version_of(names: RedisNames) -> Steps[str | None]:
-    """Return the version of a ledger's layout; None if there is no ledger."""
-    (answer,) = yield RoundTrip("prepare", [ScriptCall(READ_HASH, [names.meta])])
+def version_of(names: RedisNames, script: Script) -> Steps[str | None]:
+    """Return the version of a ledger's layout by a script that returns what it says of itself; None if there is no ledger."""
+    (answer,) = yield RoundTrip("prepare", [ScriptCall(script, [names.meta], [VERSION])])
     version = dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version")
     return None if version is None else version.decode()
-
-
-def _check_version(version: bytes | None, url: str) -> None:
-    if version != str(VERSION).encode():
-        raise StoreError(
-            f"ledger {url}: its layout is of version {(version or b'?').decode()}, and this version of onceward knows "
-            f"{VERSION}: upgrade onceward"
-        )
 
 
 def info_of(answer: bytes | str | dict[str, object]) -> dict[str, str]:

@@ -22,8 +22,7 @@ BELL: Final = 2000  # milliseconds for which a bell waits for who was late
 class Script:
     """A script, and how Redis calls it."""
 
-    def __init__(self, name: str, *parts: str) -> None:
-        self.name = name
+    def __init__(self, *parts: str) -> None:
         self.text = "".join(parts).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
@@ -136,7 +135,6 @@ return cmsgpack.pack({{1, stamp, fence, lease_until, expires_at or '', due_at or
 """
 # A duplicate ends first, for a script pays for each function that it defines.
 INSERT: Final = Script(
-    "insert",
     _FIRST,
     _ARGUMENT,
     """
@@ -148,7 +146,6 @@ if h then return cmsgpack.pack({0, stamp, h}) end
 )
 # a[16] to a[19]: the version seen, and when it expires
 SWAP: Final = Script(
-    "swap",
     _FIRST,
     _ARGUMENT,
     """
@@ -158,10 +155,9 @@ if not (is('owner', a[16]) and is('fence', a[17]) and is('beat', a[18])) then re
     _INDEXED,
     _SAVED,
 )
-LOAD: Final = Script("load", _FIRST, "return cmsgpack.pack({0, stamp, (hash(KEYS[1]))})")
+LOAD: Final = Script(_FIRST, "return cmsgpack.pack({0, stamp, (hash(KEYS[1]))})")
 # ARGV: the key, and all that was seen, or the version
 DELETE: Final = Script(
-    "delete",
     _FIRST,
     _INDEXED,
     _FORGET,
@@ -176,20 +172,18 @@ return cmsgpack.pack({1, stamp})
 )
 # KEYS[1]: the meta hash; ARGV: our version
 PREPARE: Final = Script(
-    "prepare",
     _FIRST,
     """
 if redis.call('HSETNX', KEYS[1], 'version', ARGV[1]) == 1 then redis.call('HSET', KEYS[1], 'created_at', stamp) end
 return redis.call('HGETALL', KEYS[1])
 """,
 )
-READ_HASH: Final = Script("hash", "return redis.call('HGETALL', KEYS[1])")
+READ_HASH: Final = Script("return redis.call('HGETALL', KEYS[1])")
 
 # --- for people: KEYS are those of a verb, and KEYS[1] is what the Redis key of a record begins with ------------------------
 
 # ARGV: offset, limit
 PURGE: Final = Script(
-    "purge",
     _FIRST,
     _WHOLE,
     _INDEXED,
@@ -213,10 +207,9 @@ end
 return {{gone, stay, damaged}}
 """,
 )
-EXPIRED: Final = Script("expired", _FIRST, f"return redis.call('ZCOUNT', {_INDEX['ends']}, '-inf', stamp)")
+EXPIRED: Final = Script(_FIRST, f"return redis.call('ZCOUNT', {_INDEX['ends']}, '-inf', stamp)")
 # KEYS[1]: what records begin with, KEYS[2]: an index by name. ARGV: from, to, limit, what a name begins with before the key
 PAGE: Final = Script(
-    "page",
     _FIRST,
     """
 local found = {}
@@ -230,7 +223,6 @@ return {stamp, found}
 )
 # ARGV: due_at and key of the last one, limit, seconds to look ahead. Lua compares texts by the server's locale, so bytes are compared here.
 DUE: Final = Script(
-    "due",
     _FIRST,
     f"""
 local function is_after(a, b)
@@ -258,7 +250,6 @@ return {{stamp, found, later[2] or ''}}
 )
 _SOON: Final = f"string.format('(%.6f', now + {SOME_DAY})"
 SURVEY: Final = Script(
-    "survey",
     _FIRST,
     f"""
 local due, claims, lapsed = {_INDEX["due"]}, redis.call('ZRANGEBYLEX', {_INDEX["IN_PROGRESS"]}, '-', '+'), 0
@@ -272,7 +263,6 @@ return {{stamp, redis.call('ZCARD', {_INDEX["keys"]}), redis.call('ZCOUNT', {_IN
 )
 # ARGV: the most milliseconds to wait. Returns how many to wait for the bell: until the lease ends, or 0 if nobody holds the key.
 WAITING: Final = Script(
-    "waiting",
     _FIRST,
     f"""
 local h = hash(KEYS[1])

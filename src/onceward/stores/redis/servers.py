@@ -56,9 +56,7 @@ class OneServer(Servers):
     Args:
         make: makes a lane for threads.
         make_async: makes one for coroutines.
-        most: lanes.
-        confirmation: as for :class:`Servers`.
-        timeout: as for :class:`Servers`.
+        most: lanes. All else is as for :class:`Servers`.
     """
 
     def __init__(
@@ -175,14 +173,7 @@ class NodePart(NamedTuple):
 
 
 class Cluster(Servers):
-    """As :class:`onceward.stores.redis.servers.Servers`.
-
-    Args:
-        make: makes the client.
-        lanes: returns the lanes to a node.
-        confirmation: what a write must have before it counts.
-        timeout: seconds for one request.
-    """
+    """The nodes of a Cluster. ``make`` makes the client, ``lanes`` returns the lanes to a node; all else as for :class:`Servers`."""
 
     def __init__(
         self,
@@ -254,7 +245,6 @@ class Cluster(Servers):
         await asyncio.to_thread(self._look, client)
 
     def close(self) -> None:
-        """Close the client and the idle lanes."""
         client, self._client = self._client, None
         for lanes in list(self._lanes.values()):
             lanes.close()

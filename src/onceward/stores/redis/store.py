@@ -1,7 +1,7 @@
 """The ledger in Redis or Valkey. It looks at the server before its first request."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import SystemRandom
@@ -64,27 +64,25 @@ class RedisStore(Observed):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
-        command: RedisRequest = request  # an isinstance() of an ABC costs a microsecond
-        if not (self._ready or _is_preparing(command)):
+        if not (self._ready or _is_preparing(request)):
             drive(self.prepare(), self)
         try:
-            reply = self._reply(command, self.conduit.run(command))
+            reply = self._reply(request, self.conduit.run(request))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(command):
+        if self._is_purging(request):
             with suppress(StoreError):  # the next one will
                 drive(self.purge(PURGE_LIMIT), self)
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        command: RedisRequest = request
-        if not (self._ready or _is_preparing(command)):
+        if not (self._ready or _is_preparing(request)):
             await self._look()
         try:
-            reply = self._reply(command, await self.conduit.run_async(command))
+            reply = self._reply(request, await self.conduit.run_async(request))
         except _ERRORS as error:
             raise translated(error, self.url) from error
-        if self._is_purging(command):
+        if self._is_purging(request):
             with suppress(StoreError):
                 await drive_async(self.purge(PURGE_LIMIT), self)
         return reply
@@ -134,43 +132,41 @@ class RedisStore(Observed):
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        return self._write("insert", write, self._insert(write))
+        return self._one("insert", write.key, self._call(write, None), partial(reply_to, write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return self._write("swap", write, self._swap(write, seen))
-
-    def _write(self, action: str, write: Write, call: WriteCall) -> Steps[Reply]:
-        (answer,) = yield RoundTrip(action, [call])
-        try:
-            return reply_to(write, answer)
-        except UnicodeDecodeError as error:
-            raise (yield from self._damaged(write.key, error)) from error
+        return self._one("swap", write.key, self._call(write, seen), partial(reply_to, write))
 
     def load(self, key: str) -> Steps[Reply]:
-        (answer,) = yield RoundTrip("load", [self._on(LOAD, encoded(key))])
+        return self._one("load", key, self._on(LOAD, encoded(key)), reply_of)
+
+    def _one(
+        self, action: str, key: str, call: ScriptCall | WriteCall, reply: Callable[[bytes], Reply]
+    ) -> Steps[Reply]:
+        (answer,) = yield RoundTrip(action, [call])
         try:
-            return reply_of(answer)
+            return reply(answer)
         except UnicodeDecodeError as error:
             raise (yield from self._damaged(key, error)) from error
 
     def _damaged(self, key: str, error: UnicodeDecodeError) -> Steps[DamagedRecord]:
         """Return the error of a record with a text that is no UTF-8, which is read as Redis has it."""
-        name = encoded(key)
-        (flat,) = yield RoundTrip("load", [ScriptCall(READ_HASH, self.names.shard_of(name).of_key(name)[:1])])
+        (flat,) = yield RoundTrip("load", [self._on(READ_HASH, encoded(key))])
         return damaged(flat, error)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each, all in one round trip."""
-        return self._many("insert_many", list(writes), list(map(self._insert, writes)))
+        return self._many("insert_many", [(write, None) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap each, all in one round trip."""
-        return self._many("swap_many", [one for one, _ in pairs], [self._swap(*pair) for pair in pairs])
+        return self._many("swap_many", pairs)
 
-    def _many(self, action: str, writes: list[Write], calls: list[WriteCall]) -> Steps[list[Answered]]:
+    def _many(self, action: str, pairs: Sequence[tuple[Write, Record | None]]) -> Steps[list[Answered]]:
         replies: list[Answered] = []
+        calls = [self._call(*pair) for pair in pairs]
         answers: list[Any] = (yield RoundTrip(action, calls, each=True)) if calls else []
-        for write, answer in zip(writes, answers, strict=True):
+        for (write, _), answer in zip(pairs, answers, strict=True):
             try:
                 replies.append(answer if isinstance(answer, StoreError) else reply_to(write, answer))
             except DamagedRecord as error:
@@ -179,13 +175,9 @@ class RedisStore(Observed):
                 replies.append((yield from self._damaged(write.key, error)))
         return replies
 
-    def _insert(self, write: Write) -> WriteCall:
+    def _call(self, write: Write, seen: Record | None) -> WriteCall:
         key = encoded(write.key)
-        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write, None))
-
-    def _swap(self, write: Write, seen: Record) -> WriteCall:
-        key = encoded(write.key)
-        return WriteCall(SWAP, self.names.shard_of(key), key, arguments(write, seen))
+        return WriteCall(INSERT if seen is None else SWAP, self.names.shard_of(key), key, arguments(write, seen))
 
     def _on(self, script: Script, key: bytes, *arguments: object) -> ScriptCall:
         return ScriptCall(script, self.names.shard_of(key).keys_of(key), arguments)
@@ -221,11 +213,7 @@ class RedisStore(Observed):
         if isinstance(seen, Record):
             version = ("owner", seen.owner, "fence", seen.fence, "beat", seen.beat)
         assert isinstance(version, tuple)
-        (answer,) = yield RoundTrip("delete", [self._on(DELETE, key, key, *version)])
-        try:
-            reply = reply_of(answer)
-        except UnicodeDecodeError as error:
-            raise (yield from self._damaged(seen.key, error)) from error
+        reply = yield from self._one("delete", seen.key, self._on(DELETE, key, key, *version), reply_of)
         return reply._replace(record=seen) if reply.won and isinstance(seen, Record) else reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:

@@ -172,14 +172,14 @@ class AlchemyDriver(CallersDriver):
 class OfConnection(AlchemyDriver):
     """A ``sqlalchemy.Connection``."""
 
+    connection: Connection
+
     def check(self) -> None:
         if self.connection.in_transaction():
             raise ValueError(f"the connection {_IN_ONE}. A SELECT begins one, too")
 
     def connected(self) -> Connection:
-        """Return the connection."""
-        connection: Connection = self.connection
-        return connection
+        return self.connection
 
     def enter(self) -> None:
         """Use the caller's transaction; as with any statement, SQLAlchemy begins one if there is none."""
@@ -196,11 +196,12 @@ class OfConnection(AlchemyDriver):
 class OfSession(AlchemyDriver):
     """A ``sqlalchemy.orm.Session``. It may have begun by itself."""
 
+    connection: Session
     keeps = True
     _had_begun = False
 
     def check(self) -> None:
-        session: Session = self.connection
+        session = self.connection
         transaction = session.get_transaction()
         if session.twophase:
             raise ValueError("the session commits in two phases: give one without twophase")
@@ -224,32 +225,27 @@ class OfSession(AlchemyDriver):
 
     def has_failed(self) -> bool:
         """Return whether a flush has failed."""
-        session: Session = self.connection
-        return not session.is_active
+        return not self.connection.is_active
 
     def started_anew(self) -> bool:
         """Return whether nothing was read before us."""
         return not self._had_begun
 
     def connected(self) -> Connection:
-        """Return the session's connection, in its transaction."""
-        session: Session = self.connection
+        session = self.connection
         engines = engines_of(session)
         return session.connection(bind_arguments={"bind": engines.pop()} if engines and session.bind is None else {})
 
     def start(self) -> None:
-        """Begin, or take what has begun by itself."""
-        session: Session = self.connection
-        if not session.in_transaction():
-            session.begin()
+        if not self.connection.in_transaction():
+            self.connection.begin()
         self.take(self.connected())
         self.under.check_begun(had_begun=self._had_begun)
 
     def send(self) -> None:
         """Flush: a statement that fails is the body's failure."""
-        session: Session = self.connection
-        session.flush()
-        transaction = session.get_transaction()
+        self.connection.flush()
+        transaction = self.connection.get_transaction()
         used = getattr(transaction, "_connections", {}).values()  # no public name tells
         if len({id(connection) for connection, *_ in used}) > 1:
             raise StoreError("the session has used a second database in this transaction, which cannot commit with it")

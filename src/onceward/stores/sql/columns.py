@@ -11,6 +11,7 @@ from onceward.errors import StoreError
 FIELDS: Final = Record._fields
 COLUMNS: Final = ", ".join(FIELDS)
 VERSION: Final = ("owner", "fence", "beat")  # what a conditional write compares
+TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 
 # A status or a need that this version does not know may mean that the record is still needed.
 _STATUSES = ", ".join(f"'{status}'" for status in sorted(STATUSES))

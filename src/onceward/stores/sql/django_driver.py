@@ -34,11 +34,9 @@ class DjangoDriver(CallersDriver):
 
     @property
     def raw(self) -> Any:
-        """The driver's connection."""
         return self.connection.connection
 
     def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
         alias = self.connection.alias
         self.check_fits()
         if self.connection.in_atomic_block:
@@ -55,13 +53,11 @@ class DjangoDriver(CallersDriver):
         self.connection.ensure_connection()
 
     def start(self) -> None:
-        """Begin."""
         atomic = transaction.Atomic(self.connection.alias, savepoint=False, durable=True)
         atomic.__enter__()
         self._atomic = atomic
 
     def enter(self) -> None:
-        """Use the caller's transaction."""
         self.check_fits()
 
     def check_healthy(self) -> None:
@@ -72,7 +68,6 @@ class DjangoDriver(CallersDriver):
             )
 
     def finish(self) -> None:
-        """Commit."""
         if self.connection.savepoint_ids:  # Django would end that block in place of ours, and commit nothing
             raise StoreError(
                 "the body has left a block of transaction.atomic() open: close it, or the generator it is in"
@@ -80,11 +75,13 @@ class DjangoDriver(CallersDriver):
         self._leave(None)
 
     def undo(self) -> None:
-        """Roll back."""
         try:
             self._leave(Exception("rolled back"))
         finally:
-            if self._is_in_disorder():
+            # An interrupt has stopped Django in the middle of its block.
+            if self.connection.in_atomic_block or (
+                self.raw is not None and (not self.connection.autocommit or self.is_open())
+            ):
                 self.cut()
                 self.connection.in_atomic_block, self.connection.connection = False, None  # the next use connects anew
 
@@ -103,16 +100,9 @@ class DjangoDriver(CallersDriver):
                 raise context from None
             raise
 
-    def _is_in_disorder(self) -> bool:
-        """Return whether an interrupt has stopped Django in the middle of its block."""
-        if self.connection.in_atomic_block:
-            return True
-        return self.raw is not None and (not self.connection.autocommit or self.is_open())
-
     def is_open(self) -> bool:
         """Return whether the driver's connection is in a transaction."""
         return self.state_of(self.raw) is TransactionState.OPEN
 
     def cut(self) -> None:
-        """Close the driver's connection."""
         self.connection.close()

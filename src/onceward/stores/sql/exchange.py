@@ -32,7 +32,6 @@ class SqlQuery(LaneRequest):
         claims: how many keys it asks for.
     """
 
-    __slots__ = ("action",)
     seconds: float | None = None
     is_bare = False
     claims = 0
@@ -81,39 +80,35 @@ class SqlExchange(Observed, ABC):
         """Delete expired records, the longest expired first, and return how many."""
 
     def exchange(self, request: Any) -> Any:
-        """Run one request, blocking."""
-        query: SqlQuery = request  # an isinstance() of an ABC costs a microsecond
-        if not (self._ready or query.is_bare):
+        if not (self._ready or request.is_bare):
             drive(self.prepare(), self)
             self._ready = True
         tries = _TRIES
         while True:
             try:
-                reply: object = query.by(self.conduit).run(query, self.arguments)
+                reply: object = request.by(self.conduit).run(request, self.arguments)
                 break
             except (SqlRefusal, Broken, ValueError) as error:
                 tries -= 1
                 self._check_anew(error, tries)
-        if query.claims and self._is_purging(query.claims):
+        if request.claims and self._is_purging(request.claims):
             with contextlib.suppress(StoreError):  # the next one will
                 drive(self.purging(PURGE_LIMIT), self)
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        """Run one request."""
-        query: SqlQuery = request
-        if not (self._ready or query.is_bare):
+        if not (self._ready or request.is_bare):
             await drive_async(self.prepare(), self)
             self._ready = True
         tries = _TRIES
         while True:
             try:
-                reply: object = await query.by(self.conduit).run_async(query, self.arguments)
+                reply: object = await request.by(self.conduit).run_async(request, self.arguments)
                 break
             except (SqlRefusal, Broken, ValueError) as error:
                 tries -= 1
                 self._check_anew(error, tries)
-        if query.claims and self._is_purging(query.claims):
+        if request.claims and self._is_purging(request.claims):
             with contextlib.suppress(StoreError):
                 await drive_async(self.purging(PURGE_LIMIT), self)
         return reply
@@ -140,15 +135,12 @@ class SqlExchange(Observed, ABC):
         return True
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
         count = yield from self.purging(limit)
         return Purged(count, MORE if count == limit else None)
 
     def close(self) -> None:
-        """Close the connections."""
         self.conduit.close()
 
     def action(self, request: object) -> str:
-        """Return what a request does."""
         assert isinstance(request, SqlQuery)
         return request.action

@@ -34,13 +34,9 @@ class Dialect(NamedTuple):
 
 def sql_of(clause: Clause, dialect: Dialect) -> str:
     """Return a clause in SQL. NULL means no."""
-    if isinstance(clause, Comparison):
-        return _compared(clause, dialect)
-    word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
-    return f"({word.join(sql_of(term, dialect) for term in clause.terms) or nothing})"
-
-
-def _compared(clause: Comparison, dialect: Dialect) -> str:
+    if not isinstance(clause, Comparison):
+        word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
+        return f"({word.join(sql_of(term, dialect) for term in clause.terms) or nothing})"
     field, sign, value = clause
     if sign == "absent":
         return f"{field} IS NULL"
@@ -65,9 +61,9 @@ class PageReader(ABC):
     Args:
         table: its name.
         dialect: of the database.
-        values: where the statement's values are put, if it has parameters.
 
     Attributes:
+        values: those of the statement, if it has parameters.
         start: what each statement begins with.
         within: the condition of each index, by its name.
         due: the name of the one of messages.
@@ -77,8 +73,9 @@ class PageReader(ABC):
     within: ClassVar[Mapping[str, str]]
     due: ClassVar[str] = "due"
 
-    def __init__(self, table: str, dialect: Dialect, values: list[object]) -> None:
-        self._table, self._dialect, self.values = table, dialect, values
+    def __init__(self, table: str, dialect: Dialect) -> None:
+        self._table, self._dialect = table, dialect
+        self.values: list[object] = []
 
     @abstractmethod
     def text(self, value: str) -> str:

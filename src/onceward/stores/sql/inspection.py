@@ -55,8 +55,8 @@ def columns_in(statement: str) -> dict[str, str]:
 
 def differences(
     types: Mapping[str, str], columns: Mapping[str, str], indexes: Iterable[str], there: Iterable[str]
-) -> tuple[Finding, ...]:
-    """Return a finding for each column and index that is missing, or has another type.
+) -> Iterator[Finding]:
+    """Yield a finding for each column and index that is missing, or has another type.
 
     Args:
         types: by columns, as this version needs them.
@@ -64,11 +64,6 @@ def differences(
         indexes: names of the indexes that this version needs.
         there: those that are there.
     """
-    missing = set(indexes).difference(there)
-    return (*_of_columns(types, columns), *(_slow(name) for name in sorted(missing)))
-
-
-def _of_columns(types: Mapping[str, str], columns: Mapping[str, str]) -> Iterator[Finding]:
     for name, kind in types.items():
         actual = columns.get(name)
         if actual is None:
@@ -78,8 +73,6 @@ def _of_columns(types: Mapping[str, str], columns: Mapping[str, str]) -> Iterato
             why = "another program has made or altered it: writes can fail, or values change"
             fix = f"make it {kind} again"
             yield Finding("error", "table", f"the column {name} is {actual}, and not {kind}", why, fix)
-
-
-def _slow(name: str) -> Finding:
-    why = "lists, chains, messages that are due, or the purge read the whole table, or refuse to"
-    return Finding("warning", "table", f"the ledger's table has no index {name}", why, _MIGRATE)
+    for name in sorted(set(indexes).difference(there)):
+        why = "lists, chains, messages that are due, or the purge read the whole table, or refuse to"
+        yield Finding("warning", "table", f"the ledger's table has no index {name}", why, _MIGRATE)

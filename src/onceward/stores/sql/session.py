@@ -7,7 +7,7 @@ of the ledger is the name of the driver's method that does it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -21,6 +21,14 @@ from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
 
 Acts = Generator[Act, Any, object]
 _LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors
+_WRAPPERS: Final = {
+    "sqlalchemy.Connection": "_sqlalchemy:driver_of",
+    "sqlalchemy.Session": "_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncConnection": "_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncSession": "_sqlalchemy:driver_of",
+    "django.BaseDatabaseWrapper": "_django:driver_of",
+    "django.ConnectionProxy": "_django:driver_of",
+}
 
 
 # By store: that, and the drivers' connections that are known to be to the ledger's server.
@@ -82,13 +90,11 @@ class SqlSession(ABC):
 
     @property
     def state(self) -> TransactionState:
-        """Whether a transaction is open."""
         if not self._has_begun:
             return TransactionState.ENDED
         return self.driver.known_state() or self.state_of(self.driver.raw)
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction, on the ledger's server."""
         self.driver.check()
         yield from self._prepare()
         self._has_begun, self.trouble, self.ending, self.last = True, None, False, None
@@ -96,7 +102,6 @@ class SqlSession(ABC):
         yield from self._check_place()
 
     def attach(self) -> Steps[None]:
-        """Use the caller's transaction, on the ledger's server."""
         yield from self._prepare()
         yield "enter"
         if self.state_of(self.driver.raw) is not TransactionState.OPEN and self.driver.commits_alone():
@@ -115,7 +120,6 @@ class SqlSession(ABC):
             same.add(self.driver.raw)
 
     def flush(self) -> Steps[None]:
-        """Send what the body has left unsent."""
         if self.driver.keeps:
             yield "send"
         self.ending = True
@@ -132,20 +136,16 @@ class SqlSession(ABC):
         return record
 
     def rollback(self) -> Steps[None]:
-        """Roll back, and leave the connection as it was found."""
         if self._has_begun:
             yield "undo"
 
     def cut(self) -> None:
-        """End the transaction by closing the connection."""
         self.driver.cut()
 
     def exchange(self, request: object) -> object:
-        """Run one request on the connection."""
         return drive(self._run(request), self.driver)
 
     async def exchange_async(self, request: object) -> object:
-        """Run one request on the connection."""
         return await drive_async(self._run(request), self.driver)
 
     def _run(self, request: object) -> Steps[object]:
@@ -194,11 +194,12 @@ class SqlSession(ABC):
         return trouble
 
 
-def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, choices: str) -> Any:
+def driver_of(room: str, kinds: dict[str, str], connection: object, seconds: float, choices: str) -> Any:
     """Return the driver of a connection.
 
     Args:
-        kinds: by the class of a connection, with its package, the module and the name of what makes its driver.
+        room: the module of the database's session. Beside it, each library around a driver has one with a ``driver_of``.
+        kinds: by the class of a driver's connection, with its package, how the module ends and what makes its driver.
         connection: the caller's.
         seconds: how long one statement may take.
         choices: which connections there are, for the message.
@@ -207,7 +208,7 @@ def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, choi
         TypeError: it is none of these.
     """
     for kind in type(connection).__mro__:
-        where = kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        where = (_WRAPPERS | kinds).get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if where is not None:
-            return at(where)(connection, seconds)
+            return at(f"{room}{where}")(connection, seconds)
     raise TypeError(f"{type(connection).__name__}: give {choices}")

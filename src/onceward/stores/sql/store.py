@@ -1,7 +1,7 @@
 """What people ask of a ledger in an SQL server: pages of its records, how many there are, and to make what it lacks."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
@@ -24,9 +24,12 @@ class SqlStore(SqlVerbs):
     """A ledger's tables, whose indexes ``open``, ``due`` and ``origin`` an earlier version's ledger may lack.
 
     Attributes:
-        names: of the tables: ``table``, ``meta`` and, without quotes, ``plain``.
+        names: of the tables: ``table``, ``meta`` and, without quotes, ``plain``. Its ``hint`` returns what a table's name is
+            followed by, so that an index is used.
         dialect: how statements without a time of their own tell it.
         within: the condition of each index, by its name.
+        raw: makes the request that returns a statement's rows.
+        page: makes the request for a page, of a selection that has an index of this name.
     """
 
     resolution = 0.0
@@ -42,6 +45,8 @@ class SqlStore(SqlVerbs):
     names: Any
     dialect: ClassVar[Dialect]
     within: ClassVar[Mapping[str, str]]
+    raw: Callable[[str], SqlQuery]
+    page: Callable[[Any, Selection, str | None, int, str | None], SqlQuery]
 
     # --- by each database -----------------------------------------------------------------------------------------
 
@@ -52,20 +57,6 @@ class SqlStore(SqlVerbs):
     @abstractmethod
     def has_index(self, index: str) -> Steps[bool]:
         """Return whether an index of the ledger is there, and complete."""
-
-    @abstractmethod
-    def hint(self, index: str) -> str:
-        """Return what a table's name is followed by, so that an index is used."""
-
-    @abstractmethod
-    def raw(self, text: str) -> SqlQuery:
-        """Return the request that returns a statement's rows."""
-
-    @abstractmethod
-    def _page(
-        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
-    ) -> SqlQuery:
-        """Return the request for a page. ``seconds``: if it can take longer than the ledger's timeout."""
 
     @abstractmethod
     def there(self) -> Steps[list[bool]]:
@@ -86,8 +77,7 @@ class SqlStore(SqlVerbs):
     # --- for all --------------------------------------------------------------------------------------------------
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
-        index = seconds = None
+        index = None
         if isinstance(selection, ChainOf):
             index = "origin"
         elif isinstance(selection, ByKey) and selection.criteria.are_within(UNFINISHED):
@@ -96,13 +86,14 @@ class SqlStore(SqlVerbs):
             index = "due"
         if index is not None and not (yield from self.has_index(index)):
             index = None
-            if isinstance(selection, ChainOf):
-                if not selection.scan:
-                    raise NoIndex(
-                        f"{self.names.table} has no index {self.names.plain}_origin: let its owner run `onceward migrate`"
-                    )
-                seconds = _SCANNING
-        page: Page = yield self._page(selection, after, limit, index, seconds)
+        request = self.page(self.names, selection, after, limit, index)
+        if index is None and isinstance(selection, ChainOf):
+            if not selection.scan:
+                raise NoIndex(
+                    f"{self.names.table} has no index {self.names.plain}_origin: let its owner run `onceward migrate`"
+                )
+            request.seconds = _SCANNING
+        page: Page = yield request
         return page
 
 
@@ -111,7 +102,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
 
     Up to :data:`READ` records, count all records. Above that, estimate.
     """
-    table, exact = store.names.table, False
+    table, hint, exact = store.names.table, store.names.hint, False
     now, total, arrived = yield from store.total()
     if total <= READ:  # the statistics may be old
         ((total,),) = yield store.raw(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {READ + 1}) s")
@@ -120,22 +111,20 @@ def survey(store: SqlStore) -> Steps[Survey]:
     indexed = yield from store.has_index("open")
     if indexed or exact:
         rows = yield store.raw(
-            f"SELECT status, count(*), {_number(store, 'LAPSED')} FROM {table}{store.hint('open') if indexed else ''} "
+            f"SELECT status, count(*), {_number(store, 'LAPSED')} FROM {table}{hint('open') if indexed else ''} "
             f"WHERE {store.within['open']} GROUP BY status"
         )
         counts = dict.fromkeys(UNFINISHED, 0) | {row[0]: int(row[1]) for row in rows}
         counts["LAPSED"] = sum(int(row[2]) for row in rows)
         ((counts["EXPIRED"],),) = yield store.raw(
-            f"SELECT count(*) FROM {table}{store.hint('expiry')} "
+            f"SELECT count(*) FROM {table}{hint('expiry')} "
             f"WHERE expires_at IS NOT NULL AND {sql_of(STATES['EXPIRED'], store.dialect)}"
         )
         if exact:  # two statements, two moments
             counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
     if (yield from store.has_index("due")):
         terms = f"{_number(store, 'UNSENT')}, {_number(store, 'REFUSED')}"
-        ((unsent, refused),) = yield store.raw(
-            f"SELECT {terms} FROM {table}{store.hint('due')} WHERE {store.within['due']}"
-        )
+        ((unsent, refused),) = yield store.raw(f"SELECT {terms} FROM {table}{hint('due')} WHERE {store.within['due']}")
         counts |= {"UNSENT": int(unsent), "REFUSED": int(refused)}
     return Survey(UNFINISHED if indexed else frozenset(), True, counts, total, exact, arrived, now)
 

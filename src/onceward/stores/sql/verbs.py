@@ -22,7 +22,7 @@ from onceward.core.register import Answered, KeyLocked
 from onceward.core.retries import FIRST_PAUSE, jittered
 from onceward.core.writes import CARRIED
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged
+from onceward.stores.contract import Damaged, answer_of
 from onceward.stores.sql.exchange import BatchReply, SqlExchange, SqlQuery
 
 _BRIEF: Final = 1000  # microseconds in which no other claim can come, use its fence and go
@@ -80,7 +80,7 @@ class SqlVerbs(SqlExchange):
     # --- by each database -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _writing(self, write: Write, fence: int, seen: Record | None) -> SqlQuery:
+    def _writing(self, write: Write, seen: Record | None) -> SqlQuery:
         """Return the insert of one key, or the swap of a record. Those of many keys can be merged.
 
         The reply to an insert is without a record if another try may see one. That to a swap is None if it was made, and another
@@ -110,8 +110,7 @@ class SqlVerbs(SqlExchange):
         if (error := self._too_long(write.key)) is not None:
             raise error
         for _ in range(AGAIN):
-            request = self._writing(write, self._fences.of(write, None), None)
-            reply = yield from self._one(request, brief=brief)
+            reply = yield from self._one(self._writing(write, None), brief=brief)
             if reply is not None and reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
@@ -124,8 +123,7 @@ class SqlVerbs(SqlExchange):
 
     def _swap(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
         for _ in range(AGAIN):
-            request = self._writing(write, self._fences.of(write, seen), seen)
-            reply = yield from self._one(request, brief=brief)
+            reply = yield from self._one(self._writing(write, seen), brief=brief)
             if reply is None:  # as with a lost reply, the caller asks again
                 break
             if not is_stale(reply, seen):
@@ -163,7 +161,6 @@ class SqlVerbs(SqlExchange):
                 return reply
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         if isinstance(seen, Damaged):
             raise StoreError(f"ledger {self.url}: {seen.key}: an SQL server keeps no record that cannot be read")
         for _ in range(AGAIN):
@@ -177,17 +174,13 @@ class SqlVerbs(SqlExchange):
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert all in one statement, in the order of their keys."""
-        first: dict[str, Write] = {}
-        for write in writes:
-            first.setdefault(write.key, write)
+        first = {write.key: write for write in reversed(writes)}
         outcomes = yield from self._batch(list(first.values()), {})
-        answers: list[Answered] = []
-        for write in writes:
-            answer = outcomes[write.key]
-            if isinstance(answer, Reply) and first.get(write.key) is not write:
-                answer = answer._replace(won=False)
-            answers.append(answer)
-        return answers
+        answers = [(write, outcomes[write.key]) for write in writes]
+        return [
+            one._replace(won=False) if isinstance(one, Reply) and first[write.key] is not write else one
+            for write, one in answers
+        ]
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap all in one statement, in the order of their keys."""
@@ -216,10 +209,7 @@ class SqlVerbs(SqlExchange):
             batch: BatchReply | None = None
             if len(part) > 1 and trouble is None:
                 try:
-                    all_of = [
-                        self._writing(write, self._fences.of(write, seen.get(write.key)), seen.get(write.key))
-                        for write in part
-                    ]
+                    all_of = [self._writing(write, seen.get(write.key)) for write in part]
                     batch = yield all_of[0].merged(all_of)
                 except StoreError as error:
                     if not self._stops_all(error):
@@ -229,12 +219,12 @@ class SqlVerbs(SqlExchange):
                 of = seen.get(write.key)
                 reply = None if batch is None else _reply_in(batch, write.key, of)
                 if reply is not None:
-                    answers[write.key] = yield from _answer_of(self._fenced(write, of, reply))
+                    answers[write.key] = yield from answer_of(self._fenced(write, of, reply))
                 elif trouble is not None:
                     answers[write.key] = trouble
                 else:
                     alone = self.insert(write, brief=brief) if of is None else self.swap(write, of, brief=brief)
-                    answers[write.key] = answer = yield from _answer_of(alone)
+                    answers[write.key] = answer = yield from answer_of(alone)
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
         return answers
@@ -250,14 +240,6 @@ def _reply_in(batch: BatchReply, key: str, seen: Record | None) -> Reply | None:
         return batch.replies.get(key)
     reply = batch.replies.get(key) or Reply(False, None, batch.now)
     return None if is_stale(reply, seen) else reply
-
-
-def _answer_of(verb: Steps[Reply]) -> Steps[Answered]:
-    """Return the reply or the error, so that one key's error does not stop the others."""
-    try:
-        return (yield from verb)
-    except StoreError as error:
-        return error
 
 
 def is_stale(reply: Reply, seen: Record) -> bool:

@@ -12,12 +12,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
-from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.locks import Forked, owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 from onceward.stores.sqlite.clock import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
@@ -35,7 +35,7 @@ _PATIENCE = 30.0  # seconds that a fork waits for other threads' requests to thi
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # purge up to 64 rows in every 32nd commit, and in a process's first
 
 
-class SqliteExchange(Observed):
+class SqliteExchange(Observed, Forked):
     """Carries requests to the file and the replies back. For its arguments, see :class:`SqliteStore`."""
 
     def __init__(
@@ -67,20 +67,19 @@ class SqliteExchange(Observed):
         self._locks = (self._writing, self._reading, self._starting)
         weakref.finalize(self, _close, self._file, *self._locks)
 
-    def action(self, request: object) -> str:
-        return cast("SqlRequest", request).run.func.__name__
+    def action(self, request: Any) -> str:
+        return str(request.run.func.__name__)
 
     def exchange(self, request: Any) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        query: SqlRequest = request
-        if not query.writes:
-            return self._read(query.run)
+        if not request.writes:
+            return self._read(request.run)
         if self._is_writing():
             raise reentered(self.path)
         # While another thread commits, an insert checks its key on the read connection. Otherwise the commit checks it.
-        job = Job(query)
-        if query.look is not None and self._committing:
-            if (reply := self._read(query.look)) is not None:
+        job = Job(request)
+        if request.look is not None and self._committing:
+            if (reply := self._read(request.look)) is not None:
                 return reply
             job.looked = True
         self._queue.append(job)
@@ -91,14 +90,13 @@ class SqliteExchange(Observed):
 
     async def exchange_async(self, request: Any) -> object:
         """Run one request: a read at once (it never waits), a write in the store's writer thread."""
-        query: SqlRequest = request
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
-        if not query.writes:
-            return self._read(query.run)
-        job = Job(query)
-        if query.look is not None:
-            if (reply := self._read(query.look)) is not None:
+        if not request.writes:
+            return self._read(request.run)
+        job = Job(request)
+        if request.look is not None:
+            if (reply := self._read(request.look)) is not None:
                 return reply
             job.looked = True
         return await self._in_thread(job)
@@ -229,7 +227,6 @@ class SqliteExchange(Observed):
         return self._file
 
     def close(self) -> None:
-        """Close both connections and end the writer thread. The next use opens them again."""
         if any(owns(lock)() for lock in self._locks):
             raise reentered(self.path)
         with self._writing, self._reading, self._starting:

@@ -36,7 +36,7 @@ class SqliteReader(PageReader):
 
 def reader(now: float) -> SqliteReader:
     """Return what makes the statement of a page at this time."""
-    return SqliteReader(TABLE, Dialect(repr(now), f"({now!r} - {{}})"), [])
+    return SqliteReader(TABLE, Dialect(repr(now), f"({now!r} - {{}})"))
 
 
 def select(
@@ -50,7 +50,7 @@ def select(
         index = STOPPED_INDEX
     elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
         index = DUE_INDEX
-    if index is not None and not has_index(connection, index):
+    if index is not None and not has_index(index, connection):
         index = None
     asking = reader(now)
     rows = damage.rows(connection, asking.statement(selection, after, limit, index), tuple(asking.values))
@@ -66,7 +66,7 @@ def _read_chain(
     chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float
 ) -> Page | None:
     """Read a page of a chain in the order of its index, in which its rows are next to each other: no page reads all of them."""
-    indexed = has_index(connection, ORIGIN_INDEX)
+    indexed = has_index(ORIGIN_INDEX, connection)
     if not indexed and not chain.scan:
         return None
     start = beginning(chain.root)

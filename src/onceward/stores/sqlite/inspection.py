@@ -117,7 +117,7 @@ def _differences(path: str) -> tuple[Finding, ...]:
     if not columns:  # it is no ledger, or cannot be read
         return ()
     there = [row[0] for row in read(path, "SELECT name FROM sqlite_master WHERE type = 'index'")]
-    return differences(columns_in(SCHEMA[0]), columns, (f"{TABLE}_expiry", *INDEXES), there)
+    return tuple(differences(columns_in(SCHEMA[0]), columns, (f"{TABLE}_expiry", *INDEXES), there))
 
 
 def _kind(folder: str) -> str | None:
@@ -146,10 +146,10 @@ def count_records(connection: sqlite3.Connection, now: float) -> Survey:
     """Read the counts. Rows stay in the order of arrival, so their numbers tell how many there are at most."""
     first, last = connection.execute(_ROWS).fetchone()
     total = 0 if last is None else last - first + 1
-    indexed = STOPPED if has_index(connection, STOPPED_INDEX) else frozenset()
+    indexed = STOPPED if has_index(STOPPED_INDEX, connection) else frozenset()
     (expired,) = connection.execute(_EXPIRED, (now,)).fetchone()
     counts = {"EXPIRED": expired} if expired < READ else {}
-    if has_index(connection, DUE_INDEX):
+    if has_index(DUE_INDEX, connection):
         counts |= zip(
             ("UNSENT", "REFUSED"), connection.execute(_MESSAGES, (now + SOME_DAY,) * 2).fetchone(), strict=True
         )
@@ -200,16 +200,12 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
 
 def outbox(store: SqliteStore) -> Steps[None]:
     """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    there: bool = yield SqlRequest(partial(_is_indexed), writes=False)
+    there: bool = yield SqlRequest(partial(has_index, DUE_INDEX), writes=False)
     if not there:
         raise StoreError(
             f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
             f"--store {store.url}` once"
         )
-
-
-def _is_indexed(connection: sqlite3.Connection, _: float) -> bool:
-    return has_index(connection, DUE_INDEX)
 
 
 def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:

@@ -96,7 +96,7 @@ def make(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def has_index(connection: sqlite3.Connection, name: str) -> bool:
+def has_index(name: str, connection: sqlite3.Connection, _: float = 0.0) -> bool:
     """Return whether the file has an index."""
     cursor = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
     return cursor.fetchone() is not None

@@ -43,7 +43,6 @@ class SqliteSession:
             return TransactionState.LOST
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction that holds the file's write lock."""
         if getattr(self._connection, "autocommit", None) is False:
             raise ValueError(
                 "a connection with autocommit=False is always in a transaction, but onceward must begin and end this "
@@ -76,11 +75,9 @@ class SqliteSession:
         return is_there or self._releasing
 
     def flush(self) -> Steps[None]:
-        """Nothing is unsent."""
         yield from ()
 
     def commit(self) -> Steps[None]:
-        """Commit."""
         self._releasing = True
         if not (yield _RELEASE):
             self._releasing = False
@@ -88,20 +85,16 @@ class SqliteSession:
         yield "COMMIT"
 
     def rollback(self) -> Steps[None]:
-        """Roll back."""
         if self.state is TransactionState.OPEN:
             yield "ROLLBACK"
 
     def cut(self) -> None:
-        """Roll back."""
         self._execute("ROLLBACK")
 
     def exchange(self, request: Any) -> object:
-        """Run one request on the connection."""
         return self._execute(request) if isinstance(request, str) else self._run(request)
 
     async def exchange_async(self, request: Any) -> object:
-        """Run one request on the connection."""
         return self.exchange(request)
 
     def _execute(self, statement: str) -> bool:

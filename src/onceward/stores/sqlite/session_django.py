@@ -21,7 +21,6 @@ class DjangoSqliteDriver(DjangoDriver):
     vendor, server = "sqlite", "SQLite"
 
     def start(self) -> None:
-        """Begin, with the file's write lock."""
         mode = self.connection.transaction_mode
         self.connection.transaction_mode = "IMMEDIATE"
         try:
@@ -58,7 +57,6 @@ class DjangoSqliteSession(SqliteSession):
         super().__init__(self._driver.raw, store)
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction that holds the file's write lock."""
         self._driver.check()
         yield from super().begin()
 

@@ -50,18 +50,13 @@ class SqliteStore(SqliteExchange, Polled):
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert all in one transaction."""
-        runs = [partial(requests.insert, write) for write in writes]
-        replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
-        return replies
+        return _many([partial(requests.insert, write) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap all in one transaction."""
-        runs = [partial(requests.swap, write, seen) for write, seen in pairs]
-        replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
-        return replies
+        return _many([partial(requests.swap, write, seen) for write, seen in pairs])
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
         from onceward.stores.sqlite.finding import select  # people and relays read; a cold start does not pay for it
 
         page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
@@ -76,6 +71,10 @@ class SqliteStore(SqliteExchange, Polled):
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
         count: int = yield SqlRequest(partial(requests.purge, limit))
         return Purged(count, MORE if count == limit else None)
+
+
+def _many(runs: "list[partial[Reply]]") -> Steps[list[Answered]]:
+    replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
+    return replies
