@@ -9,13 +9,13 @@ import threading
 import time
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import GROUP, retry_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_topics import CLOCK
+from onceward.consumers.retry_topics import CLOCK, BrokerClock
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED
 from onceward.kafka import KafkaWorker
@@ -195,6 +195,21 @@ def test_an_old_retry_without_an_offset_ends_the_worker_because_it_may_have_been
     monkeypatch.undo()
     assert kafka.committed(topic, retry_name(topic)) == {}
     assert drain(once, kafka, topic, lambda order: None) == ["done"]
+
+
+def test_a_retry_that_is_read_before_its_partition_is_ready_is_not_lost(once, kafka, topic, monkeypatch):
+    drain(once, kafka, topic, print)  # it makes the retry topic
+    send(kafka, retry_name(topic), order(1), headers=[(GROUP, topic.encode())])
+    for slow, seconds in ((AIOKafkaConsumer.committed, 1.0), (BrokerClock.ask, 2.0)):
+
+        async def late(*given, slow=slow, seconds=seconds):
+            await asyncio.sleep(seconds)
+            return await slow(*given)
+
+        monkeypatch.setattr(f"{slow.__module__}.{slow.__qualname__}", late)
+    ran = []
+    with working(once, kafka, topic, ran.append):
+        until(lambda: ran)
 
 
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
