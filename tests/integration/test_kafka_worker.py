@@ -242,16 +242,8 @@ def test_settings_that_break_the_promises_are_refused(once, options, why):
 
 def send(kafka, topic, value, key=None, headers=(), **settings):
     """Send a record as no method of the server does: with any headers, compressed, without a value."""
-
-    async def sent():
-        producer = AIOKafkaProducer(bootstrap_servers=kafka.servers, **settings)
-        await kafka._patiently(producer.start)
-        try:
-            await producer.send_and_wait(topic, value, key, headers=list(headers))
-        finally:
-            await producer.stop()
-
-    asyncio.run(sent())
+    work = lambda producer: producer.send_and_wait(topic, value, key, headers=list(headers))
+    kafka._with(lambda: AIOKafkaProducer(bootstrap_servers=kafka.servers, **settings), work)
 
 
 def failing(order):
