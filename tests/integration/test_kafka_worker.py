@@ -9,13 +9,13 @@ import threading
 import time
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import GROUP, retry_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_topics import CLOCK
+from onceward.consumers.retry_topics import CLOCK, BrokerClock
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED
 from onceward.kafka import KafkaWorker
@@ -197,6 +197,21 @@ def test_an_old_retry_without_an_offset_ends_the_worker_because_it_may_have_been
     assert drain(once, kafka, topic, lambda order: None) == ["done"]
 
 
+def test_a_retry_that_is_read_before_its_partition_is_ready_is_not_lost(once, kafka, topic, monkeypatch):
+    drain(once, kafka, topic, print)  # it makes the retry topic
+    send(kafka, retry_name(topic), order(1), headers=[(GROUP, topic.encode())])
+    for slow, seconds in ((AIOKafkaConsumer.committed, 1.0), (BrokerClock.ask, 2.0)):
+
+        async def late(*given, slow=slow, seconds=seconds):
+            await asyncio.sleep(seconds)
+            return await slow(*given)
+
+        monkeypatch.setattr(f"{slow.__module__}.{slow.__qualname__}", late)
+    ran = []
+    with working(once, kafka, topic, ran.append):
+        until(lambda: ran)
+
+
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
     with pytest.raises(BrokerError, match="topic nowhere does not exist"):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()
@@ -227,16 +242,8 @@ def test_settings_that_break_the_promises_are_refused(once, options, why):
 
 def send(kafka, topic, value, key=None, headers=(), **settings):
     """Send a record as no method of the server does: with any headers, compressed, without a value."""
-
-    async def sent():
-        producer = AIOKafkaProducer(bootstrap_servers=kafka.servers, **settings)
-        await kafka._patiently(producer.start)
-        try:
-            await producer.send_and_wait(topic, value, key, headers=list(headers))
-        finally:
-            await producer.stop()
-
-    asyncio.run(sent())
+    work = lambda producer: producer.send_and_wait(topic, value, key, headers=list(headers))
+    kafka._with(lambda: AIOKafkaProducer(bootstrap_servers=kafka.servers, **settings), work)
 
 
 def failing(order):

@@ -84,6 +84,28 @@ def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(br
     once.close()
 
 
+def test_an_alarm_of_rabbitmq_delays_copies_and_no_acknowledgement(request, monkeypatch, caplog):
+    monkeypatch.setattr("onceward.rabbitmq.connection._TIMEOUT", 2.0)
+    server, once = Rabbitmq(), Once("memory:", name="shop")
+    request.addfinalizer(server.stop)
+    shop, ran, over = RabbitShop(server), [], threading.Event()
+
+    def charge(order):
+        if order["id"] == 0 and not over.is_set():
+            raise ZeroDivisionError
+        ran.append(order["id"])
+
+    shop.publish(*[{"id": number} for number in range(9)])
+    server.control("set_vm_memory_high_watermark", "absolute", "1")
+    with working(shop.worker(once, charge, concurrency=1)):
+        until(lambda: len(ran) == 8 and server.held()[shop.orders] == 1)
+        until(lambda: caplog.text.count("In an alarm, RabbitMQ takes no messages") > 1)
+        over.set()
+        server.control("set_vm_memory_high_watermark", "0.9")
+        until(lambda: 0 in ran and not any(server.held().values()))
+    assert ran.count(0) == 1
+
+
 @pytest.mark.sampled("nats")
 def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(broker, faketime, postgres, tmp_path):
     _, shop = broker

@@ -42,7 +42,7 @@ class Batch(BatchHandler):
         """Handle ``records`` in ``concurrency`` threads, one of which is this thread.
 
         Args:
-            records: any number; they are claimed in groups of 100.
+            records: any number; they are claimed in groups of 100, with ``on_lapse="park"`` of ``concurrency``.
             time_left: seconds until this process is stopped, such as a Lambda function's remaining time. Records that
                 cannot begin in time are deferred. No lease outlives this time by more than the store's imprecision. None
                 means no limit.

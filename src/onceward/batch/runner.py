@@ -74,10 +74,21 @@ class Run:
         """Yield the items to claim together, chunk by chunk, until the time is up or the order is stopped."""
         start = 0
         while start < len(self.items) and not self.order.is_over:
-            end = start + self._time.chunk()
-            self._chunk = self.items[start:end]
-            start = end
+            self._chunk = self._together(self.items[start : start + self._time.chunk()])
+            start += len(self._chunk)
             yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self.order.broken]
+
+    def _together(self, items: list[Item]) -> list[Item]:
+        """Return the first items to claim together: if a lapse parks a key, only those that begin at once."""
+        if self._guard.policy.on_lapse != "park":
+            return items
+        groups: set[int] = set()
+        for count, item in enumerate(items[: self._batch.concurrency]):
+            if item.group in groups:
+                return items[:count]
+            if item.group is not None:
+                groups.add(item.group)
+        return items[: self._batch.concurrency]
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
         """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""

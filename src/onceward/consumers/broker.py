@@ -50,13 +50,11 @@ class BrokerError(OncewardError):
 
     Attributes:
         gone: whether the queue no longer exists. If so, the worker ends.
-        unroutable: whether no queue of RabbitMQ takes the message.
     """
 
-    def __init__(self, message: str, *, gone: bool = False, unroutable: bool = False) -> None:
+    def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message)
         self.gone = gone
-        self.unroutable = unroutable
 
 
 class Broker(ABC, Generic[M]):

@@ -71,12 +71,13 @@ class Serving(Generic[M]):
         self._stop = asyncio.Event()
         self._forced = False
         self._ready = ready
+        parks = batch.guard.policy.on_lapse == "park"  # then no key is claimed before its handler begins
         self._polls = Polls(
             broker.receive if ready is None else self._receive,
             self._take,
             most=broker.most,
             concurrency=batch.concurrency,
-            typical=lambda: batch.typical,
+            typical=lambda: 0.0 if parks else batch.typical,
             until_empty=until_empty,
         )
 

@@ -143,16 +143,18 @@ class TopicReader:
     async def assigned(self, places: set[Any]) -> None:
         """Begin with these partitions, each from its committed offset."""
         self._begun = set()
-        for place in places:
-            if place.topic == self._retry:
-                with contextlib.suppress(KafkaError, TimeoutError):
-                    async with asyncio.timeout(PATIENCE):
-                        if await self._consumer.committed(place) is not None:
-                            continue
-                self._begun.add(place)
+        await asyncio.gather(*(self._look(place) for place in places if place.topic == self._retry))
         self._partitions = {place: Partition(ordered=self._order) for place in places}
         self._assigned = True
         self.changed.set()
+
+    async def _look(self, place: Any) -> None:
+        """Note whether a retry partition has a committed offset; it has none if the cluster does not say."""
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                if await self._consumer.committed(place) is not None:
+                    return
+        self._begun.add(place)
 
     async def _read(self) -> None:
         while True:
@@ -164,7 +166,8 @@ class TopicReader:
                 self.changed.set()
                 await asyncio.sleep(WAIT)
                 continue
-            if not self.clock.known and any(place.topic == self._retry for place in batch):
+            # Before the listener has ended, _sort lets the records come again. They must not be dropped here then.
+            if self._assigned and not self.clock.known and any(place.topic == self._retry for place in batch):
                 before = self._partitions
                 await self._asks()
                 if self._partitions is not before:

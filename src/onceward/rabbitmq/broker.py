@@ -12,7 +12,7 @@ from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, bounded
 from onceward.consumers.callers import Tasks, comes, unless_set
 from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
@@ -33,10 +33,9 @@ from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_
 
 
 class RabbitConsumer(NamedTuple):
-    """One connection that messages come from, the channel and the tag of its consumer, and its channel for copies."""
+    """One connection that messages come from, and the channel and the tag of its consumer."""
 
     connection: AbstractConnection
-    publisher: Publisher
     channel: Channel
     tag: str
 
@@ -57,12 +56,11 @@ class RabbitConsumer(NamedTuple):
         connection = await connect(url)
         try:
             await count_ready(connection, queue)  # says whether it was deleted
-            publisher = await Publisher.on(connection)
             channel = await connection.channel(publisher_confirms=False)
             channel.close_callbacks.add(lambda *_: broken())
             await channel.set_qos(prefetch_count=prefetch)
             tag = await (await channel.get_queue(queue, ensure=False)).consume(arrived)
-            return cls(connection, publisher, cast("Channel", await channel.get_underlay_channel()), tag)
+            return cls(connection, cast("Channel", await channel.get_underlay_channel()), tag)
         except BaseException as error:
             await closed(connection)
             if isinstance(error, TROUBLE):
@@ -159,7 +157,10 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         self._url, self._prefetch, self._wait = url, prefetch, wait
         self._lengths = lengths(longest)
         self._consumer: RabbitConsumer | None = None
+        # In an alarm, RabbitMQ reads nothing from a connection that publishes: no acknowledgements, either.
+        self._copies: Publisher | None = None
         self._beginning = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._came = asyncio.Event()
         self._waiting: deque[AbstractIncomingMessage] = deque()
         self._stopped = asyncio.Event()
@@ -268,9 +269,17 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         await self._publish(copy_of(message, headers, without=OURS), self._dead)
 
     async def _publish(self, message: Message, queue: str) -> None:
-        if self._consumer is None:
-            raise BrokerError("RabbitMQ: the connection is lost")
-        await self._consumer.publisher.send(message, queue)
+        async with self._connecting:
+            if self._copies is None or self._copies.closed:
+                await self._end_copies()
+                self._copies = await Publisher.to(self._url)
+            copies = self._copies
+        await copies.send(message, queue)
+
+    async def _end_copies(self) -> None:
+        copies, self._copies = self._copies, None
+        if copies is not None:
+            await copies.close()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -282,7 +291,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
 
     async def close(self) -> None:
         await self._tasks.end(_ANSWERED)
-        await self._end_consumer()
+        await asyncio.gather(self._end_consumer(), self._end_copies())
 
 
 def message_delivery(message: AbstractIncomingMessage, queue: str) -> Delivery:

@@ -146,29 +146,29 @@ class Publisher:
         """Publish a message; return when the broker has stored it in each queue that it goes to.
 
         Raises:
-            BrokerError: it may not be stored; or it goes to no queue (``unroutable``).
+            BrokerError: it may not be stored, or it goes to no queue.
         """
         there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
         try:
-            fit(message, await _frame_max(self._channel))
-            async with self._turns.of(message.message_id or ""):
+            connection: Any = (await self._channel.get_underlay_channel()).connection
+            fit(message, int(connection.connection_tune.frame_max))  # 0 is no limit
+            async with asyncio.timeout(_TIMEOUT), self._turns.of(message.message_id or ""):
+                await connection.ready()  # what is sent in an alarm may be stored after we gave it up
                 to = (
                     await self._channel.get_exchange(exchange, ensure=False)
                     if exchange
                     else self._channel.default_exchange
                 )
-                await to.publish(message, routing_key, mandatory=True, timeout=_TIMEOUT)
+                await to.publish(message, routing_key, mandatory=True)
         except PublishError as error:
-            text = f"RabbitMQ, {there}: no queue takes the message: declare or bind one"
-            raise BrokerError(text, unroutable=True) from error
+            raise BrokerError(f"RabbitMQ, {there}: no queue takes the message: declare or bind one") from error
+        except TimeoutError as error:
+            text = f"RabbitMQ, {there}: not confirmed within {_TIMEOUT:g} s"
+            raise BrokerError(
+                f"{text}. In an alarm, RabbitMQ takes no messages: see `rabbitmq-diagnostics alarms`"
+            ) from error
         except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
-
-
-async def _frame_max(channel: AbstractChannel) -> int:
-    """Return how many bytes a frame of this connection can have; 0 is no limit."""
-    connection: Any = (await channel.get_underlay_channel()).connection
-    return int(connection.connection_tune.frame_max)
 
 
 def copy_of(

@@ -89,14 +89,17 @@ def test_a_batch_is_one_claim_and_one_recording(form, once):
         assert {len(ask.writes) for ask in watched.store.asked if ask.verb == "insert_many"} == {10}
 
 
-def test_large_batches_are_claimed_in_chunks_of_a_hundred(form, once):
+@pytest.mark.parametrize("most", [100, 3], ids=["retry", "park"])
+def test_large_batches_are_claimed_in_chunks_of_a_hundred_or_what_begins_now(form, once, most):
+    options = {"on_lapse": "park", "concurrency": most} if most < 100 else {}
     ran = []
     records = orders(*(f"k{n}" for n in range(250)))
     watched = counted(once)
-    outcomes = form.run(form.batch(watched, lambda order: ran.append(order["id"])), [*records, records[0]])
+    batch = form.batch(watched, lambda order: ran.append(order["id"]), **options)
+    outcomes = form.run(batch, [*records, records[0]])
     assert statuses(outcomes) == ["done"] * 250 + ["replayed"]
     assert len(ran) == len(set(ran)) == 250
-    assert max(len(ask.writes) for ask in watched.store.asked if ask.verb == "insert_many") <= 100
+    assert max(len(ask.writes) for ask in watched.store.asked if ask.verb == "insert_many") == most
 
 
 def test_what_is_finished_is_recorded_while_another_handler_runs(once):

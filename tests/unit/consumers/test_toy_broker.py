@@ -9,7 +9,6 @@ import json
 import threading
 import time
 import warnings
-from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -24,12 +23,13 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.keeping import opened_kept
 from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
-from onceward.core.record import COMPLETED, PARKED
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from onceward.web import AsgiIdempotency, Rules, Scope
 from queues.boxes import Box, left_by_a_crash
 from waiting import until
+from waiting import working as at_work
 
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     warnings.simplefilter("ignore")
@@ -136,17 +136,8 @@ def drain(once, broker, handler, **options):
     return told
 
 
-@contextmanager
 def working(once, broker, handler, **options):
-    worker = Worker(once, broker, handler, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    return at_work(Worker(once, broker, handler, **options))
 
 
 def test_a_message_that_comes_three_times_takes_effect_once(once):
@@ -240,6 +231,18 @@ def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
     assert sorted(broker.away) == ["m-1", "m-2", "m-3", "m-4"]
     assert broker.held == []
     assert broker.closed
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_key_that_a_lapse_parks_is_claimed_when_its_handler_begins(once, ordered):
+    claimed = []
+
+    def handler(order):
+        claimed.append([record.status for record, _ in once.ledger.records()].count(IN_PROGRESS))
+
+    broker = ToyBroker(*map(order, range(40)), ordered=ordered)
+    assert drain(once, broker, handler, key="order.id", concurrency=2, on_lapse="park") == ["done"] * 40
+    assert max(claimed) <= (1 if ordered else 2)
 
 
 def test_handlers_that_outlast_the_grace_leave_their_messages_to_broker(once):
