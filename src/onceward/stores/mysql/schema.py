@@ -13,6 +13,7 @@ from onceward.stores.sql.columns import MEANINGS, check_name, check_version
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
+ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor may lack
 LONGEST_KEY: Final = 760  # characters of a key: InnoDB's index takes 3072 bytes, and a character has up to 4
 _END: Final = "_meta"  # what belongs to a ledger ends with this
 OLDEST: Final = {True: (10, 6), False: (8, 0, 17)}  # of MariaDB, of MySQL
@@ -131,9 +132,19 @@ def tables(names: MysqlNames, flavor: Flavor) -> list[str]:
     ]
 
 
+def adding(names: MysqlNames, column: str) -> str:
+    """Return the statement that adds a column."""
+    return f"ALTER TABLE {names.table} ADD COLUMN `{column}` {ADDED[column]}"
+
+
 def indexing(names: MysqlNames, index: str) -> str:
     """Return the statement that adds an index."""
     return f"ALTER TABLE {names.table} ADD INDEX {names.index(index)} ({INDEXES[index]})"
+
+
+def noting(names: MysqlNames) -> str:
+    """Return the statement that notes that all is there which this version adds."""
+    return f"UPDATE {names.meta} SET value = '{MINOR}' WHERE name = 'layout' AND CAST(value AS SIGNED) < {MINOR}"
 
 
 def check(meta: Mapping[str, str], url: str) -> Flavor:

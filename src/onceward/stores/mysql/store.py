@@ -77,6 +77,10 @@ class MysqlStore(SqlStore, Polled):
             try:
                 for text in schema.tables(names, flavor):
                     yield RowsQuery(text)
+                there = yield from _columns_of(names)
+                for column in [name for name in schema.ADDED if name not in there]:
+                    yield from _add_column(schema.adding(names, column))
+                yield RowsQuery(schema.noting(names))
             except SqlError as error:
                 if error.state not in DENIED:
                     raise
@@ -158,13 +162,14 @@ class MysqlStore(SqlStore, Polled):
         return [table is not None, meta is not None]
 
     def missing(self) -> Steps[list[Part]]:
-        """Make the indexes that the ledger lacks: no version has added a column. Each statement commits by itself."""
-        was_there, _ = yield from self.there()
+        """Make the columns and indexes that the ledger lacks. Return all, with which were made. Each statement commits by itself."""
+        there = yield from self.there()
+        had = (yield from _columns_of(self.names)) if there[0] else set[str]()
         yield from self.prepare()
-        parts = []
+        parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
         for index in schema.INDEXES:
             is_new = yield from self._make_index(index)
-            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not was_there))
+            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not there[0]))
         return parts
 
     def _make_index(self, index: str) -> Steps[bool]:
@@ -174,7 +179,7 @@ class MysqlStore(SqlStore, Polled):
         try:
             yield LongQuery(schema.indexing(self.names, index))
         except SqlError as error:
-            if error.state == THERE:
+            if error.state in THERE:
                 return False
             if error.state not in DENIED:
                 raise
@@ -210,3 +215,18 @@ def _rows_of(*texts: str) -> Steps[list[Row] | None]:
             raise
         return None
     return rows
+
+
+def _columns_of(names: MysqlNames) -> Steps[set[str]]:
+    """Return the columns of the ledger's table."""
+    rows = yield RowsQuery(f"SHOW COLUMNS FROM {names.table}")
+    return {str(row[0]) for row in rows}
+
+
+def _add_column(text: str) -> Steps[None]:
+    """Add a column, unless another was faster."""
+    try:
+        yield RowsQuery(text)
+    except SqlError as error:
+        if error.state not in THERE:
+            raise
