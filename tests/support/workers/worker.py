@@ -1,7 +1,6 @@
 """What processes of tests run on a ledger: ``python worker.py WHAT URL ARGUMENT…``."""
 
 import itertools
-import json
 import os
 import random
 import sys
@@ -22,55 +21,6 @@ def append(path, line):
         os.write(log, f"{line}\n".encode())
     finally:
         os.close(log)
-
-
-def batch(url, log, what):
-    """Handle a batch that hangs in its middle, or go on with it."""
-
-    def handle(order):
-        append(log, order["id"])
-        if what == "hang" and order["id"] == "hang":
-            time.sleep(600)
-
-    once = Once(url, lease=1.5)  # a busy machine stops a process for seconds
-    records = [{"id": name} for name in ("a", "b", "hang", "c", "d")]
-    found = {}
-    while len(found) < len(records):
-        left = [record for record in records if record["id"] not in found]
-        for outcome in once.batch(handle, key="order.id", name="b").run(left):
-            if outcome.ok:
-                found[outcome.record["id"]] = outcome.status
-        time.sleep(0.05)
-    say(json.dumps(found))
-
-
-def checkpoint(url, log, moment, lease):
-    def write(items):
-        for item in items:
-            append(log, item["id"])
-        if moment == "flushed":
-            say("flushed")
-            sys.stdin.readline()
-
-    with Once(url, lease=float(lease)).checkpoint(write, key="item.id", name="sink") as sink:
-        for number in range(4):
-            answer = sink.add({"id": number})
-            if moment == "never":
-                say(answer)
-        if moment == "buffered":
-            say("buffered")
-            sys.stdin.readline()
-    say("done")
-
-
-def per(url, log, offset):
-    @Once(url).per("1h", "report", offset=float(offset))
-    def report():
-        append(log, "run")
-        return "done"
-
-    say(time.time())
-    say(report())
 
 
 class Failover:
