@@ -9,6 +9,7 @@ import json
 import threading
 import time
 import warnings
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from onceward.web import AsgiIdempotency, Rules, Scope
 from queues.boxes import Box, left_by_a_crash
-from waiting import until, working
+from waiting import until
 
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     warnings.simplefilter("ignore")
@@ -135,6 +136,19 @@ def drain(once, broker, handler, **options):
     return told
 
 
+@contextmanager
+def working(once, broker, handler, **options):
+    worker = Worker(once, broker, handler, **options)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
 def test_a_message_that_comes_three_times_takes_effect_once(once):
     effects = []
     broker = ToyBroker(order(1), order(2), copies=3)
@@ -216,7 +230,7 @@ def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
 
     broker = ToyBroker(*map(order, range(5)), ordered=True)
     broker.give_back = lambda message, seconds=0.0: (broker.held.remove(message), broker.away.append(message.id))
-    with working(Worker(once, broker, handler, key="order.id", concurrency=5)) as worker:
+    with working(once, broker, handler, key="order.id", concurrency=5) as worker:
         assert begun.wait(PATIENCE)
         until(lambda: worker.in_flight == 5)
         worker.stop()
@@ -236,7 +250,7 @@ def test_handlers_that_outlast_the_grace_leave_their_messages_to_broker(once):
         go.wait(PATIENCE)
 
     broker = ToyBroker(order(1))
-    with working(Worker(once, broker, handler, key="order.id", grace=0.1)):
+    with working(once, broker, handler, key="order.id", grace=0.1):
         assert begun.wait(PATIENCE)
     go.set()
     assert broker.acknowledged == []
@@ -248,7 +262,7 @@ def test_a_broker_that_fails_is_asked_again_and_one_gone_ends_the_worker(once):
     broker, gone = ToyBroker(order(1)), BrokerError("the queue is deleted")
     gone.gone = True
     broker.trouble = [BrokerError("no answer")]
-    with working(Worker(once, broker, lambda order: None, key="order.id")):
+    with working(once, broker, lambda order: None, key="order.id"):
         until(lambda: broker.acknowledged == ["m-0"])
     broker = ToyBroker()
     broker.trouble = [gone]
@@ -322,10 +336,10 @@ def relays():
 
 def test_a_worker_sends_what_a_crash_has_left_unless_it_is_told_not_to(left):
     once, box = left
-    with working(Worker(once, ToyBroker(), len, relay=False)):
+    with working(once, ToyBroker(), len, relay=False):
         time.sleep(0.3)
         assert relays() == box.bodies == []
-    with working(Worker(once, ToyBroker(), len)):
+    with working(once, ToyBroker(), len):
         until(lambda: box.bodies == ["left"])
     assert relays() == []
 
