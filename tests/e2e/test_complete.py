@@ -1,7 +1,6 @@
 """``onceward complete`` runs what has lapsed, ``onceward exec`` a command once, whatever kills whom; and what the others say of a kept input."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 import pytest
 
 from commands.command_line import Cli
+from faults.processes import is_alive
 from onceward.core.record import COMPLETED
 from tables import each
 from waiting import until
@@ -271,7 +271,7 @@ def test_a_killed_onceward_takes_its_command_along(cli, job):
     until(lambda: cli.log("pid"))
     process.kill()
     process.communicate(timeout=60)
-    until(lambda: _is_gone(int(cli.log("pid")[0])))
+    until(lambda: not is_alive(cli.log("pid")[0]))
     again = cli.run(*KEY, "--lease", 2, "--wait", 60, "--", "sh", "-c", "echo $ONCEWARD_ATTEMPT")
     assert again.stdout == b"2\n"
 
@@ -313,11 +313,3 @@ def test_wrong_options_are_refused_before_anything_runs(cli, arguments, says):
     result = cli.run("exec", *arguments)
     assert result.returncode == 2
     assert says in result.stderr
-
-
-def _is_gone(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False

@@ -190,27 +190,6 @@ def test_after_kill_9_a_run_does_only_what_is_left(cli):
     assert len(lines(cli, "mailed")) <= 40 + 3 * 3
 
 
-def test_a_run_that_was_paused_past_its_lease_writes_nothing_twice(cli):
-    cli.write("in.ndjson", *({"id": n} for n in range(6)))
-    cli.write("orders.yaml", FILE.replace("LEASE", "2s"))
-    cli.script("mail", 'echo "$1" >> mailed')
-    wait = "while [ ! -e go ]; do sleep 0.05; done"
-    cli.script("pay", f'echo "$1 $ONCEWARD_DERIVED_KEY" >> paid; {wait}; echo "{{\\"n\\": $1}}"')
-    paused = cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL)
-    until(lambda: len(lines(cli, "paid")) == 3)
-    paused.send_signal(signal.SIGSTOP)
-    cli.folder.joinpath("go").touch()
-    assert cli.run("run", "orders.yaml", timeout=300).returncode == 0  # it takes over what the paused one holds
-    done = sorted(f'{{"id":{n},"paid":{{"n":{n}}}}}' for n in range(6))
-    assert sorted(lines(cli, "out.ndjson")) == done
-    mailed = lines(cli, "mailed")
-    paused.send_signal(signal.SIGCONT)
-    paused.communicate(timeout=300)
-    assert sorted(lines(cli, "out.ndjson")) == done
-    assert lines(cli, "mailed") == mailed == sorted(set(mailed), key=mailed.index)
-    assert (len(lines(cli, "paid")), len(set(lines(cli, "paid")))) == (9, 6)  # again with the same derived keys
-
-
 HOOKS = """\
 name: hooks
 ledger: sqlite:///onceward.db

@@ -90,16 +90,6 @@ def test_connections_that_the_server_closed_are_replaced_unseen(server, store, r
     store.close()
 
 
-def test_a_forked_child_opens_its_own_connections(store):
-    drive(store.load("a"), store)
-
-    def child():
-        assert key_of(drive(store.load("b"), store)) == "b"
-
-    assert in_a_child(child) == 0
-    assert key_of(drive(store.load("a"), store)) == "a"
-
-
 @pytest.mark.parametrize("how", ["use", "close"])
 async def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(server, how):
     """To drop them would take them out of the parent's event loop, which would hear nothing any more."""

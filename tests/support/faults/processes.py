@@ -56,7 +56,7 @@ def workers(script: str):
             process.stdout.close()
 
 
-def lines(process, told: str | None = None) -> list[str]:
-    """Tell a worker something, wait for its end and return what it said."""
-    output, _ = process.communicate(told, timeout=PATIENCE)
+def lines(process) -> list[str]:
+    """Wait for a worker's end and return what it said."""
+    output, _ = process.communicate(timeout=PATIENCE)
     return output.splitlines()

@@ -61,11 +61,6 @@ class NatsShop:
         told = {"durable_name": "shop", "filter_subject": self.orders, "ack_policy": AckPolicy.EXPLICIT} | settings
         self.do(lambda jetstream: jetstream.add_consumer(self.stream, ConsumerConfig(**told)))
 
-    def recover_soon(self):
-        """Let what a killed worker held come again soon; return the options of a command for it."""
-        self.consumer(ack_wait=2.0)
-        return ["--set", "durable=shop"]
-
     def pending(self):
         """Return how many orders are out and not acknowledged."""
         return self.do(lambda jetstream: jetstream.consumer_info(self.stream, "shop")).num_ack_pending
@@ -101,10 +96,6 @@ class RedisShop:
             for order in orders:
                 told = {"data": _bytes(order).decode(), "headers": headers}
                 client.xadd(self.orders, {"__data__": json.dumps(told)})
-
-    def recover_soon(self):
-        """Return the options of a command by which what a killed worker held comes again soon."""
-        return ["--set", "idle=2"]
 
     def pending(self):
         """Return how many orders are out and not acknowledged."""

@@ -54,7 +54,6 @@ class Served:
 class SqlLedger(Served, ABC):
     """Effects are rows of a table in the ledger's database. Subclasses say how to connect, and the mark of a parameter."""
 
-    lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
     driver = "sqlite3"
     key = "key"  # the name of that column
@@ -73,11 +72,6 @@ class SqlLedger(Served, ABC):
         with contextlib.closing(made.connect()) as connection:
             connection.execute("CREATE TABLE effects (name VARCHAR(100))")
         return made
-
-    def claim_and_spend(self, once, key, name: str, result) -> None:
-        """Claim ``key``, make the effect ``name`` and complete with ``result``, all in one transaction."""
-        with contextlib.closing(self.connect()) as connection, once.transaction(key, connection) as tx:
-            self._spend(connection, tx, name, result)
 
     def spend(self, claim, name: str, result) -> None:
         """Make the effect ``name`` and complete ``claim`` with ``result``, all in one transaction."""
@@ -169,7 +163,6 @@ class DynamoLedger(Served):
     scheme = "dynamodb"
     shared = "dynoxide"
     server = "servers.dynoxide:Dynoxide"
-    lease = 3.0  # the server's clock is shown in seconds
 
     @property
     def _table(self):
@@ -190,9 +183,6 @@ class DynamoLedger(Served):
         server.table(table)
         server.table(f"effects-of-{table}", {"id": "S"})
         return cls(f"dynamodb://{table}?endpoint={server.url}")
-
-    def claim_and_spend(self, once, key, name, result):
-        assert once.transact(key, [self._adding(name)], result) == result
 
     def spend(self, claim, name, result):
         claim.transact([self._adding(name)], result)
@@ -264,7 +254,6 @@ class RedisLedger(Served):
 
 
 LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger, "mysql": MysqlLedger}
-SERVED = {name: kind for name, kind in LEDGERS.items() if kind is not SqliteLedger}  # a test can kill their servers
 
 
 def at(url: str):

@@ -1,6 +1,5 @@
-"""Queues a job of each task of shop_tasks.py for each key, by threads or in a loop, or is killed before it sends: LEDGER MODE KEY..."""
+"""Queues a job of each task of shop_tasks.py for each key, or is killed before it sends: LEDGER MODE KEY..."""
 
-import asyncio
 import json
 import os
 import signal
@@ -14,30 +13,13 @@ from onceward.outbox import drain, sender
 url, mode, *keys = sys.argv[1:]
 TASKS = ("celery_task", "redis_actor", "rabbitmq_actor", "procrastinate_task", "taskiq_task", "rq_job")
 once = Once(url, lease=3)
-
-
-async def in_loop() -> list[list[object]]:
-    async with shop_tasks.jobs.open_async():
-        await shop_tasks.stream.startup()
-        jobs = [(key, name) for key in keys for name in TASKS]
-        enqueue = lambda key, name: once.enqueue_async(getattr(shop_tasks, name), 7, note=key, key=key)
-        told = [[name, key, await enqueue(key, name)] for key, name in jobs]
-        await shop_tasks.stream.shutdown()
-    return told
-
-
 if mode == "killed":
     sender.send_soon = lambda *_: None
 print("ready", flush=True)
 sys.stdin.readline()
-if mode == "loop":
-    print(json.dumps(asyncio.run(in_loop())), flush=True)  # it does not wait for anything but enqueue_async
-else:
-    told = [
-        [name, key, once.enqueue(getattr(shop_tasks, name), 7, note=key, key=key)] for key in keys for name in TASKS
-    ]
-    print(json.dumps(told), flush=True)
-    if mode == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
+told = [[name, key, once.enqueue(getattr(shop_tasks, name), 7, note=key, key=key)] for key in keys for name in TASKS]
+print(json.dumps(told), flush=True)
+if mode == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
 assert drain(60) == 0
 os._exit(0)  # the clients of the brokers leave connections to the collector, which warns

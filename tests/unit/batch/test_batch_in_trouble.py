@@ -1,14 +1,11 @@
-"""Batches whose time, leases, ledger or process come to an end: what goes wrong with one harms no other."""
+"""Batches whose time, leases or ledger come to an end: what goes wrong with one harms no other."""
 
-import json
 import threading
 import time
 
 import pytest
 
-from faults.processes import lines, workers
 from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
-from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
@@ -167,20 +164,3 @@ def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
     with pytest.raises(KeyboardInterrupt):
         batch_of(struck, never).run(orders("a", "b"))
     assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
-
-
-def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(tmp_path):
-    url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
-    log.touch()
-    with workers("worker.py") as start:
-        first = start("batch", url, log, "hang")
-        while "hang" not in log.read_text():
-            assert first.poll() is None
-            time.sleep(0.01)
-        time.sleep(5 * LINGER)
-        first.kill()
-        first.wait()
-        assert log.read_text().split() == ["a", "b", "hang"]
-        found = json.loads(lines(start("batch", url, log, "go on"))[-1])
-    assert log.read_text().split() == ["a", "b", "hang", "hang", "c", "d"]  # a and b were recorded
-    assert found == {"a": "replayed", "b": "replayed", "hang": "done", "c": "done", "d": "done"}

@@ -1,11 +1,10 @@
-"""Checkpoints whose flush, block, lease or ledger fails, and whose process is killed. In both forms."""
+"""Checkpoints whose flush, block, lease or ledger fails. In both forms."""
 
 import asyncio
-import time
 
 import pytest
 
-from faults.processes import PATIENCE, workers
+from faults.processes import PATIENCE
 from fixtures import closing_fixture
 from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError
 from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
@@ -210,29 +209,6 @@ def test_claims_are_not_renewed_after_an_interrupt_before_the_last_flush(sink, m
         filled(form, once, sink, 1)
     assert once.acquire(1, on_busy=PATIENCE / 2).attempt == 2
     form.close()
-
-
-@pytest.mark.slow
-def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path):
-    url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
-    once = Once(url)
-    with workers("worker.py") as start:
-        for moment in ("buffered", "flushed"):
-            process = start("checkpoint", url, log, moment, 0.8)
-            assert process.stdout.readline() == f"{moment}\n"
-            process.kill()
-            process.wait()
-            assert statuses(once) == dict.fromkeys("0123", IN_PROGRESS)
-            assert len(log.read_text().splitlines() if log.exists() else []) == 4 * (moment == "flushed")
-            time.sleep(1.0)  # the leases lapse
-        last = start("checkpoint", url, log, "never", 0.8)
-        output, _ = last.communicate(timeout=PATIENCE)
-    assert output.splitlines() == ["added"] * 4 + ["done"]
-    # The flush is an external effect: a kill between it and its record makes it happen again, and nothing else does.
-    assert sorted(log.read_text().splitlines()) == sorted(["0", "1", "2", "3"] * 2)
-    assert statuses(once) == dict.fromkeys("0123", COMPLETED)
-    assert attempts(once) == {3}
-    once.close()
 
 
 async def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):

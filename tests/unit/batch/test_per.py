@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from faults.processes import lines, workers
 from onceward import KeyMissing, Once, StoreError
 from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
@@ -147,26 +146,6 @@ def test_when_the_ledger_cannot_tell_the_time_the_job_does_not_run(job):
     with pytest.raises(StoreError):
         Once(store).per("1h", "report")(job)()
     assert job.runs == 0
-
-
-def middle(once, length):
-    """The offset that puts the ledger's now into the middle of a window, so that no test runs over an edge."""
-    (record,) = [once.acquire("now", name="clock").record]
-    return (record.created_at + length / 2) % length
-
-
-def test_workers_whose_clocks_are_hours_off_start_nothing_twice(tmp_path, faketime):
-    url, log = f"sqlite:///{tmp_path}/ledger.db", tmp_path / "log"
-    once = Once(url)
-    offset = middle(once, HOUR)
-    with workers("worker.py") as start:
-        for hours in (0, -1, 1, 24):
-            worker = start("per", url, log, offset, prefix=faketime(f"{hours:+d}h") if hours else [])
-            said, result = lines(worker)
-            assert float(said) - datetime.now(UTC).timestamp() == pytest.approx(hours * HOUR, abs=60)
-            assert result == "done"
-    assert log.read_text() == "run\n"
-    once.close()
 
 
 @each("window", ["", "1", "h", "0h", "-1h", "1 h", "1w", "1.5h", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12])
