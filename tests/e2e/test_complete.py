@@ -72,16 +72,11 @@ def crash(cli, function, **order):
     """Kill a process inside a handler, and let its lease end."""
     command = [sys.executable, "shop.py", function, json.dumps(order)]
     process = subprocess.Popen(command, cwd=cli.folder, env=cli.env, stdout=subprocess.DEVNULL)
-    until(lambda: f"{function} {order['id']} 1" in log(cli))
+    until(lambda: f"{function} {order['id']} 1" in cli.lines())
     if "slow" in order:
         process.kill()
     assert process.wait(60) == -signal.SIGKILL
     time.sleep(0.6)
-
-
-def log(cli):
-    path = cli.folder / "log"
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def complete(cli, *options, call="shop:place"):
@@ -95,7 +90,7 @@ def test_a_look_runs_what_has_lapsed_and_ends(cli):
     assert result.returncode == 0, result.stderr
     told = {"completed": 2, "failed": 0, "parked": 0, "taken": 0, "left": 0}
     assert json.loads(result.stdout.splitlines()[-1]) == told
-    assert log(cli) == ["place 1 1", "ship 2 1", "place 1 2", "placed 1", "ship 2 2"]
+    assert cli.lines() == ["place 1 1", "ship 2 1", "place 1 2", "placed 1", "ship 2 2"]
     again = complete(cli, "--once")
     assert (again.returncode, again.stdout) == (0, b"")
 
@@ -123,12 +118,12 @@ def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):
     for n in (1, 2):
         crash(cli, "place", id=n, slow=1.0)
     process = cli.start("complete", "--call", "shop:place")
-    until(lambda: "place 1 2" in log(cli))
+    until(lambda: "place 1 2" in cli.lines())
     process.terminate()
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert b"1 completed" in out
-    assert ["placed 1" in log(cli), "place 2 2" in log(cli)] == [True, False]
+    assert ["placed 1" in cli.lines(), "place 2 2" in cli.lines()] == [True, False]
 
 
 @each(

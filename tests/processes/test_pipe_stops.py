@@ -165,29 +165,24 @@ sinks:
 """
 
 
-def lines(cli, name):
-    path = cli.folder / name
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def test_after_kill_9_a_run_does_only_what_is_left(cli):
     cli.write("orders.yaml", FILE.replace("LEASE", "5s"))
     cli.script("pay", 'sleep 0.05; echo "$1 $ONCEWARD_DERIVED_KEY" >> paid; echo "{\\"n\\": $1}"')
     cli.script("mail", 'echo "$1" >> mailed')
     for _ in range(3):
         process = cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL)
-        before = len(lines(cli, "paid"))
-        until(lambda before=before: len(lines(cli, "paid")) >= before + 4)
+        before = len(cli.lines("paid"))
+        until(lambda before=before: len(cli.lines("paid")) >= before + 4)
         process.kill()
         process.communicate()
     result = cli.run("run", "orders.yaml", timeout=300)
     assert result.returncode == 0, result.stderr
-    assert sorted(lines(cli, "out.ndjson")) == sorted(f'{{"id":{n},"paid":{{"n":{n}}}}}' for n in range(40))
-    assert {one.split()[0] for one in lines(cli, "paid")} == {str(n) for n in range(40)}
+    assert sorted(cli.lines("out.ndjson")) == sorted(f'{{"id":{n},"paid":{{"n":{n}}}}}' for n in range(40))
+    assert {one.split()[0] for one in cli.lines("paid")} == {str(n) for n in range(40)}
     # Only an effect that was between its act and its record at a kill may be made again, and with the same derived key.
-    assert len(set(lines(cli, "paid"))) == 40
-    assert len(lines(cli, "paid")) <= 40 + 3 * 3
-    assert len(lines(cli, "mailed")) <= 40 + 3 * 3
+    assert len(set(cli.lines("paid"))) == 40
+    assert len(cli.lines("paid")) <= 40 + 3 * 3
+    assert len(cli.lines("mailed")) <= 40 + 3 * 3
 
 
 HOOKS = """\
@@ -212,15 +207,15 @@ def test_accepted_webhooks_survive_a_kill_and_are_not_delivered_again(cli):
         headers = {"Authorization": "Bearer t0ken", "Idempotency-Key": f"e-{number}"}
         sent = httpx.post(f"http://127.0.0.1:{port}/", json={"id": f"o-{number}"}, headers=headers, timeout=60)
         assert sent.status_code == 202
-    until(lambda: len(lines(cli, "charged")) == 4)  # the others wait
+    until(lambda: len(cli.lines("charged")) == 4)  # the others wait
     process.kill()
     process.wait(60)
     cli.write("go", "")
     process = cli.start("run", "hooks.yaml", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: set(lines(cli, "charged")) == {f"o-{number}" for number in range(6)})
+    until(lambda: set(cli.lines("charged")) == {f"o-{number}" for number in range(6)})
     once = cli.once()
     until(lambda: once.ledger.stats()["COMPLETED"] == 12)  # the inbox's records and the pipeline's
     once.close()
     process.terminate()
     assert process.wait(60) == 0
-    assert len(lines(cli, "charged")) == 6 + 4
+    assert len(cli.lines("charged")) == 6 + 4

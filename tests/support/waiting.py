@@ -41,7 +41,6 @@ def working(worker) -> Iterator:
         assert not failed, failed
 
 
-T = TypeVar("T")
 TRIES = 12
 
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from onceward import Once, StoreError, current
 from onceward.web import Rules, Scope
 from onceward.web.django import answer, idempotent
+from stores.postgres_hands import records
 from web import django_site
 from web.django_site import VIEWS, post
 from web.servers import check_charged_once, gunicorn, pay_all, uvicorn
@@ -32,10 +33,6 @@ def act(django, table):
             cursor.execute(f"INSERT INTO {table} VALUES ('{value}')")
 
     return act
-
-
-def records(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
 def twice(view):

@@ -19,7 +19,7 @@ from onceward.web import Rules, Scope
 from onceward.web.django import idempotent
 from onceward.web.webhooks import GitHub, WebhookReceiver
 from onceward.web.webhooks.django import view
-from stores.postgres_hands import django_connection
+from stores.postgres_hands import django_connection, records
 
 SIGNED = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
 HEADERS = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": SIGNED, "Idempotency-Key": '"k"'}
@@ -85,10 +85,6 @@ def deliver(target, **settings):
     with override_settings(ROOT_URLCONF=(path("hook", target),), **settings):
         client = Client(raise_request_exception=False)
         return client.post("/hook", b"{}", "application/json", headers=HEADERS).status_code
-
-
-def records(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
 @pytest.mark.parametrize("guard", ["webhook", "view", "middleware"])

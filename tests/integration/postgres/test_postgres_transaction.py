@@ -16,7 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceward import Completed, Once, OncewardError, StepMade, StoreError, current
 from onceward.outbox import drain
-from stores.postgres_hands import HANDS, Alchemy, AlchemySession
+from stores.postgres_hands import HANDS, Alchemy, AlchemySession, records
 from stores.transaction_cases import *  # noqa: F403 - its tests run here
 from stores.transaction_cases import Failure, unsent
 
@@ -43,10 +43,6 @@ class Order(Base):
     __tablename__ = "orders"
     number: Mapped[int] = mapped_column(primary_key=True)
     total: Mapped[int]
-
-
-def records(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
 class Refused:

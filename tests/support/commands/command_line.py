@@ -56,9 +56,12 @@ class Cli:
         path.chmod(0o755)
         return f"./{name}"
 
-    def log(self, name="log"):
+    def lines(self, name="log"):
         path = self.folder / name
-        return path.read_text().split() if path.exists() else []
+        return path.read_text().splitlines() if path.exists() else []
+
+    def log(self, name="log"):
+        return " ".join(self.lines(name)).split()
 
     def once(self, **options):
         return Once(f"sqlite:///{self.folder}/onceward.db", **options)

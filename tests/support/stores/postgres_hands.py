@@ -12,6 +12,10 @@ import sqlalchemy.orm
 _ALIASES = itertools.count()
 
 
+def records(once):
+    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
+
+
 class Psycopg:
     awaited = False
     begins = False  # whether any statement begins a transaction
@@ -57,8 +61,7 @@ class Psycopg:
     def is_idle(self, connection):
         return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
-    def status(self, once):
-        return [(record.status, record.attempts) for record, _ in once.ledger.records()]
+    status = staticmethod(records)
 
     async def killed(self, connection, postgres):
         name = self.table  # unique

@@ -216,18 +216,15 @@ def test_what_an_endpoint_answers_is_recorded(serve, face, row):
     assert first == second == (500 if does == "raises" else does)
 
 
-@pytest.mark.parametrize("face", ROUTING)
-def test_a_request_that_routing_refuses_may_be_corrected_under_its_key(serve, face):
-    service, send = serve(face, record=lambda status: True)
-    assert send("/nothing", b'{"amount": 1}') == 404
-    assert send("/orders", b'{"amount": 2}') == 201
-    assert service.runs == 1
+UNROUTED = [("/nothing", b'{"amount": 1}', 404, face) for face in ROUTING]
+INVALID = [("/orders", b'{"amount": "much"}', 422, face) for face in (fastapi_route, fastapi_middleware)]
 
 
-@pytest.mark.parametrize("face", [fastapi_route, fastapi_middleware])
-def test_a_request_that_is_not_valid_may_be_corrected_under_its_key(serve, face):
+@pytest.mark.parametrize("case", [*UNROUTED, *INVALID])
+def test_a_request_that_routing_or_validation_refuses_may_be_corrected_under_its_key(serve, case):
+    url, body, status, face = case
     service, send = serve(face, record=lambda status: True)
-    assert send("/orders", b'{"amount": "much"}') == 422
+    assert send(url, body) == status
     assert statuses(service) == [RELEASED]
     assert send("/orders", b'{"amount": 2}') == 201
     assert service.runs == 1
