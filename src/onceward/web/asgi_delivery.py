@@ -189,8 +189,9 @@ class AsgiDelivery(ABC):
             await self._forward(*held)
 
     def _begin(self, message: Message) -> None:
+        message = {**message, "headers": list(message.get("headers", ()))}  # it may be an iterator
         self._held.append(message)
-        self.gate = AnswerGate(message["status"], lines_of(message.get("headers", ())), self._most)
+        self.gate = AnswerGate(message["status"], lines_of(message["headers"]), self._most)
         if 400 <= message["status"] < 500:
             self.invalid = is_invalid(sys.exception())
         if self.gate.is_events:
@@ -208,7 +209,7 @@ class AsgiDelivery(ABC):
             if instead is None:
                 held, self._held = self._held, []
                 if self.behind is not None and not self._sent:
-                    held[0] = {**held[0], "headers": [*held[0].get("headers", ()), _PENDING]}
+                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
                 self._sent = True
                 await self._forward(*held)
                 if self.behind is not None:
@@ -260,8 +261,11 @@ class _Within:
     def __init__(self, context: Context, what: Awaitable[object]) -> None:
         self._context, self._what = context, what
 
+    async def _plain(self) -> object:
+        return await self._what
+
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps: Any = self._what.__await__()
+        steps = self._plain()  # a coroutine: a server's own awaitable can give an iterator, without send and throw (PEP 492)
         step, given = steps.send, None
         while True:
             try:
