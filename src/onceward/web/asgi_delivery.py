@@ -259,7 +259,7 @@ class _Within:
         return await self._what
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._plain()  # a coroutine: a server's own awaitable can give an iterator, without send and throw (PEP 492)
+        steps = self._plain()  # a server's own awaitable can give an iterator without send and throw (PEP 492)
         step, given = steps.send, None
         while True:
             try:
