@@ -1,7 +1,7 @@
 """An adapter for requests."""
 
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -22,7 +22,7 @@ class RequestsAdapter(HTTPAdapter):
         ValueError: the handler has sent such a request before, so the two need keys of their own.
     """
 
-    __attrs__: ClassVar = [*HTTPAdapter.__attrs__, "_rules"]  # what pickle keeps
+    __attrs__ = [*HTTPAdapter.__attrs__, "_rules"]  # noqa: RUF012 - as in its base class
 
     def __init__(self, rules: SendAgain | None = None, **options: Any) -> None:
         self._rules = rules or SendAgain()

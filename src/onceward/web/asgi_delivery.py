@@ -39,8 +39,8 @@ _INVALID: Final = {
 def is_by_base(frame: FrameType | None) -> bool:
     """Return whether a ``BaseHTTPMiddleware`` of Starlette sends a message in ``frame``."""
     base = sys.modules.get("starlette.middleware.base")
-    for _ in range(_FAR if base else 0):
-        if frame is None:
+    for _ in range(_FAR):
+        if frame is None or base is None:
             return False
         if frame.f_code is base.BaseHTTPMiddleware.__call__.__code__:
             return True
