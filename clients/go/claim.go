@@ -40,9 +40,9 @@ func main() {
 	rand.Read(id) // a new id for each claim
 	claim := fields{"key": os.Args[1], "id": hex.EncodeToString(id)}
 	status, answer, until := ask("claim", fields{"key": claim["key"], "id": claim["id"], "lease": 30, "wait": 20})
-	if status != 201 {
+	if answer["outcome"] != "claimed" || time.Now().After(until) {
 		fmt.Println(status, answer["result"])
-		return
+		exit(answer)
 	}
 	claim["fence"] = answer["fence"]
 
@@ -81,4 +81,13 @@ func main() {
 		status, answer, _ = ask("complete", ended)
 	}
 	fmt.Println(status, answer["outcome"])
+	exit(answer)
+}
+
+// exit ends with status 0 only if the work is done and recorded.
+func exit(answer fields) {
+	if answer["outcome"] != "completed" {
+		os.Exit(1)
+	}
+	os.Exit(0)
 }

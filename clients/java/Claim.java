@@ -35,10 +35,7 @@ class Claim {
         String key = arguments[0].replace("\\", "\\\\").replace("\"", "\\\"");
         String claim = "\"key\": \"" + key + "\", \"id\": \"" + HexFormat.of().formatHex(random) + "\"";
         var won = ask("claim", "{" + claim + ", \"lease\": 30, \"wait\": 20}");
-        if (won.statusCode() != 201) {
-            System.out.println(won.statusCode() + " " + won.body());
-            return;
-        }
+        if (won.statusCode() != 201 || System.nanoTime() - until >= 0) end(won);
         Matcher fence = Pattern.compile("\"fence\":(\\d+)").matcher(won.body());
         fence.find();
         String mine = claim + ", \"fence\": " + fence.group(1);
@@ -60,6 +57,12 @@ class Claim {
         var ended = ask("complete", "{" + mine + ", \"result\": " + result + "}");
         if (ended.statusCode() == 400 || ended.statusCode() == 413) // the work is done all the same
             ended = ask("complete", "{" + mine + ", \"no_result\": \"the service does not take it\"}");
-        System.out.println(ended.statusCode() + " " + ended.body());
+        end(ended);
+    }
+
+    /** End with status 0 only if the work is done and recorded. */
+    static void end(HttpResponse<String> answer) {
+        System.out.println(answer.statusCode() + " " + answer.body());
+        System.exit(answer.statusCode() == 200 ? 0 : 1);
     }
 }

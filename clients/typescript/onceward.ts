@@ -53,6 +53,11 @@ const text = (error: unknown): string => {
     return "unknown"; // an error without a text
   }
 };
+const ENDS: Record<string, string> = { claim: "completed", complete: "completed", release: "released", park: "parked" };
+/** Whether an answer is one of the service. Anything else, such as a proxy's page, is no permission to work. */
+const fits = (action: string, { outcome, lease, made }: Partial<Answer>): boolean =>
+  outcome !== undefined && outcome === ENDS[action] ||
+  typeof lease === "number" && (action === "claim" ? outcome === "claimed" : action === "step" ? typeof made === "boolean" : action === "extend");
 const over = (): OncewardError => new OncewardError("lost", "the claim is over");
 
 export class Onceward {
@@ -104,6 +109,7 @@ export class Onceward {
         const response = await fetch(address, { method: "POST", headers, body: data, signal: AbortSignal.timeout(Math.ceil(limit)) });
         if (response.status === 413) throw new OncewardError("too-large", `${address}: a request of ${data.length} characters is too large`); // a proxy can say so
         const answer = (await response.json()) as Answer & { type: string; detail: string; retry_after?: number };
+        if (response.ok && !fits(action, answer ?? {})) throw new Error("the answer is not one of onceward serve");
         if (response.ok) return { answer, sent };
         trouble = new OncewardError(answer.type.split(":").pop() ?? "", answer.detail, answer.retry_after);
         if (response.status < 500 && response.status !== 408 && response.status !== 429) throw trouble;

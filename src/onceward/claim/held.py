@@ -113,6 +113,10 @@ class HeldClaim(EndingClaim):
             )
         return key
 
+    def free_request_key(self, key: str) -> None:
+        """Let a key of :meth:`request_key` be asked for again, because its request was not carried out."""
+        vars(self)["requested"].pop(key, None)
+
     def _check_sending(self) -> None:
         self._check_open()
         if not self.sends:

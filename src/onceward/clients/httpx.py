@@ -27,7 +27,7 @@ class HttpxTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request until it is answered."""
-        sending = _sending(self._rules, request)
+        request, sending = _sending(self._rules, request)
         while True:
             try:
                 response = self._transport.handle_request(request)
@@ -57,7 +57,7 @@ class AsyncHttpxTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request until it is answered."""
-        sending = _sending(self._rules, request)
+        request, sending = _sending(self._rules, request)
         while True:
             try:
                 response = await self._transport.handle_async_request(request)
@@ -78,8 +78,10 @@ class AsyncHttpxTransport(httpx.AsyncBaseTransport):
         await self._transport.aclose()
 
 
-def _sending(rules: SendAgain, request: httpx.Request) -> ClientCall:
+def _sending(rules: SendAgain, request: httpx.Request) -> tuple[httpx.Request, ClientCall]:
     # A body that is not in memory is a generator, which gives its parts once.
     whole = isinstance(request.stream, httpx.ByteStream)
     url = str(request.url.copy_with(query=None, fragment=None))
-    return rules.sending(request.method, url, request.headers, whole=whole)
+    stream, extensions = request.stream, request.extensions
+    copy = httpx.Request(request.method, request.url, headers=request.headers, stream=stream, extensions=extensions)
+    return copy, rules.sending(copy.method, url, copy.headers, whole=whole)

@@ -22,12 +22,15 @@ class RequestsAdapter(HTTPAdapter):
         ValueError: the handler has sent such a request before, so the two need keys of their own.
     """
 
+    __attrs__ = [*HTTPAdapter.__attrs__, "_rules"]  # noqa: RUF012 - as in its base class
+
     def __init__(self, rules: SendAgain | None = None, **options: Any) -> None:
         self._rules = rules or SendAgain()
         super().__init__(**options)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         """Send a request until it is answered."""
+        request = request.copy()
         url = (request.url or "").partition("?")[0].partition("#")[0]
         whole = request.body is None or isinstance(request.body, bytes | str)
         sending = self._rules.sending(request.method or "", url, request.headers, whole=whole)

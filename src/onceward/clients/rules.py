@@ -12,12 +12,14 @@ from onceward.errors import LeaseLost
 from onceward.wire.http_calls import asked_pause
 
 HEADER: Final = "Idempotency-Key"
+_USERINFO: Final = re.compile(r"(?<=//)[^/?#]*@")  # RFC 3986, section 3.2.1
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 # Methods that take effect once by themselves, however often they are sent (RFC 9110, section 9.2.2).
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 # 409: the first request with this key still runs (draft-ietf-httpapi-idempotency-key-header-07, section 2.7); 425: RFC 8470; 429:
 # RFC 6585. 500 is not among them: servers record it as the answer of the key, as Stripe's do.
 _AGAIN: Final = frozenset({408, 409, 425, 429, 502, 503, 504})
+_MOVED: Final = frozenset({307, 308})  # not carried out: the same request is sent elsewhere (RFC 9110, section 15.4.8)
 _FIRST, _DOUBLED, _LONGEST = 0.25, 6, 8.0  # seconds, how often they double, seconds
 
 
@@ -57,28 +59,28 @@ class SendAgain:
 
         Args:
             method: its method.
-            url: its URL, without query and fragment.
-            headers: its headers.
+            url: its URL, without query and fragment. A user and a password in it do not count.
+            headers: its own headers: a caller who sends a request object again has another request.
             whole: whether its body can be sent again.
 
         Raises:
             LeaseLost: the handler that sends it has lost its claim.
             ValueError: the handler has sent such a request before, so the two need keys of their own.
         """
-        method = method.upper()
+        method, made = method.upper(), None
         if not headers.get(self.header) and method in self.methods:  # an empty one is none
             claim = innermost()
-            key = str(uuid.uuid4()) if claim is None else claim.request_key(method, url)
-            headers[self.header] = f'"{key}"' if self.header.lower() == HEADER.lower() else key
+            made = str(uuid.uuid4()) if claim is None else claim.request_key(method, _USERINFO.sub("", url))
+            headers[self.header] = f'"{made}"' if self.header.lower() == HEADER.lower() else made
         keyed = bool(headers.get(self.header))
-        return ClientCall(self, again=whole and (keyed or method in _IDEMPOTENT))
+        return ClientCall(self, again=whole and (keyed or method in _IDEMPOTENT), made=made)
 
 
 class ClientCall:
     """One request of a caller, and its tries."""
 
-    def __init__(self, rules: SendAgain, *, again: bool) -> None:
-        self._rules, self._again = rules, again
+    def __init__(self, rules: SendAgain, *, again: bool, made: str | None) -> None:
+        self._rules, self._again, self._made = rules, again, made
         self._tries, self._end = 0, boottime() + rules.within
         self._claim = innermost()
 
@@ -90,6 +92,8 @@ class ClientCall:
             headers: of the answer.
         """
         self._tries += 1
+        if status in _MOVED and self._claim is not None and self._made is not None:
+            self._claim.free_request_key(self._made)
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None
         seconds = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds

@@ -158,6 +158,11 @@ class AnswerGate:
         return self.is_events or self.size > self._most
 
     @property
+    def has_proof(self) -> bool:
+        """Whether the headers show where the body ends."""
+        return self.length is not None or self.status in _WITHOUT_LENGTH
+
+    @property
     def cut(self) -> str | None:
         """Why an answer that the application has ended is not whole: it is shorter than its Content-Length. Else None."""
         is_short = self.length is not None and self.size < self.length and self.status not in _WITHOUT_LENGTH

@@ -170,7 +170,8 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
-        if codings := request.lines("content-encoding"):
+        sent, codings = body, request.lines("content-encoding")
+        if codings:
             try:
                 body = plain(body, codings)
             except TooLargeDecoded:
@@ -183,6 +184,9 @@ class Rules:
             except (BadRequest, KeyMissing) as error:
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
             if value is None:
+                if body and codings and body is sent:  # the application may read it
+                    why = "the body cannot be decoded. Send it plain, in gzip or in deflate"
+                    return self._refuse(problem.MALFORMED.about(where=_where(route), why=why))
                 return self._keyless(route)
             least, most = self.length
             length = sum(len(str(part)) for part in value) if isinstance(value, list) else len(str(value))

@@ -71,6 +71,7 @@ class Passing:
     """Passes on one request and its answer. The upstream can be silent for ``silence`` seconds."""
 
     _status = 0  # the answer's; 0 before its head has come
+    _is_unsure = False  # whether it leaves open what the request has done
     _client_left = False  # before the answer was whole
     _is_whole = False  # whether the answer was read to its end
 
@@ -89,8 +90,10 @@ class Passing:
             async with self._limit:
                 head = await self._link.head(request.method)
                 self._allow(None)
-                self._status = head.status_code
-                await self._answer(answer_lines(head.status_code, list(head.headers)))
+                self._status, lines = head.status_code, answer_lines(head.status_code, list(head.headers))
+                # An upstream that is still carrying out an earlier attempt answers 409, and asks for patience.
+                self._is_unsure = self._status in _UNSURE or (self._status == 409 and b"retry-after" in dict(lines))
+                await self._answer(lines)
         except (h11.RemoteProtocolError, OSError, asyncio.CancelledError) as error:
             has_left = self._client_left or (isinstance(error, OSError) and not isinstance(error, TimeoutError))
             if has_left or isinstance(error, asyncio.CancelledError):
@@ -141,5 +144,5 @@ class Passing:
 
     def _settle(self) -> None:
         """Note that the outcome is known."""
-        if self._status and self._status not in _UNSURE:
+        if self._status and not self._is_unsure:
             self._scope[MAY_HAVE_RUN] = False

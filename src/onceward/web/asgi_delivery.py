@@ -36,20 +36,13 @@ _INVALID: Final = {
 }
 
 
-def is_torn(last: Message, frame: FrameType | None) -> bool:
-    """Return whether ``frame`` sends the ``last`` message for a ``BaseHTTPMiddleware``, and not for the endpoint.
-
-    Starlette's ``BaseHTTPMiddleware`` always sends the last message of an answer, even if the endpoint fails in the middle of it, and
-    raises only after that.
-    """
+def is_by_base(frame: FrameType | None) -> bool:
+    """Return whether a ``BaseHTTPMiddleware`` of Starlette sends a message in ``frame``."""
     base = sys.modules.get("starlette.middleware.base")
-    if base is None or last.get("body"):
-        return False  # this middleware ends answers with an empty message
-    code = base.BaseHTTPMiddleware.__call__.__code__
     for _ in range(_FAR):
-        if frame is None:
+        if frame is None or base is None:
             return False
-        if frame.f_code is code and frame.f_locals.get("app_exc") is not None:
+        if frame.f_code is base.BaseHTTPMiddleware.__call__.__code__:
             return True
         frame = frame.f_back
     return False
@@ -109,6 +102,7 @@ class AsgiDelivery(ABC):
     gate: AnswerGate | None = None  # None before the answer begins
     complete = False  # whether the application has sent its answer to the end
     whole = True  # whether that end is real: inner middleware may end an answer that was broken off
+    waits = False  # whether that end waits until the application returns or raises, because only this shows whether it is real
     invalid = False  # whether the framework's answer says that the request is not valid
     behind: Callable[[], Awaitable[None]] | None = None  # continues to record an answer that goes out first
     interrupted = False
@@ -172,9 +166,14 @@ class AsgiDelivery(ABC):
             if not self._open and gate.ends_with_client:
                 self._end_with_client()
             if not message.get("more_body", False):
-                self.whole = self._is_whole(gate, message)
+                self.whole = gate.cut is None and (gate.has_proof or not self._knows)
                 self.complete = True
-                await self.conclude()
+                # A BaseHTTPMiddleware always ends an answer, even if the endpoint fails in the middle of it, and raises only after that.
+                self.waits = self.whole and not gate.has_proof and is_by_base(sys._getframe())
+                if self.waits:
+                    self._telling.set()
+                else:
+                    await self.conclude()
             elif gate.size != gate.length:
                 await self.flush()
             return
@@ -189,17 +188,13 @@ class AsgiDelivery(ABC):
             await self._forward(*held)
 
     def _begin(self, message: Message) -> None:
+        message = {**message, "headers": list(message.get("headers", ()))}  # it may be an iterator
         self._held.append(message)
-        self.gate = AnswerGate(message["status"], lines_of(message.get("headers", ())), self._most)
+        self.gate = AnswerGate(message["status"], lines_of(message["headers"]), self._most)
         if 400 <= message["status"] < 500:
             self.invalid = is_invalid(sys.exception())
         if self.gate.is_events:
             self._end_with_client()
-
-    def _is_whole(self, gate: AnswerGate, last: Message) -> bool:
-        if gate.length and gate.size:
-            return gate.cut is None
-        return gate.cut is None and not (self._knows or is_torn(last, sys._getframe()))
 
     async def conclude(self) -> None:
         """Record the complete answer, and send its end."""
@@ -208,7 +203,7 @@ class AsgiDelivery(ABC):
             if instead is None:
                 held, self._held = self._held, []
                 if self.behind is not None and not self._sent:
-                    held[0] = {**held[0], "headers": [*held[0].get("headers", ()), _PENDING]}
+                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
                 self._sent = True
                 await self._forward(*held)
                 if self.behind is not None:
@@ -260,8 +255,11 @@ class _Within:
     def __init__(self, context: Context, what: Awaitable[object]) -> None:
         self._context, self._what = context, what
 
+    async def _plain(self) -> object:
+        return await self._what
+
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps: Any = self._what.__await__()
+        steps = self._plain()  # a server's own awaitable can give an iterator without send and throw (PEP 492)
         step, given = steps.send, None
         while True:
             try:

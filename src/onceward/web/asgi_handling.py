@@ -91,7 +91,14 @@ class AsgiHandling(AsgiDelivery):
         try:
             if scope.get("extensions"):
                 _hide_extensions(scope)
-            await app(scope, self.receive, self.send)
+            try:
+                await app(scope, self.receive, self.send)
+            except BaseException:
+                self.whole = self.whole and not self.waits
+                raise
+            finally:
+                if self.waits:
+                    await self.conclude()
             if not self.complete:
                 await self._cut_short()
                 await self.flush()

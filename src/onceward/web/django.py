@@ -12,6 +12,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_asy
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied, SuspiciousOperation
 from django.core.handlers.exception import response_for_exception
+from django.core.signals import got_request_exception
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
@@ -185,7 +186,7 @@ def _answer(
     held.exchange.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
     held.exchange.began = began if began is not None else _began(request, response)
-    return conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope"))
+    return _keep(request, conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope")))
 
 
 async def _answer_async(
@@ -221,7 +222,25 @@ async def _handle_async(
     held.exchange.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
     held.exchange.began = began if began is not None else _began(request, response)
-    return await conclude_async(held, response, guarded.rules.max_response)
+    return _keep(request, await conclude_async(held, response, guarded.rules.max_response))
+
+
+_STREAMED: Final = "onceward.streamed"  # in the request's META: the response that a server is going to close
+
+
+def _keep(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    if response.streaming:
+        request.META[_STREAMED] = response
+    return response
+
+
+def _close(request: HttpRequest, **_: object) -> None:
+    """Record a streamed answer that Django drops, without closing it, because a middleware around has raised."""
+    if (response := request.META.pop(_STREAMED, None)) is not None:
+        response.close()
+
+
+got_request_exception.connect(_close)
 
 
 async def _discard(response: HttpResponseBase) -> None:

@@ -26,7 +26,8 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
 from fastapi.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Host, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
@@ -157,7 +158,7 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
     """Return the endpoints of an application that onceward does not guard, such as ``POST /orders/{order}``.
 
     Use it in a test: ``assert unguarded(app) == []``. A router included in a guarded one is not guarded, and nothing else
-    reports that. Endpoints whose key is not required, or whose path is exempt, are not returned.
+    reports that. A mounted application without routes is returned as ``POST /legacy/*``. Endpoints whose key is not required, or whose path is exempt, are not returned.
 
     Args:
         app: the application, with all its routers, mounted applications and middleware.
@@ -182,11 +183,16 @@ def _unguarded(
     in_context = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers on request
     for route in in_context(routes):
         original: Any = getattr(route, "original_route", route)
-        if isinstance(original, Mount):
-            inner = base + route.path
-            yield from _unguarded(original.routes, inner, methods, around + _middleware(original.app, inner))
-        elif not getattr(original, "is_guarded", False):
-            path = base + (getattr(route, "path_format", None) or "")
-            for method in set(getattr(route, "methods", None) or ()).intersection(methods):
-                if not any(rules.covers(method, path[len(at) :]) for at, rules in around):
-                    yield f"{method} {path}"
+        at = base + (getattr(route, "path", None) or "")  # a Host has none
+        if inner := getattr(original, "routes", ()):
+            yield from _unguarded(inner, at, methods, around + _middleware(original.app, at))
+            continue
+        if isinstance(original, Mount | Host) and not isinstance(original.app, StaticFiles | AsgiIdempotency):
+            own, path = methods, f"{at}/*"
+        elif isinstance(original, Route) and not getattr(original, "is_guarded", False):
+            own, path = route.methods or methods, base + route.path_format  # None is any method
+        else:
+            continue
+        for method in set(own).intersection(methods):
+            if not any(rules.covers(method, path[len(start) :]) for start, rules in around):
+                yield f"{method} {path}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 from io import BytesIO
-from typing import ParamSpec, Unpack, cast
+from typing import Final, ParamSpec, Unpack, cast
 
 try:
     import flask
@@ -120,8 +120,21 @@ def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Respon
     parts = response.response if response.direct_passthrough else response.iter_encoded()
     close = getattr(response.response, "close", None)
     gate = AnswerGate(response.status_code, response.headers, most)
-    response.response = Sending(held, gate, cast("Iterator[bytes]", iter(parts)), close)
+    sending = Sending(held, gate, cast("Iterator[bytes]", iter(parts)), close)
+    response.response = flask.request.environ[_SENDING] = sending
     return response
+
+
+_SENDING: Final = "onceward.sending"  # in the environ: the body that a server is going to close
+
+
+def _close(_: flask.Flask, **__: object) -> None:
+    """Record a streamed answer that Flask drops, without closing it, because ``after_request`` has raised."""
+    if (sending := flask.request.environ.pop(_SENDING, None)) is not None:
+        sending.close()
+
+
+flask.got_request_exception.connect(_close)
 
 
 def _response(reply: Answer) -> flask.Response:

@@ -97,7 +97,7 @@ def test_a_replay_is_the_first_answer(compiled, service, namespace):
 
 AWAY = "TypeError: the mail server is away"
 UNWRITABLE = ["none", "result-unavailable", "away", "parked"] * 3 + [6, "again"]
-LATE = ["away", "away", 1, "lost", 1, "lost", 1, "none"]
+LATE = ["away", "away", 1, "lost", 1, "lost", 1, "none", "unreachable", 1]
 REFUSALS = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
 
 
@@ -217,7 +217,11 @@ def works_once(folder, client, build, shown, work, large):
         assert [run.stdout.strip() for run in runs] == re.findall(rf"^\$ {re.escape(shown)}\n(.*)$", PAGE, re.MULTILINE)
         assert Api(service.place)("look", key=key).body["attempt"] == 1
         source.write_text(text.replace(work, large))  # its result is too large for a request
-        assert "completed" in subprocess.run([*build(source), "large"], capture_output=True, text=True).stdout
+        large = build(source)
+        assert "completed" in subprocess.run([*large, "large"], capture_output=True, text=True).stdout
+        won = service.api("claim", key="parked", id=(mine := new_id()))
+        service.api("park", key="parked", id=mine, fence=won.body["fence"])
+        assert [subprocess.run([*large, name], capture_output=True).returncode for name in (key, "parked")] == [0, 1]
 
 
 def test_a_request_that_offers_an_upgrade_keeps_its_body(service):

@@ -186,6 +186,8 @@ const cases: Record<string, () => Promise<void>> = {
     told.push(await kindOf(once.run("step", late, { lease: 1 })), made);
     globalThis.fetch = async (where, how) => (String(how?.body).length > 999 ? new Response("<p>", { status: 413 }) : real(where, how));
     told.push(await kindOf(once.run("proxy", () => "x".repeat(999), { lease: 1 })));
+    globalThis.fetch = async () => new Response('{"outcome":"claimed"}'); // not the service's
+    told.push(await kindOf(new Onceward({ url, namespace, patience: 0 }).run("other", make)), made);
     say(told);
   },
 

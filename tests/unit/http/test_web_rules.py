@@ -152,6 +152,7 @@ def test_the_key_is_read_from_the_body():
     several = Rules(Route(key="[body.shop, body.order]", required=False))
     assert isinstance(asked(several, post(), b'{"shop": "a", "order": 7}'), KeyedRequest)
     assert asked(several, post(), b'{"shop": "a"}').status == 400
+    assert kind_of(asked(several, post("/orders", ("content-encoding", "br")), b"\x0b\x02")) == "malformed"
 
 
 @each("body", [b"", b"{}", b'{"payment": {"id": null}}', b"no json", b"[" * 10**5])

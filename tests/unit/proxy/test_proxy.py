@@ -27,6 +27,7 @@ def a_silent_one(reader, writer):
 
 NO_ANSWER = {
     "a gateway's": (b"HTTP/1.1 502 X\r\nContent-Length: 2\r\n\r\nno", 502, None),
+    "that of an earlier attempt": (b"HTTP/1.1 409 X\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\nno", 409, None),
     "closed": (CLOSE, 502, "upstream-no-answer"),
     "half a head": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent", 502, "upstream-no-answer"),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", 502, "upstream-no-answer"),

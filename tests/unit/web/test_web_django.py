@@ -68,6 +68,20 @@ def test_a_streamed_response_ends_when_it_is_recorded(site, once):
     assert (post().content, post()["Idempotent-Replayed"]) == (b"IN_PROGRESSb", "true")
 
 
+def failing(get_response):
+    return lambda request: get_response(request) and {}["a middleware that raises"]
+
+
+@each("is_async", [False, True])
+def test_a_streamed_response_is_recorded_though_a_middleware_around_raises(site, once, is_async):
+    async def parts():
+        yield b"a"
+
+    site(lambda request, number: StreamingHttpResponse(parts() if is_async else iter([b"a"])))
+    with override_settings(MIDDLEWARE=[f"{__name__}.failing", MIDDLEWARE]):
+        assert (post().status_code, statuses(once)) == (500, [COMPLETED])
+
+
 def streams(site, parts, **options):
     """Have the site answer with a stream of these parts."""
 

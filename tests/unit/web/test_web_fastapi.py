@@ -9,6 +9,11 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 from flask import Flask, Response, request, stream_with_context
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.routing import Host
+from starlette.routing import Route as StarletteRoute
+from starlette.staticfiles import StaticFiles
 
 from onceward import Claim, Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
@@ -136,6 +141,14 @@ def test_what_no_guard_covers_can_be_found(once):
     app.post("/app")(endpoint)
     app.get("/guards/nothing", dependencies=[Depends(idempotent(once))])(endpoint)
     app.mount("/sub", sub)
+    app.host("a.example", raw := Starlette(routes=[StarletteRoute("/class", HTTPEndpoint)]))
+    app.mount("/raw", AsgiIdempotency(raw, once, Rules(), name="raw"))
+    app.mount("/files", StaticFiles(check_dir=False))
+    app.websocket("/talk")(endpoint)
+    assert unguarded(app, ["PUT"]) == ["PUT /class"]
+    raw.router.routes[:] = []
+    assert unguarded(app, ["PUT"]) == ["PUT /*"]
+    app.router.routes[:] = [route for route in app.router.routes if not isinstance(route, Host)]
     assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
     assert "GET /guards/nothing" in unguarded(app, ["GET"])
 

@@ -88,7 +88,11 @@ def flask_view(service):
     @app.post("/orders")
     @flask_face.idempotent(service.once, service.rules, name="n")
     def order():
-        return "", service.run()
+        return flask.Response(iter(["a", "b"])) if service.status == "streams" else ("", service.run())
+
+    @app.after_request
+    def audit(response):
+        return {}[response] if service.status == "streams" else response  # a KeyError, which is a LookupError
 
     return with_werkzeug(app)
 
@@ -261,6 +265,13 @@ def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(serve, 
     told = [record for record in caplog.records if record.name == "onceward"]
     assert [record.levelname for record in told] == ([] if status == 404 else ["ERROR"] * 2)
     assert all("ran unguarded" in record.getMessage() for record in told)
+
+
+def test_a_streamed_answer_of_flask_is_recorded_though_after_request_raises(serve):
+    service, send = serve(flask_view)
+    service.status = "streams"
+    assert send("/orders", b"{}") == 500
+    assert statuses(service) == [COMPLETED]
 
 
 @pytest.mark.parametrize("face", [asgi, flask_view, django_view, django_view_async, fastapi_route])

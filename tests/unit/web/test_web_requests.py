@@ -14,6 +14,8 @@ from litestar.exceptions import ValidationException
 from litestar.middleware import DefineMiddleware
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.responses import StreamingResponse
 from starlette.routing import Route as StarletteRoute
 from werkzeug.test import EnvironBuilder
 
@@ -154,6 +156,22 @@ def test_an_endpoint_behind_middleware_that_copies_the_scope_is_found(once):
     routes = [StarletteRoute("/orders", order, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[guard, Middleware(Copying)])
     assert twice(app, runs) == 404
+
+
+def test_a_stream_that_fails_inside_two_base_middlewares_is_not_replayed_as_a_whole_one(once):
+    async def order(request):
+        async def parts():
+            yield b"one"
+            raise LookupError
+
+        return StreamingResponse(parts())
+
+    base = Middleware(BaseHTTPMiddleware, dispatch=lambda request, call_next: call_next(request))
+    guard = Middleware(Guard, once=once, rules=Rules(), name="n")
+    app = Starlette(routes=[StarletteRoute("/orders", order, methods=["POST"])], middleware=[guard, base, base])
+    with pytest.raises(LookupError):
+        asgi.asked(app)
+    assert asgi.asked(app)[0].problem == "unavailable"
 
 
 def test_an_endpoint_is_known_to_have_begun_behind_a_wrapping_integration(once, monkeypatch):
