@@ -170,7 +170,8 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
-        sent, codings = body, request.lines("content-encoding")
+        sent = body
+        codings = [line for line in request.lines("content-encoding") if line.strip().lower() != "identity"]
         if codings:
             try:
                 body = plain(body, codings)

@@ -153,6 +153,7 @@ def test_the_key_is_read_from_the_body():
     assert isinstance(asked(several, post(), b'{"shop": "a", "order": 7}'), KeyedRequest)
     assert asked(several, post(), b'{"shop": "a"}').status == 400
     assert kind_of(asked(several, post("/orders", ("content-encoding", "br")), b"\x0b\x02")) == "malformed"
+    assert asked(several, post("/orders", ("content-encoding", "identity")), b"no json") is None
 
 
 @each("body", [b"", b"{}", b'{"payment": {"id": null}}', b"no json", b"[" * 10**5])
