@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime as dt
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -209,6 +210,7 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
     assert len(runs) == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
     loops = set()
 
@@ -222,6 +224,13 @@ def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, 
     assert failed(handle(events.sqs(*orders(1, 3)))) == []
     assert effects == [1, 3]
     assert len(loops) == 1
+    child = os.fork()
+    if child == 0:
+        try:
+            handle(events.sqs(*orders(4)))
+        finally:
+            os._exit(len(loops))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2  # the child has its own
     assert not loops.pop().is_closed()
 
 
@@ -241,7 +250,7 @@ def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
 
     @aws.on_invoke(once, key="event.outer")
     async def outer(event):
-        return await asyncio.to_thread(inner, event, events.Context())
+        return await asyncio.get_running_loop().run_in_executor(None, inner, event, events.Context())
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(outer, {"inner": 1, "outer": 2}, events.Context()).result(60) is False
