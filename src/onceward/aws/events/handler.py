@@ -92,8 +92,8 @@ def handling(
 
         def handle(event: object, context: object) -> T:
             records = deliveries(event)
-            if (execution := durable.execution_of((context,), {})) is not None:
-                return answer([_durably(batch, source, function, execution, records)])
+            if (lasting := durable.context_of((context,), {})) is not None:
+                return answer([_durably(batch, source, function, lasting, records)])
             for number, delivery in enumerate(records, 1):
                 if delivery.id is None and delivery.key is None and delivery.place is None:
                     delivery.place = f"number {number} of the event"
@@ -104,13 +104,13 @@ def handling(
                 return answer(run(batch.run_async(records, time_left=remaining)))
             return answer(batch.run(records, time_left=remaining))
 
-        return naming_worker(function, handle, once)
+        return naming_worker(function, handle, once.guards.observers)
 
     return decorate
 
 
 def _durably(
-    batch: "Batch", source: str, function: Callable[..., object], execution: str, deliveries: list[Delivery]
+    batch: "Batch", source: str, function: Callable[..., object], context: object, deliveries: list[Delivery]
 ) -> "BatchOutcome":
     """Handle the event of a durable function, whose suspensions are its own."""
     from onceward.batch.outcomes import BatchOutcome
@@ -120,7 +120,7 @@ def _durably(
     (delivery,) = deliveries
     reading = batch.read(delivery)
     key = ledger_key(batch.name, reading.key)
-    value = durable.call(batch.guard, key, reading.fingerprint, function, reading.args, {}, execution=execution)
+    value = durable.call(batch.guard, key, reading.fingerprint, function, reading.args, {}, context=context)
     return BatchOutcome("done", delivery, key, value)
 
 
