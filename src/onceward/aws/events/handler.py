@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from onceward.claim import durable
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onceward.batch.batch import Batch
     from onceward.batch.outcomes import BatchOutcome, Reading
     from onceward.keys.reading import KeySource
+    from onceward.observe.observers import Observers
 
 _SENDING: Final = 10.0  # seconds for which an answer waits for its messages, at most
 _SPARE: Final = 0.5  # seconds of an invocation that are left for its answer
@@ -135,7 +136,7 @@ def _read_naming(read: "Callable[[Delivery], Reading]", delivery: Delivery) -> "
 
 
 def naming_worker(
-    function: Callable[..., object], handle: Callable[[object, object], T], once: Once
+    function: Callable[..., object], handle: Callable[[Any, object], T], observers: "Observers"
 ) -> LambdaHandler[T]:
     """Return ``handle`` as the handler made of ``function``; claims carry the Lambda function's name and its request."""
 
@@ -149,7 +150,7 @@ def naming_worker(
         finally:
             worker.NAMED.reset(token)
             _send_messages(context)
-            once.guards.observers.flush()  # the process may be frozen now
+            observers.flush()  # the process may be frozen now
 
     return cast("LambdaHandler[T]", wrapper)
 
