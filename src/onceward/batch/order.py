@@ -69,7 +69,7 @@ class Order:
         with self._lock:
             while self._lanes and not self._stopped and not self._time.is_over():
                 lane = self._lanes.popleft()
-                while lane:
+                while lane and lane[0].group not in self.broken:
                     item = lane.popleft()
                     if item.claim is None:
                         if self._passes(item):
@@ -77,7 +77,7 @@ class Order:
                         break
                     if item.claim.lost:
                         item.trouble = LeaseLost(item.key, "begin its handler")
-                        self._break(item)
+                        self.break_group(item)
                         break
                     item.begun = True
                     self._began[item] = began = self._time.begin()
@@ -96,7 +96,7 @@ class Order:
         else:
             done = first.end is not None and first.end.status == COMPLETED  # if not, its group has not come so far
         if not done or item.differs(first):
-            self._break(item)
+            self.break_group(item)
             return False
         return True
 
@@ -112,9 +112,10 @@ class Order:
             if ok and lane is not None:
                 self._lanes.append(lane)
             elif not ok:
-                self._break(item)
+                self.break_group(item)
 
-    def _break(self, item: Item) -> None:
+    def break_group(self, item: Item) -> None:
+        """Begin no more items of the group of ``item``, which is not done."""
         if item.group is not None:
             self.broken.add(item.group)
 

@@ -125,14 +125,15 @@ class Report:
 
 
 def _log(outcome: BatchOutcome) -> None:
-    log = logger()
+    log, error = logger(), outcome.error
     where = outcome.key or _without_key(outcome.record)
     if outcome.status == "malformed":
-        log_malformed(outcome.record, outcome.error)
+        log_malformed(outcome.record, error)
     elif outcome.status == "failed":
-        log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
+        info = error if error is None else (type(error), error, error.__traceback__)  # an error may be falsy
+        log.error("%s: %s", where, outcome.status, exc_info=info)
     elif outcome.status in {"parked", "mismatch"}:
-        log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
+        log.warning("%s: %s", where, outcome.status if error is None else describe(error))
     else:
         log.info("%s: %s", where, outcome.status)
 

@@ -207,6 +207,8 @@ class Run:
     def _ended(self, item: Item) -> None:
         heartbeat.HEARTBEAT.forget(item.held)
         self.report.ended(item)
+        if item.trouble is not None:
+            self.order.break_group(item)
 
     def giving_back(self) -> Steps[None]:
         """Give back the claims of items that have not begun."""

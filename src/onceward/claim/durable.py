@@ -7,7 +7,7 @@ an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable function
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from onceward.claim.guard import Guard
@@ -33,24 +33,35 @@ class _RunsAgain(BaseException):
         self.error = error
 
 
-def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
-    """Return the ARN of the durable execution whose context is an argument, and its branch; None if there is none.
+def context_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+    """Return the context of a durable execution that is an argument; None if there is none.
 
-    Two branches of one execution are two callers: its ``map`` and ``parallel`` run them at once.
+    Raises:
+        RuntimeError: the SDK is too old.
     """
-    context = _context_of(args, kwargs)
-    if context is None:
+    if SDK not in sys.modules:
         return None
-    branch = getattr(context, "_step_id_prefix", None)  # no public name tells; None outside of branches
-    arn: str = context.execution_context.durable_execution_arn
-    return arn if branch is None else f"{arn}\n{branch}"
+    from aws_durable_execution_sdk_python.exceptions import InvocationError
 
-
-def _context_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+    is_old = not hasattr(InvocationError, "is_retryable")  # the first versions do not name the execution either
     for value in (*args, *kwargs.values()):
+        if is_old and type(value).__module__.startswith(SDK):
+            raise RuntimeError(
+                "this version of aws-durable-execution-sdk-python does not say after which errors an execution goes on: install 1.5 or newer"
+            )
         if isinstance(getattr(getattr(value, "execution_context", None), "durable_execution_arn", None), str):
             return value
     return None
+
+
+def execution_of(context: Any) -> str:
+    """Return the ARN of the durable execution of a context, and its branch.
+
+    Two branches of one execution are two callers: its ``map`` and ``parallel`` run them at once.
+    """
+    branch = getattr(context, "_step_id_prefix", None)  # no public name tells; None outside of branches
+    arn: str = context.execution_context.durable_execution_arn
+    return arn if branch is None else f"{arn}\n{branch}"
 
 
 def call(
@@ -62,25 +73,26 @@ def call(
     kwargs: Mapping[str, object],
     *,
     whole: bool = False,
-    execution: str | None = None,
+    context: Any = None,
 ) -> object:
     """Run ``function`` as :meth:`Guard.call` does; within a durable function, for its execution.
 
-    That is the ``execution`` that is given, or that of a context among the arguments.
+    That is the execution of the ``context`` that is given, or of one among the arguments.
     """
-    if execution is None and SDK in sys.modules:
-        execution = execution_of(args, kwargs)
-    if execution is None:
+    if context is None:
+        context = context_of(args, kwargs)
+    if context is None:
         return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
     from hashlib import sha256  # OpenSSL, which no other cold start needs
 
-    owner = sha256(f"{execution}\n{key}".encode()).hexdigest()[:32]
+    owner = sha256(f"{execution_of(context)}\n{key}".encode()).hexdigest()[:32]
     caller = object()
-    run = (owner, id(getattr(_context_of(args, kwargs), "execution_context", caller)))
+    run = (owner, id(context.execution_context))
     try:
         if _RUNNING.setdefault(run, caller) is not caller:  # another thread of this run has the key
             return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
-        return _lasting(guard).call(key, fingerprint, partial(_run, function), args, kwargs, whole=whole, owner=owner)
+        guard.lasting = guard.lasting or _lasting(guard)
+        return guard.lasting.call(key, fingerprint, partial(_run, function), args, kwargs, whole=whole, owner=owner)
     except _RunsAgain as again:
         raise again.error from again.error.__cause__
     finally:
@@ -88,7 +100,6 @@ def call(
             del _RUNNING[run]
 
 
-@cache
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST

@@ -90,6 +90,7 @@ class Guard(Leaving):
         self._claiming: Claiming = steps.claim
         self._abandon: Abandon = steps.abandon
         self._caches = bool(policy.cache)
+        self.lasting: Guard | None = None  # within durable functions
 
     def under(self, policy: Policy, codec: "Codec | None" = None) -> "Guard":
         """Return this guard under another policy; with a ``codec``, for functions that take no claim."""

@@ -61,7 +61,9 @@ class Story:
         if self.ran is None:
             self.handled(now)
         took = None if self.since is None else now - self.since
-        self.note(kind, record, error=error or outcome.error, ran=self.ran, left=remaining, took=took)
+        self.note(
+            kind, record, error=outcome.error if error is None else error, ran=self.ran, left=remaining, took=took
+        )
         if self.late_since is not None:
             self.note("settled_late", record, late=now - self.late_since)
 

@@ -64,7 +64,7 @@ def redrive(
 
     A message stays if its key is completed, its effect may have happened, or a worker has the key. After an interrupt
     or a kill, run the same command again: it continues. The exit status is 0 if all messages that --where selects have
-    left the queue, and 1 if some had to stay.
+    left the queue, and 1 if some had to stay or could not be received.
 
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
@@ -129,6 +129,12 @@ def redrive(
             report = _Report(dry_run=dry_run, json=json)
             ask(source.name)
             status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": namespace})
+            if run.unseen:
+                say(
+                    f"about {run.unseen} message(s) of {source.name} could not be received: others have them, so run this again later; or they "
+                    "come after one of their group that stays"
+                )
+                status = TROUBLE
         finally:
             source.close()
             target.close()

@@ -84,8 +84,8 @@ class Sockets:
         """
         deadline = time.monotonic() + self._timeout + request.wait
         if self._pid != os.getpid():  # the parent still uses its connections; closing our copies leaves them open there
-            self._pid = os.getpid()
             _close(self._pools)
+            self._pid = os.getpid()  # last: another thread would take what is not closed yet
         pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, IdleConnections(is_quiet))
         if (idle := pool.take()) is not None:
             try:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from onceward.core.clock import Clock, boottime
 from onceward.wire.calls import EXPIRED, SKEWED, AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire, code_of
@@ -92,9 +93,12 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
             except Exception as error:  # the others go on; the store's verb reads the error
                 replies[number] = error
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(calls)) - 1)]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
+    with suppress(RuntimeError):  # the system has no more threads: those that run send all
+        for _ in range(min(AT_ONCE, len(calls)) - 1):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            threads.append(thread)
     work()
     for thread in threads:
         thread.join()

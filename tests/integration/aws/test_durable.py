@@ -1,5 +1,6 @@
 """Durable functions of AWS Lambda, by AWS's own SDK and its test runner: a suspension is no end, and another execution waits outside."""
 
+import gc
 import json
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from botocore.exceptions import ClientError
 from fixtures import closing_fixture
 from onceward import Busy, Claim, Made, Once, current
 from onceward.aws import on_invoke
+from onceward.claim.guard import Guard
 from onceward.errors import StoreError
 from printed.pages import run as run_page
 from waiting import until
@@ -153,11 +155,12 @@ def test_another_execution_with_the_key_is_refused_while_the_first_is_suspended(
     assert "Busy" in str(others[0].error.type)
 
 
-def test_a_second_thread_of_a_run_is_a_duplicate(once):
+@pytest.mark.parametrize("guard", [lambda once: once(key="order"), lambda once: on_invoke(once, key="order")])
+def test_a_second_thread_of_a_run_is_a_duplicate(once, guard):
     effects = []
     context = SimpleNamespace(execution_context=SimpleNamespace(durable_execution_arn="arn:first"))
 
-    @once(key="order")
+    @guard(once)
     def charge(order, context):
         effects.append(order)
         if len(effects) == 1:
@@ -166,6 +169,23 @@ def test_a_second_thread_of_a_run_is_a_duplicate(once):
         return "paid"
 
     assert (charge(7, context), charge(7, context), effects) == ("paid", "paid", [7])
+
+
+@both
+def test_a_sdk_that_does_not_say_enough_is_refused_before_anything_runs(once, face, monkeypatch):
+    monkeypatch.delattr(InvocationError, "is_retryable")
+    result = run(faces(once, pytest.fail)[face])
+    assert "install 1.5 or newer" in result.error.message
+    assert list(once.ledger.records()) == []
+
+
+def test_the_guards_of_functions_that_are_gone_are_gone_too(once):
+    context = SimpleNamespace(execution_context=SimpleNamespace(durable_execution_arn="arn:first"))
+    guards = lambda: gc.collect() * 0 + sum(type(one) is Guard for one in gc.get_objects())
+    before = guards()
+    for number in range(9):
+        once.run(number, lambda context: 0, context)
+    assert guards() < before + 9
 
 
 def test_a_run_that_was_given_up_does_not_end_the_claim_of_the_next_one(once):

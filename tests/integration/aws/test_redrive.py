@@ -278,6 +278,15 @@ def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, c
     assert result.stderr == "onceward: moved 2, refused 1\n"
 
 
+def test_the_command_says_how_many_it_could_not_receive(fifo, cli):
+    fifo.complete("another")
+    for n in range(12):
+        fifo.dead({"n": n}, MessageGroupId="a", MessageDeduplicationId=f"d{n}")
+    command = ("redrive", fifo.dlq, "--to", fifo.target, "--store", fifo.url, "--name", "shop")
+    result = cli.run(*command, "--where", "body.n > `0`")
+    assert (result.returncode, "about 2 message(s)" in result.stderr) == (1, True)
+
+
 @pytest.mark.sampled(completed=1)
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, completed):

@@ -8,10 +8,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from types import SimpleNamespace
 
 import pytest
 
-from onceward import Claim, Once
+from onceward import Claim, Once, current
 from onceward.aws import MalformedEvent, on_webhook
 from onceward.core.record import COMPLETED
 from onceward.web import Route
@@ -191,11 +192,11 @@ def test_an_event_is_handled_once_and_a_forged_one_never(source):
     handled = []
 
     async def handle(event):
-        handled.append((event.id, event.kind, event.data["zen"]))
+        handled.append((event.id, event.kind, event.data["zen"], current().record.worker))
 
-    handler = on_webhook(receiver(handle))
-    assert [handler(sent(source), None)["statusCode"] for _ in range(2)] == [200, 200]
-    assert handled == [("d1", "ping", "ü")]
+    handler, context = on_webhook(receiver(handle)), SimpleNamespace(aws_request_id="r-1", function_name="hooks")
+    assert [handler(sent(source), context)["statusCode"] for _ in range(2)] == [200, 200]
+    assert handled == [("d1", "ping", "ü", "hooks/r-1")]
     assert handler(sent(source, HOOK + " "))["statusCode"] == 401
     with pytest.raises(MalformedEvent):
         handler({"Records": []})

@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import ssl
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
+from botocore.session import get_session
 
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.wire import calls, connections, credentials, endpoints, nonblocking, sockets
+from onceward.stores.dynamodb.sdk import SdkWire
+from onceward.wire import calls, connections, credentials, endpoints, nonblocking, sockets, wires
 from servers.needs import certificate
 from web.scripted import CALL, Carrier, Server, answer, reset, serve, slow
 
@@ -132,17 +136,20 @@ def test_both_wires_refuse_a_proxy(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_child_process_uses_connections_of_its_own():
+@pytest.mark.parametrize("sdk", [False, True])
+def test_a_child_process_uses_connections_of_its_own(sdk):
     by = {}
 
     def script(server, connection):
         while (request := server.request(connection)) is not None:
-            by.setdefault(connection.getpeername(), []).append(request[1])
+            by.setdefault(connection.getpeername(), []).append(json.loads(request[1])["TableName"])
             connection.sendall(answer())
 
     with Server(script) as server:
-        wire = sockets.HttpWire(endpoints.Endpoints("eu-west-1", dynamodb=server.url), credentials.CredentialSource())
-        send = lambda who: wire.send(calls.Call(DYNAMODB, "GetItem", {"who": who}), time.time())
+        region = endpoints.Endpoints("eu-west-1", dynamodb=server.url)
+        client = get_session().create_client("dynamodb", "eu-west-1", endpoint_url=server.url)
+        wire = SdkWire(client, time.time) if sdk else sockets.HttpWire(region, credentials.CredentialSource())
+        send = lambda who: wire.send(calls.Call(DYNAMODB, "GetItem", {"TableName": who, "Key": {}}), time.time())
         send("parent")
         child = os.fork()
         if child == 0:
@@ -153,7 +160,14 @@ def test_a_child_process_uses_connections_of_its_own():
         assert os.waitpid(child, 0)[1] == 0
         send("parent")
         wire.close()
-    assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
+        client.close()
+    assert list(by.values()) == [["parent"] * 2, ["child"]]
+
+
+def test_calls_that_leave_together_need_no_thread_of_their_own(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    wire = Mock(send=lambda call, at: call)
+    assert wires.Wires(lambda: wire, lambda: wire).send(calls.Many((1, 2, 3)), 0.0) == [1, 2, 3]
 
 
 def async_wire(server):

@@ -66,6 +66,10 @@ class Redrive:
         limit: the most messages that leave the queue; None is all.
         dry_run: change nothing. Messages are hidden while it runs, and SQS counts a receive.
 
+    Attributes:
+        unseen: about how many messages the last run could not receive: others have them, or they come after one of their
+            group that stays.
+
     Raises:
         ValueError: an argument is not valid.
     """
@@ -99,6 +103,7 @@ class Redrive:
         )
         self._stuck: set[str] = set()  # message groups that must not be overtaken
         self._failures = 0
+        self.unseen = 0
 
     def waiting(self) -> Backlog:
         """Read both queues' attributes; nothing is received yet.
@@ -129,7 +134,7 @@ class Redrive:
                 f"about {hidden} message(s) of {source.name} are hidden now: another consumer has them, or a killed run had them. "
                 "Run this again when they are visible"
             )
-        self._mover.room = target.largest
+        self._mover.room, self.unseen = target.largest, hidden
         return Backlog(int(attributes["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
@@ -145,11 +150,15 @@ class Redrive:
         if not self._mover.room:
             self.waiting()
         remaining = self._limit
+        hidden, self.unseen = self.unseen, 0
         with self._hidden() as (visibility, receipts), ThreadPoolExecutor(_AT_ONCE) as pool:
             while not stopped() and (remaining is None or remaining > 0):
                 count = _AT_ONCE if remaining is None else min(_AT_ONCE, remaining)
                 messages = self._source.receive(count, WAIT, self._visibility)
                 if not messages:
+                    if hidden or (self._source.fifo and receipts):  # else SQS can still count what was deleted
+                        backlog = self.waiting()
+                        self.unseen = max(0, backlog.visible + backlog.hidden - len(receipts))
                     return
                 # Thousands may stay, each up to 1 MiB, so they are held without their bodies.
                 visibility.hold(message._replace(body="", user_attributes={}) for message in messages)

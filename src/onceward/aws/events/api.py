@@ -12,6 +12,7 @@ from onceward.aws.events.api_event import Event
 from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
+from onceward.claim.decorated import DecoratedHandler
 from onceward.claim.factory import refuse_guarded
 from onceward.core.arguments import check_type
 from onceward.core.belief import within
@@ -75,7 +76,7 @@ def on_api(
 
             return run(request.answer_async())
 
-        return naming_worker(function, handle, once)
+        return naming_worker(function, handle, once.guards.observers)
 
     return decorate
 
@@ -192,6 +193,7 @@ class _Request:
 class Receives(Protocol):
     """What :class:`onceward.web.webhooks.WebhookReceiver` has."""
 
+    guarded: DecoratedHandler
     is_async: bool
 
     @property
@@ -207,7 +209,7 @@ class Receives(Protocol):
         """Like :attr:`answer`, for a coroutine."""
 
 
-def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
+def on_webhook(receiver: Receives) -> LambdaHandler[Event]:
     """Make a Lambda handler that gives each request to a receiver of webhooks, and returns its answer.
 
     Args:
@@ -225,15 +227,15 @@ def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
     if receiver.accepts:
         raise ValueError("accept=True: Lambda stops a function when it has answered, so the event would not be handled")
 
-    def handle(event: Event, _context: object = None) -> Event:
+    def handle(event: Event, _context: object) -> Event:
         shape, request, body = api_event.read(event)
         query = dict(parse_qsl(request.query, keep_blank_values=True))
         receive = receiver.answer_async if receiver.is_async else receiver.answer
         answer = receive(dict(request.headers), body, method=request.method, query=query)
         if not isinstance(answer, Answer):
-            import asyncio  # a cold start without coroutines does not pay for it
+            from onceward.aws.events.loop import run  # a cold start without coroutines does not pay for it
 
-            answer = asyncio.run(answer)
+            answer = run(answer)
         return api_event.response_of(shape, answer)
 
-    return handle
+    return naming_worker(handle, handle, receiver.guarded.guard.observers)

@@ -34,7 +34,8 @@ def on_kafka(once: Once, *, concurrency: int = 1, **options: Unpack[ReportOption
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
     The payload is the decoded value, None for a deleted key. By default the key is the header ``Idempotency-Key``. Without
-    that header it is the cluster, the topic, the partition, the offset and the record's timestamp.
+    that header it is the cluster's ARN, the topic, the partition, the offset and the record's timestamp. Your own cluster has no ARN,
+    so a record there needs a timestamp.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -70,13 +71,8 @@ def _identifier(delivery: Delivery) -> dict[str, object]:
 def _of_kafka(event: object) -> list[Delivery]:
     source = source_of(event, *KAFKA)
     records = by_name(event, "records", "events of Kafka, which have a dict of records by topic and partition")
-    cluster = text_at(event, "eventSourceArn") or _servers(text_at(event, "bootstrapServers"))
+    cluster = text_at(event, "eventSourceArn")  # your own cluster has only a list of servers, which can change
     return [fill_in(source, record, partial(_kafka_record, cluster=cluster, group=name)) for name, record in records]
-
-
-def _servers(servers: str | None) -> str | None:
-    """Return the servers in a fixed order."""
-    return None if servers is None else ",".join(sorted(servers.split(",")))
 
 
 def _kafka_record(delivery: Delivery, cluster: str | None, group: str) -> None:
@@ -85,10 +81,11 @@ def _kafka_record(delivery: Delivery, cluster: str | None, group: str) -> None:
     delivery.id = (f"{topic}-{partition}", offset)
     delivery.place = f"topic {topic}, partition {partition}, offset {offset}"
     timestamp = at(record, "timestamp")
+    moment = (timestamp,) if type(timestamp) is int and timestamp > 0 else ()
     delivery.header = partial(_kafka_header, record)
     delivery.key = delivery.header(KEY_HEADER)
-    if delivery.key is None and cluster is not None:
-        delivery.key = (cluster, topic, partition, offset, *([timestamp] if type(timestamp) is int else []))
+    if delivery.key is None and (cluster or moment):
+        delivery.key = (*([cluster] if cluster else []), topic, partition, offset, *moment)
     if at(record, "value") is not None:
         delivery.body = from_base64(require_text(record, "value"), "the value")
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from onceward.claim import durable
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onceward.batch.batch import Batch
     from onceward.batch.outcomes import BatchOutcome, Reading
     from onceward.keys.reading import KeySource
+    from onceward.observe.observers import Observers
 
 _SENDING: Final = 10.0  # seconds for which an answer waits for its messages, at most
 _SPARE: Final = 0.5  # seconds of an invocation that are left for its answer
@@ -92,8 +93,8 @@ def handling(
 
         def handle(event: object, context: object) -> T:
             records = deliveries(event)
-            if (execution := durable.execution_of((context,), {})) is not None:
-                return answer([_durably(batch, source, function, execution, records)])
+            if (lasting := durable.context_of((context,), {})) is not None:
+                return answer([_durably(batch, source, function, lasting, records)])
             for number, delivery in enumerate(records, 1):
                 if delivery.id is None and delivery.key is None and delivery.place is None:
                     delivery.place = f"number {number} of the event"
@@ -104,13 +105,13 @@ def handling(
                 return answer(run(batch.run_async(records, time_left=remaining)))
             return answer(batch.run(records, time_left=remaining))
 
-        return naming_worker(function, handle, once)
+        return naming_worker(function, handle, once.guards.observers)
 
     return decorate
 
 
 def _durably(
-    batch: "Batch", source: str, function: Callable[..., object], execution: str, deliveries: list[Delivery]
+    batch: "Batch", source: str, function: Callable[..., object], context: object, deliveries: list[Delivery]
 ) -> "BatchOutcome":
     """Handle the event of a durable function, whose suspensions are its own."""
     from onceward.batch.outcomes import BatchOutcome
@@ -120,7 +121,7 @@ def _durably(
     (delivery,) = deliveries
     reading = batch.read(delivery)
     key = ledger_key(batch.name, reading.key)
-    value = durable.call(batch.guard, key, reading.fingerprint, function, reading.args, {}, execution=execution)
+    value = durable.call(batch.guard, key, reading.fingerprint, function, reading.args, {}, context=context)
     return BatchOutcome("done", delivery, key, value)
 
 
@@ -135,7 +136,7 @@ def _read_naming(read: "Callable[[Delivery], Reading]", delivery: Delivery) -> "
 
 
 def naming_worker(
-    function: Callable[..., object], handle: Callable[[object, object], T], once: Once
+    function: Callable[..., object], handle: Callable[[Any, object], T], observers: "Observers"
 ) -> LambdaHandler[T]:
     """Return ``handle`` as the handler made of ``function``; claims carry the Lambda function's name and its request."""
 
@@ -149,7 +150,7 @@ def naming_worker(
         finally:
             worker.NAMED.reset(token)
             _send_messages(context)
-            once.guards.observers.flush()  # the process may be frozen now
+            observers.flush()  # the process may be frozen now
 
     return cast("LambdaHandler[T]", wrapper)
 

@@ -83,7 +83,8 @@ def _given_context(function: Callable[..., object], signature: inspect.Signature
 def _delivery(event: object) -> list[Delivery]:
     delivery = Delivery(SOURCE, event)
     context = _CONTEXT.get()
-    request = durable.execution_of((context,), {}) or getattr(context, "aws_request_id", None)
+    lasting = durable.context_of((context,), {})
+    request = getattr(context, "aws_request_id", None) if lasting is None else durable.execution_of(lasting)
     if isinstance(request, str) and request:
         delivery.id = delivery.key = request
     delivery.data = event

@@ -6,28 +6,35 @@ every async connection behind with its loop.
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Coroutine
-from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from contextvars import copy_context
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-_LOCK = threading.Lock()
-_runner: asyncio.Runner | None = None
-# Also in the threads that asyncio.to_thread makes.
-_within: ContextVar[bool] = ContextVar("onceward-lambda-loop", default=False)
+
+class _Kept:
+    """The loop of one process, and the lock of the call that runs it."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+        self.runner = asyncio.Runner()
+
+
+# The last is this process's. A fork keeps its parent's: a loop that is closed or deleted there stops the parent's, too.
+_KEPT: Final = [_Kept()]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in this process's loop, and return its result.
 
-    If a coroutine of that loop waits for a thread, a call from that thread gets its own loop, because the first is busy.
+    While that loop is busy, a call from another thread gets its own loop: the first may wait for that thread.
 
     Raises:
         RuntimeError: this thread runs an event loop already. Call a Lambda handler in another thread.
     """
-    global _runner  # one for the life of the process
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -38,12 +45,19 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             "a Lambda handler of an async function runs an event loop, so it cannot be called within one: call it in a thread, as "
             "in asyncio.to_thread(handler, event, context)"
         )
-    if _within.get():
+    kept = _KEPT[-1]
+    if not kept.busy.acquire(blocking=False):
         return asyncio.run(work)
-    with _LOCK:
-        if _runner is None:
-            _runner = asyncio.Runner()
-            atexit.register(_runner.close)
-        context = copy_context()  # otherwise the runner keeps the first invocation's context
-        context.run(_within.set, True)
-        return _runner.run(work, context=context)
+    try:
+        return kept.runner.run(work, context=copy_context())  # otherwise the runner keeps the first call's context
+    finally:
+        kept.busy.release()
+
+
+def _close() -> None:
+    _KEPT[-1].runner.close()
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _KEPT.append(_Kept()))

@@ -107,7 +107,8 @@ def raise_failed(outcomes: Sequence[BatchOutcome]) -> None:
 
 def raise_own(outcomes: Sequence[BatchOutcome]) -> NoReturn:
     """Raise why the only record is not done, or its recorded exception."""
-    raise outcomes[0].error or failure(outcomes)
+    error = outcomes[0].error
+    raise failure(outcomes) if error is None else error
 
 
 def failure(outcomes: Sequence[BatchOutcome], why: str = "") -> BatchFailed:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
+from onceward.core import worker
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.wire.calls import Call, ServiceAnswer
@@ -34,11 +35,15 @@ class SdkWire:
     """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
 
     def __init__(self, client: Any, clock: Clock) -> None:
-        self._clock = clock
+        self._client, self._clock = client, clock
+        self._process = worker.generation
         self._methods = {api: getattr(client, name) for name, api in client.meta.method_to_api_mapping.items()}
 
     def send(self, call: Any, at: float) -> ServiceAnswer:
         request: Call = call
+        if self._process != worker.generation:  # the parent still uses its connections; the client opens new ones
+            self._client.close()
+            self._process = worker.generation
         sent, details = self._clock(), {}
         try:
             response = self._methods[request.action](**request.body)
