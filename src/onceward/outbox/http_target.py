@@ -146,6 +146,4 @@ def _check(headers: Mapping[str, str]) -> None:
         if name.lower() in _OWN:
             raise ValueError(f"the header {name}: onceward itself writes it; leave it out")
         if name not in ENCODED and not _VISIBLE.fullmatch(value):
-            raise ValueError(
-                f"the header {name}: its value is {value!r}; give visible ASCII characters, with spaces only inside"
-            )
+            raise ValueError(f"the header {name}: its value must be visible ASCII characters, with spaces only inside")
