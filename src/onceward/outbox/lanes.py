@@ -63,6 +63,11 @@ class Lane(ABC):
         """How many records wait for nothing but their turn."""
         return len(self._ready) if self.resumes_at <= boottime() else 0
 
+    @property
+    def stuck(self) -> int | None:
+        """How many records wait for a target that has failed; None if it works."""
+        return None
+
     def hurry(self) -> None:
         """Look at once for records that may be committed now."""
         for entry in [entry for entry in self._later if not entry[2].is_certain]:
@@ -112,6 +117,11 @@ class TargetLane(Lane):
 
     def __init__(self, address: str) -> None:
         super().__init__(address, address, "messages are not sent now", 1)
+
+    @property
+    def stuck(self) -> int | None:
+        """See above."""
+        return len(self._ready) + len(self._later) if self._failures else None
 
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Send the next message of each."""
