@@ -11,6 +11,7 @@ import pytest
 import onceward
 from explorer.actors import note_unsent
 from onceward import Once
+from onceward.celery.guarding import worker_process_shutdown
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
@@ -184,7 +185,10 @@ def test_a_child_of_multiprocessing_sends_before_it_ends(tmp_path):
         assert record_of(once).unsent is None
 
 
-def test_a_process_that_can_start_no_thread_sends_while_it_drains(once, box, monkeypatch):
+@pytest.mark.parametrize("drains", [drained, lambda: worker_process_shutdown.send(None)])
+def test_a_process_that_can_start_no_thread_sends_while_it_drains_and_one_of_celery_at_its_end(
+    once, box, monkeypatch, drains
+):
     def start(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
@@ -192,7 +196,7 @@ def test_a_process_that_can_start_no_thread_sends_while_it_drains(once, box, mon
         patch.setattr(threading.Thread, "start", start)
         once.run("7", place(box, 1, 2))
         assert box.bodies == []
-        drained()
+        drains()
     assert box.bodies == ["1", "2"]
 
 
