@@ -59,6 +59,16 @@ def test_messages_of_a_crashed_process_are_sent_when_their_lease_is_over(once, b
     assert relay.look().taken == 0
 
 
+def test_a_relay_can_be_used_again_but_not_twice_at_a_time(once, box, crashed, clock):
+    relay = Relay(once, every=0.01)
+    for number in range(2):
+        crashed(str(number), (box.address, "a"))
+        clock.advance(31.0)
+        with relay, pytest.raises(RuntimeError, match="already"):
+            until(lambda: len(box.bodies) == number + 1)  # noqa: B023 - it is called at once
+            relay.start()
+
+
 def test_two_relays_send_each_message_once(once, store, box, crashed, clock, monkeypatch):
     for number in range(60):
         crashed(str(number), (box.address, f"{number} a"), (box.address, f"{number} b"))
