@@ -185,7 +185,8 @@ class Sender:
         batch: list[SendingRecord] = []
         going_on: list[SendingRecord] = []
         try:
-            batch = lane.take()
+            with self._lock:
+                batch = lane.take()
             before = sum(outgoing.left for outgoing in batch)
             going_on = lane.work(batch)
             refusals = sum(event.kind == "refused" for outgoing in batch for event in outgoing.events)
