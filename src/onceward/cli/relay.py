@@ -153,6 +153,10 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
         finally:
             ended.set()
 
+    def stopped(waiting: int) -> list[bool]:
+        report.tick(waiting)
+        return stops
+
     report.start()
     end = ""
     with signals(lambda: stops.append(True)):
@@ -162,7 +166,7 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
                 time.sleep(_TICK)
                 report.tick(len(sender.SENDER))
             if not stops:
-                drained(inf, lambda left: report.tick(left) or stops)
+                drained(inf, stopped)
             if stops:
                 end = "stopped"
                 relaying.stop()
