@@ -114,6 +114,12 @@ def test_what_may_pass_is_sent_later_and_what_does_not_is_refused(endpoint, stat
     assert f"answered {status}: 'why'" in str(told)
 
 
+@each(("status", "told"), [(200, type(None)), (400, MessageRefused), (503, MessageNotSent)])
+def test_content_that_cannot_be_read_does_not_change_what_a_status_means(endpoint, status, told):
+    huge = answer(status).replace(b"Length: 0", b"Length: 99999999999")
+    assert type(send(endpoint(huge).url)) is told
+
+
 def test_an_error_does_not_show_a_secret_of_the_query(endpoint):
     told = send(f"{endpoint(answer(500)).url}/hook?token=secret&a=1")
     assert "/hook?token=***&a=1 answered 500" in str(told)
