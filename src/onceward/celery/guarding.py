@@ -10,18 +10,28 @@ from uuid import UUID, uuid5
 from celery import Task, current_app, current_task
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.signals import worker_process_shutdown
 
 from onceward.celery.ends import come_again, dead_letter, keep_refused_retries, queue_of
 from onceward.claim.called import TIME_LIMITS
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskOptions
 from onceward.core.policy import Options, Policy
 from onceward.once import Once, check_once
+from onceward.outbox import sender
 
 Function = Callable[..., object]
 
 _LINKS: Final = UUID("6f1c3f0e-6d0b-4f0c-9a38-0d6c6f5f3c55")  # the namespace of the ids of linked tasks
 
 TIME_LIMITS.add(SoftTimeLimitExceeded)
+
+
+def _drain(**_: object) -> None:
+    """Send what is unsent, as at any exit: Celery's children end without what atexit has."""
+    sender.drain(sender.AT_EXIT)
+
+
+worker_process_shutdown.connect(_drain)
 
 
 def says_what_follows(error: Exception) -> bool:

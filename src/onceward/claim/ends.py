@@ -223,6 +223,6 @@ class EndingClaim(Lease):
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
         super().reopened(record)
-        self.in_vain, self.sends = None, True
+        self.sends = True
         if self.outbox is not None:
             self.outbox.cut(messages)

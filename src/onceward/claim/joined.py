@@ -141,7 +141,7 @@ class Joined:
         heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
 
     def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
-        sent, committed = False, False
+        sent, committed, in_vain = False, False, held.in_vain
         try:
             yield from self.session.flush()
             yield from self._record(held, result)
@@ -150,6 +150,7 @@ class Joined:
         except Ended:
             yield from self._give_up(after, None)
         except BaseException as met:
+            held.in_vain = in_vain  # what was completed in vain here is rolled back with its effect
             error = self._rolled_back(met) if isinstance(met, ResultNotRecorded) else met
             if sent and self.session.state is not TransactionState.OPEN:
                 yield from self.session.rollback()  # the caller can use the connection while the store is asked

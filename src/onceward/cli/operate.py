@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
-from json import dumps, loads
+from json import dumps
 from typing import Annotated, TypeVar
 
 import typer
@@ -34,6 +34,7 @@ from onceward.core.urls import shown_url
 from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import send_again
 from onceward.errors import Busy, OncewardError
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
 from onceward.stores.ledger import Ledger, kept_for
@@ -251,9 +252,9 @@ def settle(
         yes: Do not ask, and lose a message that the key's record keeps.
     """
     try:
-        value = loads(result, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        refuse(f"--result {result}: give JSON: {error}", USAGE)
+        value = read_json(result)
+    except NotJson as error:
+        refuse(f"--result {result}: {error}", USAGE)
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
     if keep == 0:
         refuse("--retention 0: give a positive duration", USAGE)
@@ -270,10 +271,6 @@ def settle(
             )
         record = ledger.settle(key, value, retention=keep, message=True, seen=seen)
         _tell(record, f"completed by hand; duplicates get {record.result}", json=json)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def retry(

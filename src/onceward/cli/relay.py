@@ -153,6 +153,10 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
         finally:
             ended.set()
 
+    def stopped(waiting: int) -> list[bool]:
+        report.tick(waiting)
+        return stops
+
     report.start()
     end = ""
     with signals(lambda: stops.append(True)):
@@ -161,11 +165,13 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
             while not (stops or ended.is_set()):
                 time.sleep(_TICK)
                 report.tick(len(sender.SENDER))
+            if not stops:
+                drained(inf, stopped)
             if stops:
                 end = "stopped"
                 relaying.stop()
                 ended.wait(_ENDING)
-            drained(inf if look_once and not stops else _ENDING, report.tick)
+                drained(_ENDING, report.tick)
         except KeyboardInterrupt:
             interrupted = True
             end = "interrupted: what was being sent can be sent again"

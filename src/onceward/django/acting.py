@@ -1,7 +1,6 @@
 """What people may do to keys in the admin: the form that says what will happen, and the deed with its audit."""
 
 from collections.abc import Iterator
-from json import loads
 from typing import Any, Final, NamedTuple
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -13,6 +12,7 @@ from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, possible, run_audited, version_of
 from onceward.dashboard.showing import kept_in, state_of
 from onceward.errors import OncewardError
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.stores import audit
 from onceward.stores.contract import DamagedRecord, NotFound
 from onceward.stores.ledger import Ledger
@@ -31,7 +31,7 @@ def _settles(record: Record, now: float) -> Preview | None:
 
 
 def _settle(ledger: Ledger, key: str, detail: str) -> str:
-    ledger.settle(key, loads(detail), message=True)
+    ledger.settle(key, read_json(detail), message=True)
     return "completed by hand"
 
 
@@ -106,9 +106,9 @@ class Form:
             return "Say why. The audit keeps it."
         if self._action.name == "settle":
             try:
-                loads(self._post.get("detail", ""))
-            except (ValueError, RecursionError) as error:
-                return f"The result is no JSON: {error}"
+                read_json(self._post.get("detail", ""))
+            except NotJson as error:
+                return f"The result is {error}"
         return None
 
     def apply(self) -> Iterator[tuple[str, str, bool]]:

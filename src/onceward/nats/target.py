@@ -54,7 +54,7 @@ class NatsTarget(LoopTarget[Any]):
     """
 
     batch = 50
-    _refused = (MaxPayloadError, ValueError)
+    _refused = (MaxPayloadError,)
 
     def __init__(self, address: str, **connection: Any) -> None:
         check_type("NatsTarget(address)", address, str, "nats://HOST:PORT/SUBJECT")
@@ -75,7 +75,7 @@ class NatsTarget(LoopTarget[Any]):
         for name, text in message.headers.items():
             if not _HEADER.fullmatch(name) or "\r" in text or "\n" in text:
                 raise ValueError(
-                    f"{name!r}: {text!r} is not a header of NATS: give one line, and a name without spaces and colons"
+                    f"the header {name!r}: NATS cannot carry it: give one line, and a name without spaces and colons"
                 )
 
     async def _connect(self) -> Any:
@@ -96,9 +96,12 @@ class NatsTarget(LoopTarget[Any]):
 
     async def _sent(self, client: Any, message: OutboxMessage) -> Exception | None:
         headers = {**message.headers, KEY_HEADER: message.key, ID_HEADER: message.key}
-        body = message.body.encode()
         try:
+            body = message.body.encode()
             headers = fitting(headers, client.max_payload - len(body))
+        except ValueError as error:
+            return MessageRefused(f"{self._where}: {error}")
+        try:
             await client.jetstream(timeout=_ANSWERED).publish(self._where, body, headers=headers)
         except NoStreamResponseError:
             return MessageNotSent(f"{self._where}: no stream takes this subject; make one")

@@ -106,6 +106,8 @@ class HttpTarget:
             raw = _SOCKETS.exchange(self._request(message, more))
         except (OSError, Unreadable, UnicodeError, StoreError) as error:
             # UnicodeError: the host name is not possible. StoreError: the wire's own word for a proxy or a certificate.
+            if isinstance(error, Unreadable) and error.begun is not None:  # such as content that is too long
+                return self._answer(error.begun)
             return not_sent(str(self._origin), error)
         except Exception as error:  # the user's callable can raise anything
             return error
@@ -146,6 +148,4 @@ def _check(headers: Mapping[str, str]) -> None:
         if name.lower() in _OWN:
             raise ValueError(f"the header {name}: onceward itself writes it; leave it out")
         if name not in ENCODED and not _VISIBLE.fullmatch(value):
-            raise ValueError(
-                f"the header {name}: its value is {value!r}; give visible ASCII characters, with spaces only inside"
-            )
+            raise ValueError(f"the header {name}: its value must be visible ASCII characters, with spaces only inside")

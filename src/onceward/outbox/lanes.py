@@ -63,6 +63,11 @@ class Lane(ABC):
         """How many records wait for nothing but their turn."""
         return len(self._ready) if self.resumes_at <= boottime() else 0
 
+    @property
+    def stuck(self) -> int | None:
+        """How many records wait for a target that has failed; None if it works."""
+        return None
+
     def hurry(self) -> None:
         """Look at once for records that may be committed now."""
         for entry in [entry for entry in self._later if not entry[2].is_certain]:
@@ -112,6 +117,11 @@ class TargetLane(Lane):
 
     def __init__(self, address: str) -> None:
         super().__init__(address, address, "messages are not sent now", 1)
+
+    @property
+    def stuck(self) -> int | None:
+        """See above."""
+        return len(self._ready) + len(self._later) if self._failures else None
 
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Send the next message of each."""
@@ -185,17 +195,19 @@ class StoreLane(Lane):
 
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Look for those that may not be committed yet, and write about the others together."""
-        uncertain = [outgoing for outgoing in batch if not outgoing.is_certain]
-        waiting = [outgoing for outgoing in uncertain if self._looked(outgoing)]
-        return [*waiting, *self._noted([outgoing for outgoing in batch if outgoing not in uncertain])]
-
-    def _looked(self, outgoing: SendingRecord) -> bool:
+        waiting: list[SendingRecord] = []
+        left = list(batch)
         try:
-            reply = drive(self._store.load(outgoing.record.key), self._store)
-        except Exception as error:
+            for outgoing in batch:
+                if not outgoing.is_certain:
+                    reply = drive(self._store.load(outgoing.record.key), self._store)
+                    left.remove(outgoing)
+                    if outgoing.looked(reply.record):
+                        waiting.append(outgoing)
+        except Exception as error:  # one failure, of however many records
             self._failed(error)
-            return outgoing.looked(None)
-        return outgoing.looked(reply.record)
+            return [*waiting, *left] if self._failures < _TRIES else waiting
+        return [*waiting, *self._noted(left)]
 
     def _noted(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         if not batch:

@@ -229,7 +229,7 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     copy: dict[str, str] = dict(headers or {})
     for header in copy.items():
         if not all(isinstance(part, str) for part in header):
-            raise TypeError(f"headers={copy!r}: give text by name")
+            raise TypeError("headers=: give text by name")
     return copy
 
 

@@ -155,7 +155,14 @@ class Relay:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look for messages in a thread, until :meth:`stop`. Errors of the ledger are logged, and it goes on."""
+        """Look for messages in a thread, until :meth:`stop`. Errors of the ledger are logged, and it goes on.
+
+        Raises:
+            RuntimeError: it looks already.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            raise RuntimeError("this relay looks for messages already: stop it first, or make another one")
+        self._stop.clear()
         self._thread = threading.Thread(target=self._serve, name="onceward-relay", daemon=True)
         self._thread.start()
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 IDLE: Final = 10.0  # seconds without work after which a thread ends
 THREADS: Final = 8  # at most: so many targets can hang before others wait
-MOST: Final = 10_000  # records in memory; more are left to a relay
+MOST: Final = 10_000  # records in memory, without those of targets that have failed; more are left to a relay
+STUCK: Final = 500  # the same for a target that has failed
 AT_EXIT: Final = 5.0  # seconds for which a process that ends still sends
 
 
@@ -70,12 +71,21 @@ class Sender:
 
     def hand_over(self, outgoing: SendingRecord) -> bool:
         """Send the messages of a record soon. Return False if there are too many records already. It does not wait."""
-        if len(self) >= MOST:
+        if len(self) >= STUCK and not self._has_room(outgoing):
             return False
         self._inbox.append(outgoing)
         with self._lock:
             self._staff()
         return True
+
+    def _has_room(self, outgoing: SendingRecord) -> bool:
+        """Return whether a record can be kept: no target that has failed takes the room of others."""
+        with self._lock:
+            stuck = {lane.place: count for lane in self._lanes.values() if (count := lane.stuck) is not None}
+        entry, together = outgoing.head, sum(stuck.values())
+        if entry is not None and entry.to in stuck:
+            return stuck[entry.to] < STUCK and together < MOST
+        return len(self) - together < MOST
 
     def pause_of(self, target: str) -> float:
         """Return for how many seconds nothing is sent to a target, because it has failed; 0 if it works."""
@@ -175,7 +185,8 @@ class Sender:
         batch: list[SendingRecord] = []
         going_on: list[SendingRecord] = []
         try:
-            batch = lane.take()
+            with self._lock:
+                batch = lane.take()
             before = sum(outgoing.left for outgoing in batch)
             going_on = lane.work(batch)
             refusals = sum(event.kind == "refused" for outgoing in batch for event in outgoing.events)

@@ -33,7 +33,7 @@ LONGEST_PAUSE: Final = 300.0
 _ASKED: Final = 86_400.0  # seconds at most that a target can ask us to wait: a day
 _SPARE: Final = 2.0  # seconds of the send lease beyond one request
 _FIRST_LOOK: Final = 0.1  # seconds until a transaction of the caller is probably committed
-_LOOKS: Final = 5  # then it is left to a relay
+_LOOKING: Final = 30.0  # seconds after which it is left to a relay
 _LONGEST_REASON: Final = 200  # characters of a refusal: there can be many in a record
 
 
@@ -74,8 +74,8 @@ class SendingRecord:
         self.store = store
         self.record = record
         self.is_certain = is_certain
-        self.again_at = 0.0 if is_certain else boottime() + _FIRST_LOOK
-        self._looks = 0
+        self._since = boottime()
+        self.again_at = 0.0 if is_certain else self._since + _FIRST_LOOK
         self.events: list[Event] = []
         self._observers = observers
         self._seal = seal
@@ -119,11 +119,12 @@ class SendingRecord:
 
     def looked(self, record: Record | None) -> bool:
         """Take in what the ledger has of a record that may not be committed yet. Return whether it is worth another look."""
-        self._looks += 1
         # Until ours is committed, one that has expired can stand there.
         if record is None or record.fence < self.record.fence:
-            self.again_at = boottime() + _FIRST_LOOK * 4**self._looks
-            return self._looks < _LOOKS
+            now = boottime()
+            waited = now - self._since
+            self.again_at = min(now + max(_FIRST_LOOK, 3 * waited), self._since + _LOOKING)
+            return waited < _LOOKING
         self.is_certain = True
         self.again_at = 0.0
         return record.version == self.record.version

@@ -39,8 +39,10 @@ T = TypeVar("T", bound="Task[Any, Any, Any]")
 
 _JOB: ContextVar[JobContext | None] = ContextVar("onceward_procrastinate_job", default=None)
 _DELETES: ContextVar[bool] = ContextVar("onceward_procrastinate_deletes", default=False)  # also jobs that failed
-ENQUEUED: Final = "onceward "  # begins the queueing lock of a job of once.enqueue; the key follows
-_UNCOUNT: Final = "UPDATE procrastinate_jobs SET attempts = attempts - 1 WHERE id = %(job_id)s"
+ENQUEUED: Final = "onceward "  # begins the queueing lock of a job of once.enqueue; the key follows, without spaces
+# A job that waits can have the queueing lock by now, and then a retry with it fails.
+_UNCOUNT: Final = r"""UPDATE procrastinate_jobs SET attempts = attempts - 1,
+    queueing_lock = substring(queueing_lock from '^onceward \S+') || ' ' || id WHERE id = %(job_id)s"""
 _LATE: Final = 900.0  # seconds until a job that would be deleted asks again whether its key is unparked
 _SOON: Final = 1.0  # seconds until a job that a stopped worker has left asks for its key
 
@@ -166,7 +168,7 @@ def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str
         return TaskCall(None, args, kwargs)
     lock = job.queueing_lock or ""  # a second job of one enqueue has another id, and the same lock
     if lock.startswith(ENQUEUED):
-        return TaskCall(lock, args, kwargs, job.queue)
+        return TaskCall(" ".join(lock.split()[:2]), args, kwargs, job.queue)
     # A database that is restored or made again counts from an earlier id again.
     return TaskCall(str(job.id), args, kwargs, job.queue, fingerprint=fingerprint_of(job.task_kwargs))
 
@@ -191,7 +193,7 @@ def _stopped(context: JobContext | None) -> bool:
 
 
 async def _uncount(context: JobContext | None) -> None:
-    """Take back the attempt that Procrastinate is about to count. It has no way of its own to retry without one."""
+    """Take back the attempt that Procrastinate is about to count, and its queueing lock. It has no way of its own to do that."""
     assert context is not None
     connector = context.app.connector
     try:

@@ -27,7 +27,14 @@ class Raw(NamedTuple):
 
 
 class Unreadable(Exception):
-    """The answer cannot be read. ``too_large`` says whether its size is the reason."""
+    """The answer cannot be read.
+
+    Attributes:
+        too_large: whether its size is the reason.
+        begun: its status and headers, if only its content cannot be read.
+    """
+
+    begun: Raw | None = None
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -63,15 +70,19 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
     persistent = head.startswith(b"http/1.1") and b"close" not in (header(head, b"connection") or b"")
     if status in {204, 304}:
         return Raw(status, head, b"", persistent and not data)
-    size = size_of(head)
-    if size == CHUNKED:
-        body, rest = yield from _chunked(data, limit)
-        return Raw(status, head, body, persistent and not rest)
-    if size is None:
-        return Raw(status, head, (yield from _until_closed(data, limit)), False)
-    _check(size, limit)
-    data = yield from _filled(data, size)
-    return Raw(status, head, data[:size], persistent and len(data) == size)
+    try:
+        size = size_of(head)
+        if size == CHUNKED:
+            body, rest = yield from _chunked(data, limit)
+            return Raw(status, head, body, persistent and not rest)
+        if size is None:
+            return Raw(status, head, (yield from _until_closed(data, limit)), False)
+        _check(size, limit)
+        data = yield from _filled(data, size)
+        return Raw(status, head, data[:size], persistent and len(data) == size)
+    except Unreadable as error:
+        error.begun = Raw(status, head, b"", False)
+        raise
 
 
 def status_of(head: bytes) -> int:

@@ -225,7 +225,7 @@ print(act(unparker, "clear", "shop.order:k1", why="no"), act(unparker, "settle",
     lines = told.splitlines()
     assert lines[0] == "['Say why. The audit keeps it.'] PARKED"
     assert lines[1] == "[('success', 'Unpark shop.order:k1: unparked: the next delivery runs')] RELEASED"
-    assert lines[2].startswith("['The result is no JSON: ")
+    assert lines[2].startswith("['The result is not JSON: ")
     assert lines[2].endswith(" PARKED")
     assert lines[3] == """[('success', 'Settle shop.order:k2: completed by hand')] ('COMPLETED', '{"secret":7}')"""
     assert lines[4] == "[('success', 'Clear shop.order:k3: cleared: the next delivery runs')] []"

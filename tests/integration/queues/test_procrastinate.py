@@ -10,7 +10,7 @@ from procrastinate import App, PsycopgConnector, RetryStrategy
 
 from onceward import Claim, Once
 from onceward.procrastinate import exactly
-from onceward.procrastinate.exactly import ProcrastinateJobs
+from onceward.procrastinate.exactly import ENQUEUED, ProcrastinateJobs
 
 PATIENCE = 180  # seconds
 RETRY = RetryStrategy(max_attempts=3)
@@ -114,7 +114,10 @@ async def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, da
     assert runs == [42]
 
 
-async def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(app, database, once):
+@pytest.mark.parametrize(("lock", "options"), [("orders", {"key": "order"}), (f"{ENQUEUED}a", {})])
+async def test_a_job_that_a_stopping_worker_cancels_comes_again_beside_one_of_its_lock_and_counts_no_attempt(
+    app, database, once, lock, options
+):
     begun = []
 
     async def charge(order):
@@ -122,12 +125,13 @@ async def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_at
         if len(begun) == 1:
             await asyncio.sleep(PATIENCE)
 
-    guarded = task(app, once, charge, key="order")
+    guarded = task(app, once, charge, **options).configure(queueing_lock=lock)
     await defer(app, guarded, {"order": 42})
     async with working(app, shutdown_graceful_timeout=0.1):
         await holds(lambda: begun)
-    assert jobs(database) == [("todo", 0)]
-    assert await work(app, database) == [("succeeded", 1)]
+        await guarded.defer_async(order=42)
+    assert jobs(database) == [("todo", 0)] * 2
+    assert await work(app, database) == [("succeeded", 1)] * 2
     assert begun == [42, 42]
 
 

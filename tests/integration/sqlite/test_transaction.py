@@ -6,10 +6,11 @@ import sqlite3
 import sys
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
-from onceward import Busy, Completed, LeaseLost, Once, OncewardError, StoreError, current
+from onceward import Busy, Completed, LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError, current
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 from stores.transaction_cases import (  # noqa: F401 - they run here
     Failure,
@@ -252,6 +253,19 @@ def test_trouble_at_the_commit_leaves_the_claim_completed_or_as_it_was(once, pat
     assert claim.settled == "COMPLETED"
     assert (effects(), status(once)) == (["effect"] * made, [("COMPLETED", 1)])
     connection.close()
+
+
+def test_a_transaction_that_fails_after_a_completion_in_vain_does_not_give_the_key_back(once, connection, monkeypatch):
+    def handle():
+        with monkeypatch.context() as patch, contextlib.suppress(ResultNotRecorded):
+            patch.setattr(type(once.store), "swap", Mock(side_effect=StoreError("away")))
+            current().complete("done")
+        with current().transaction(connection):
+            raise Failure
+
+    with pytest.raises(Failure):
+        once.run("k", handle)
+    assert status(once) == [("IN_PROGRESS", 1)]
 
 
 def test_what_outlives_the_transaction_of_a_bare_claim_does_not_see_that_claim(once, connection):

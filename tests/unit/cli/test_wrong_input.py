@@ -71,6 +71,11 @@ def test_a_server_that_does_not_answer_is_asked_about(run, url):
     refused(run("ls", "--store", url), "refused", "s the server running")
 
 
+@each("result", ["1e999", '{"a": 1, "a": 2}', "NaN", "{"])
+def test_a_result_that_readers_of_json_do_not_agree_about_is_refused(run, result):
+    refused(run("settle", "k", "--result", result), "not JSON")
+
+
 def test_an_empty_file_is_no_ledger_and_stays_empty(run, tmp_path):
     (tmp_path / "empty").touch()
     refused(run("ls", "--store", "sqlite:///empty"), "there is no ledger at")

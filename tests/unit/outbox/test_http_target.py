@@ -4,10 +4,12 @@ import contextlib
 import ssl
 import traceback
 from contextlib import closing
+from unittest.mock import AsyncMock
 
 import pytest
 
 from onceward.core.origin import decoded
+from onceward.nats import NatsTarget
 from onceward.outbox import HttpTarget, MessageNotSent, MessageRefused, OutboxMessage, register, targets
 from onceward.outbox import http_target as module
 from onceward.outbox.targets import open_target
@@ -112,6 +114,12 @@ def test_what_may_pass_is_sent_later_and_what_does_not_is_refused(endpoint, stat
     assert f"answered {status}: 'why'" in str(told)
 
 
+@each(("status", "told"), [(200, type(None)), (400, MessageRefused), (503, MessageNotSent)])
+def test_content_that_cannot_be_read_does_not_change_what_a_status_means(endpoint, status, told):
+    huge = answer(status).replace(b"Length: 0", b"Length: 99999999999")
+    assert type(send(endpoint(huge).url)) is told
+
+
 def test_an_error_does_not_show_a_secret_of_the_query(endpoint):
     told = send(f"{endpoint(answer(500)).url}/hook?token=secret&a=1")
     assert "/hook?token=***&a=1 answered 500" in str(told)
@@ -161,6 +169,12 @@ def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, t
     assert send(server.url) is None
 
 
+def test_a_certificate_that_nats_cannot_verify_refuses_no_message(monkeypatch):
+    monkeypatch.setattr("nats.connect", AsyncMock(side_effect=ssl.SSLCertVerificationError("expired")))
+    (told,) = NatsTarget("nats://127.0.0.1:1/orders").send([OutboxMessage(KEY, "1")])
+    assert type(told) is MessageNotSent  # though the error is a ValueError, too
+
+
 @each(
     ("wrong", "says"),
     [
@@ -179,6 +193,12 @@ def test_what_no_endpoint_can_take_is_refused_without_a_request(endpoint, wrong,
         HttpTarget(server.url).check(bad)
     assert [type(one) for one in HttpTarget(server.url).send([bad])] == [MessageRefused]
     assert server.requests == []
+
+
+def test_a_header_that_is_not_possible_does_not_show_its_value(endpoint):
+    (told,) = HttpTarget(endpoint().url, headers=lambda _: {"Authorization": "hush\n"}).send([OutboxMessage(KEY, "1")])
+    assert "Authorization: its value must be" in str(told)
+    assert "hush" not in str(told)
 
 
 @each("address", ["https://user:hush/path", "http://host:port/", "https://a@b/", "https://é.example/", "http://h/#a"])

@@ -2,14 +2,18 @@
 
 import contextlib
 import logging
+import os
+import signal
 import sqlite3
 import threading
+import time
 
 import pytest
 
 import onceward
 from onceward import Once, OncewardError, StoreError
-from onceward.outbox import MessageRefused, Relay, register, targets
+from onceward.cli import relay
+from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
 from onceward.outbox import sender as senders
 from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.sender import Sender
@@ -53,6 +57,16 @@ def test_messages_of_a_crashed_process_are_sent_when_their_lease_is_over(once, b
     record, _ = once.ledger.show("n:k")
     assert (record.unsent, record.due_at) == (None, None)
     assert relay.look().taken == 0
+
+
+def test_a_relay_can_be_used_again_but_not_twice_at_a_time(once, box, crashed, clock):
+    relay = Relay(once, every=0.01)
+    for number in range(2):
+        crashed(str(number), (box.address, "a"))
+        clock.advance(31.0)
+        with relay, pytest.raises(RuntimeError, match="already"):
+            until(lambda: len(box.bodies) == number + 1)  # noqa: B023 - it is called at once
+            relay.start()
 
 
 def test_two_relays_send_each_message_once(once, store, box, crashed, clock, monkeypatch):
@@ -223,3 +237,17 @@ def test_a_record_with_unsent_messages_is_neither_cleared_nor_retried(change, on
     assert once.ledger.show("n:k")[0].unsent is not None
     once.ledger.clear("n:k", unsent=True)
     assert list(once.ledger.records()) == []
+
+
+def test_a_signal_ends_a_look_that_still_sends(once, box, crashed, clock, monkeypatch, capfd):
+    crashed("k", (box.address, "a"))
+    clock.advance(31.0)
+
+    def send(_):
+        time.sleep(0.5)  # the look has ended
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [MessageNotSent("away", retry_after=600)]
+
+    monkeypatch.setattr(box.target, "send", send)
+    assert relay._run(Relay(once), relay.RelayReport(as_json=True), look_once=True) == relay.LEFT
+    assert '"ended":"stopped"' in capfd.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 import onceward
 from explorer.actors import note_unsent
 from onceward import Once
+from onceward.celery.guarding import worker_process_shutdown
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
@@ -25,7 +26,7 @@ from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
-from queues.boxes import JournalTarget, drained, left_by_a_crash, place, record_of
+from queues.boxes import Box, JournalTarget, drained, left_by_a_crash, place, record_of
 from waiting import until
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -184,7 +185,10 @@ def test_a_child_of_multiprocessing_sends_before_it_ends(tmp_path):
         assert record_of(once).unsent is None
 
 
-def test_a_process_that_can_start_no_thread_sends_while_it_drains(once, box, monkeypatch):
+@pytest.mark.parametrize("drains", [drained, lambda: worker_process_shutdown.send(None)])
+def test_a_process_that_can_start_no_thread_sends_while_it_drains_and_one_of_celery_at_its_end(
+    once, box, monkeypatch, drains
+):
     def start(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
@@ -192,12 +196,18 @@ def test_a_process_that_can_start_no_thread_sends_while_it_drains(once, box, mon
         patch.setattr(threading.Thread, "start", start)
         once.run("7", place(box, 1, 2))
         assert box.bodies == []
-        drained()
+        drains()
     assert box.bodies == ["1", "2"]
 
 
-def test_draining_waits_for_no_target_that_has_failed(once, box):
-    box.target.answers.append(MessageNotSent("away", retry_after=600))
-    once.run("7", place(box, 1))
-    assert senders.SENDER.drain(600) == 1
-    assert 0 < senders.SENDER.pause_of(box.address) <= 600
+def test_draining_waits_for_no_target_that_has_failed_and_its_records_take_the_room_of_no_other(once, monkeypatch):
+    monkeypatch.setattr(senders, "STUCK", 2)
+    monkeypatch.setattr(senders, "MOST", 3)
+    other, dead = Box(), Box()
+    dead.target.answers.append(MessageNotSent("away", retry_after=600))
+    for number, (to, left) in enumerate([(dead, 1), (dead, 2), (dead, 2), (dead, 2), (other, 2), (other, 2)]):
+        with once.claim(number) as claim:
+            claim.send(to.address, number)
+        assert senders.SENDER.drain(600) == left
+    assert 0 < senders.SENDER.pause_of(dead.address) <= 600
+    assert other.bodies == ["4", "5"]

@@ -5,11 +5,12 @@ import json
 import re
 import sqlite3
 import time
+from unittest.mock import Mock
 
 import pytest
 
 import onceward
-from onceward import Once
+from onceward import Once, StoreError
 from onceward.aws import on_invoke, on_sqs
 from onceward.core.policy import DAY
 from onceward.outbox import drain, sender
@@ -104,11 +105,22 @@ def test_a_key_whose_record_has_expired_sends_again_before_a_purge(once, connect
     with contextlib.suppress(sqlite3.OperationalError):
         connection.execute("BEGIN")
     assert once.outbox(connection).send(box.address, 2, key="report")
-    assert drain(0.3) == 1  # it looks, and sees the record that has expired
+    for _ in range(9):  # it looks, and sees the record that has expired
+        assert drain(0.1) == 1
     connection.commit()
     assert drain(5) == 0
     assert box.bodies == ["1", "2"]
     assert [one.fence > record.fence for one in records(once)] == [True]
+
+
+def test_a_moment_without_the_ledger_is_one_failure_for_all_messages(once, connection, box, monkeypatch, quick):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(once.store), "load", Mock(side_effect=StoreError("away", transient=True)))
+        for number in range(25):
+            once.outbox(connection).send(box.address, number)
+        connection.commit()
+        assert drain(1) == 25
+    until(lambda: len(box.bodies) == 25)
 
 
 def test_a_connection_that_cannot_commit_the_message_is_refused(once, box, tmp_path):
