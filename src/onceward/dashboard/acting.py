@@ -6,12 +6,12 @@ from urllib.parse import unquote, urlencode, urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from onceward.core.record import Record
 from onceward.dashboard.access import ANYBODY
 from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, run_audited, version_of
-from onceward.dashboard.asking import board_of, check_form, form_of, visitor_of
+from onceward.dashboard.asking import board_of, check_form, form_of, page, redirect, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
 from onceward.stores import audit
@@ -41,7 +41,7 @@ def _preview(
         "now": now,
         "detail": detail,
     }
-    return board.renderer.page(request, "act.html", context, status)
+    return page(request, "act.html", context, status)
 
 
 async def act(request: Request) -> Response:
@@ -74,7 +74,7 @@ def _act(request: Request, fields: dict[str, str]) -> Response:
     except OncewardError as error:
         return again(wrong=f"It failed: {error}")
     query = urlencode({"key": key, "done": name}, errors="replace")
-    return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{query}", 303)
+    return redirect(request, f"/record?{query}")
 
 
 def _missing(what: Preview, fields: dict[str, str]) -> str | None:

@@ -13,8 +13,8 @@ from starlette.staticfiles import StaticFiles
 
 from onceward.dashboard import acting, pages, shield
 from onceward.dashboard.access import Access, WrongTokens
-from onceward.dashboard.asking import Board, Sampler, board_of
-from onceward.dashboard.rendering import FOLDER, Renderer
+from onceward.dashboard.asking import Board, Sampler, trouble
+from onceward.dashboard.rendering import FOLDER
 from onceward.dashboard.shield import Shield
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
@@ -65,7 +65,6 @@ def dashboard(
 
 def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
     """Return the application with checked settings."""
-    renderer = Renderer(once.store.url, access, hides_results=hide_results)
     app = Starlette(
         routes=[
             Route("/", pages.overview),
@@ -83,7 +82,7 @@ def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
             Route("/sign-out", shield.sign_out, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
         ],
-        middleware=[Middleware(Shield, access=access, renderer=renderer)],
+        middleware=[Middleware(Shield)],
         exception_handlers={
             StoreError: _away,
             OncewardError: _refuse,
@@ -92,7 +91,7 @@ def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
         },
     )
     ledger = once.ledger
-    app.state.board = Board(ledger, Sampler(ledger), access, renderer, hide_results, WrongTokens())
+    app.state.board = Board(ledger, Sampler(ledger), access, hide_results, WrongTokens())
     return app
 
 
@@ -100,20 +99,18 @@ def _away(request: Request, error: Exception) -> Response:
     reads = request.method in {"GET", "HEAD"}
     assert isinstance(error, StoreError)
     if reads and not error.transient:  # such as a right that is missing, or a key with a NUL
-        return board_of(request).renderer.trouble(request, 502, "The ledger refuses this", str(error))
+        return trouble(request, 502, "The ledger refuses this", str(error))
     text = f"{_AWAY if reads else _UNSURE} It said: {error}"
-    return board_of(request).renderer.trouble(request, 503, "The ledger is away", text, again=reads)
+    return trouble(request, 503, "The ledger is away", text, again=reads)
 
 
 def _refuse(request: Request, error: Exception) -> Response:
     missing = isinstance(error, NotFound)
     title = "There is no such key" if missing else "That does not work"
-    return board_of(request).renderer.trouble(request, 404 if missing else 400, title, str(error))
+    return trouble(request, 404 if missing else 400, title, str(error))
 
 
 def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = "There is no such page" if error.status_code == 404 else error.detail
-    return board_of(request).renderer.trouble(
-        request, error.status_code, title, "Use the links above to find your way."
-    )
+    return trouble(request, error.status_code, title, "Use the links above to find your way.")

@@ -2,18 +2,20 @@
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from onceward.core.arguments import seconds
 from onceward.core.clock import Clock, boottime
 from onceward.core.views import Criteria
 from onceward.dashboard.access import ANYBODY, Access, Visitor, WrongTokens
 from onceward.dashboard.needs import RecordQuery
-from onceward.dashboard.rendering import Renderer
+from onceward.dashboard.rendering import TEMPLATES
 from onceward.errors import StoreError
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
@@ -78,12 +80,11 @@ AGES: Final = ("1m", "15m", "1h", "1d", "7d")
 
 
 class Board(NamedTuple):
-    """The ledger, its counts, the settings and the templates, and the wrong tokens of the last minute."""
+    """The ledger, its counts and the settings, and the wrong tokens of the last minute."""
 
     ledger: Ledger
     sampler: Sampler
     access: Access
-    renderer: Renderer
     hides_results: bool
     wrong: WrongTokens
 
@@ -96,6 +97,47 @@ def board_of(request: Request) -> Board:
 def visitor_of(request: Request) -> Visitor:
     """Return who sent a request."""
     return getattr(request.state, "visitor", None) or ANYBODY
+
+
+def base_of(request: Request) -> str:
+    """Return the path under which the dashboard is mounted; "" at the root."""
+    return cast("str", request.scope.get("root_path", ""))
+
+
+def page(request: Request, name: str, context: Mapping[str, object], status: int = 200) -> Response:
+    """Return the answer that a template makes with ``context``."""
+    board, visitor = board_of(request), visitor_of(request)
+
+    def link(path: str, **query: object) -> str:
+        values = {key: value for key, value in query.items() if value not in {None, "", False}}
+        return f"{base_of(request)}{path}" + (f"?{urlencode(values, errors='replace')}" if values else "")
+
+    is_known = visitor is not ANYBODY
+    variables = {
+        "access": board.access,
+        "form": board.access.form_token(visitor) if is_known else "",
+        "hides_results": board.hides_results,
+        # Who may not read does not learn where the ledger is.
+        "ledger": "" if getattr(request.state, "visitor", None) is None else board.ledger.store.url,
+        "link": link,
+        "may_act": board.access.allows_actions and is_known,
+        "visitor": visitor,
+        **context,
+    }
+    return HTMLResponse(TEMPLATES.get_template(name).render(variables), status)
+
+
+def trouble(request: Request, status: int, title: str, text: str, *, again: bool = False) -> Response:
+    """Return a page that says what went wrong. With ``again``, the browser asks once more after some seconds."""
+    answer = page(request, "trouble.html", {"title": title, "text": text, "again": again}, status)
+    if again:
+        answer.headers["Refresh"] = answer.headers["Retry-After"] = "5"
+    return answer
+
+
+def redirect(request: Request, path: str) -> Response:
+    """Return the answer that sends the browser to another page of the dashboard."""
+    return RedirectResponse(f"{base_of(request)}{path}", 303)
 
 
 async def form_of(request: Request) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from onceward import terminal
 from onceward.core.attempts import attempts_of
@@ -16,7 +16,7 @@ from onceward.core.record import Record
 from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
 from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
-from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, query_of
+from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.rendering import block
 from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
@@ -36,9 +36,9 @@ def record(request: Request) -> Response:
     except DamagedRecord as error:
         damaged, status = error.damaged.why, 200
     else:
-        return board.renderer.page(request, "record.html", _story(board, record, now))
+        return page(request, "record.html", _story(board, record, now))
     context = {"key": key, "damaged": damaged, "entries": entries.entries_of(board.ledger, key)}
-    return board.renderer.page(request, "no_record.html", context, status)
+    return page(request, "no_record.html", context, status)
 
 
 def _story(board: Board, record: Record, now: float) -> dict[str, object]:
@@ -87,7 +87,7 @@ def overview(request: Request) -> Response:
     survey = board.sampler.latest()
     trouble = needs.trouble(board.ledger, survey)
     context = {"survey": survey, "rate": board.sampler.rate(), "trouble": trouble}
-    return board.renderer.page(request, "overview.html", context)
+    return page(request, "overview.html", context)
 
 
 def records(request: Request) -> Response:
@@ -104,10 +104,10 @@ def records(request: Request) -> Response:
         "asked": request.query_params,
     }
     if not scan and not query.is_quick(survey):
-        return board.renderer.page(request, "records.html", context | {"listing": None, "rows": []})
+        return page(request, "records.html", context | {"listing": None, "rows": []})
     listing = needs.listing(board.ledger, query)
     rows = [row(record, listing.now, hides_results=board.hides_results) for record in listing.records]
-    return board.renderer.page(request, "records.html", context | {"listing": listing, "rows": rows})
+    return page(request, "records.html", context | {"listing": listing, "rows": rows})
 
 
 def search(request: Request) -> Response:
@@ -115,12 +115,12 @@ def search(request: Request) -> Response:
     board = board_of(request)
     text = request.query_params.get("q", "").strip()
     if not text:
-        return RedirectResponse(f"{request.scope.get('root_path', '')}/records", 303)
+        return redirect(request, "/records")
     survey = board.sampler.latest()
     result = searching.search(board.ledger, survey, text)
     rows = [row(record, result.now, hides_results=board.hides_results) for record in result.records]
     context = {"text": text, "found": result, "rows": rows, "survey": survey}
-    return board.renderer.page(request, "search.html", context)
+    return page(request, "search.html", context)
 
 
 def handlers(request: Request) -> Response:
@@ -133,7 +133,7 @@ def handlers(request: Request) -> Response:
     if by in {"typical", "slowest", "last"}:
         samples.sort(key=lambda one: -(getattr(one, by) or 0.0))
     context = {"handlers": samples, "more": more, "survey": survey, "sort": by}
-    return board.renderer.page(request, "handlers.html", context)
+    return page(request, "handlers.html", context)
 
 
 def audit(request: Request) -> Response:
@@ -145,7 +145,7 @@ def audit(request: Request) -> Response:
     listing = needs.listing(board.ledger, query, _ENTRIES) if scan or query.is_quick(survey) else None
     rows = [] if listing is None else entries.latest(board.ledger, listing.records)
     context = {"entries": rows, "listing": listing, "survey": survey, "starts": query.after is None}
-    return board.renderer.page(request, "audit.html", context)
+    return page(request, "audit.html", context)
 
 
 _LONGEST: Final = 600.0  # seconds of one stream; the browser then asks again, and must still be signed in
