@@ -16,7 +16,7 @@ from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.views import STATES, is_lapsed, last_change, relative
-from onceward.dashboard.actions import SeenLedger, run_audited, version_of
+from onceward.dashboard.actions import run_audited
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
@@ -129,15 +129,12 @@ class _Tools:
     @_reporting
     def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], object]) -> str:
         record, _ = self._ledger.show(key)
-        before = f"{record.status}, fence {record.fence}"
-        seen = SeenLedger(self._ledger.store, version_of(record))
-        deed = audit.Deed(key, action, "an agent, by onceward mcp", why, before)
 
-        def done() -> str:
+        def done(seen: Ledger) -> str:
             act(seen)
             return "done"
 
-        run_audited(self._ledger, deed, done)
+        run_audited(self._ledger, record, action, "an agent, by onceward mcp", why, done)
         return f"{action}: done; it was {record.status}"
 
 

@@ -8,13 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward.core.record import Record
 from onceward.dashboard.access import ANYBODY
-from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, run_audited, version_of
+from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, possible, run_audited, version_of
 from onceward.dashboard.asking import board_of, check_form, form_of, page, redirect, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
-from onceward.stores import audit
 
 
 def preview(request: Request) -> Response:
@@ -63,10 +61,10 @@ def _act(request: Request, fields: dict[str, str]) -> Response:
         return again(wrong="The record has changed since you looked at it. Nothing was done. This is how it is now.")
     if wrong := _missing(what, fields):
         return again(wrong=wrong)
-    seen = SeenLedger(board.ledger.store, fields["version"])
-    deed = _deed(request, record, action, fields["why"], detail)
+    visitor = visitor_of(request)
+    who, why = f"{visitor.name} (by {visitor.by})", fields["why"].strip()[:1000]
     try:
-        run_audited(board.ledger, deed, lambda: action.apply(seen, key, detail))
+        run_audited(board.ledger, record, name, who, why, lambda seen: action.apply(seen, key, detail), detail)
     except Changed:
         return again(wrong="The record has changed at this moment. Nothing was done. This is how it is now.")
     except StoreError:
@@ -95,13 +93,6 @@ def _has_user(text: str) -> bool:
         return "@" in urlsplit(text).netloc
     except ValueError:  # it is no address
         return False
-
-
-def _deed(request: Request, record: Record, action: Action, reason: str, detail: str) -> audit.Deed:
-    visitor = visitor_of(request)
-    who = f"{visitor.name} (by {visitor.by})"
-    before = f"{record.status}, fence {record.fence}, {record.attempts} attempts"
-    return audit.Deed(record.key, action.name, who, reason.strip()[:1000], before, detail)
 
 
 def _check_allowed(request: Request) -> None:

@@ -236,16 +236,19 @@ ACTIONS: Final = {
 }
 
 
-def run_audited(ledger: Ledger, deed: audit.Deed, act: Callable[[], str]) -> str:
-    """Act under an entry of the audit, and return what was done.
+def run_audited(
+    ledger: Ledger, record: Record, action: str, who: str, why: str, act: Callable[[Ledger], str], detail: str = ""
+) -> str:
+    """Act on the version of a record that its visitor saw, under an entry of the audit. Return what was done.
 
     Raises:
         StoreError: it may have been done: the entry stays without an end.
         OncewardError: it was not done, as the entry says.
     """
-    entry = audit.begin(ledger, deed)
+    before = f"{record.status}, fence {record.fence}, {record.attempts} attempts"
+    entry = audit.begin(ledger, audit.Deed(record.key, action, who, why, before, detail))
     try:
-        how = act()
+        how = act(SeenLedger(ledger.store, version_of(record)))
     except StoreError:
         raise
     except OncewardError as error:

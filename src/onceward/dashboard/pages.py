@@ -42,8 +42,7 @@ def record(request: Request) -> Response:
 
 
 def _story(board: Board, record: Record, now: float) -> dict[str, object]:
-    steps = steps_of(record)
-    stored, outbox = kept_in(record), outbox_of(record)
+    stored = kept_in(record)
     return {
         "record": record,
         "now": now,
@@ -52,11 +51,9 @@ def _story(board: Board, record: Record, now: float) -> dict[str, object]:
         "advice": advice(record, now),
         "changed": last_change(record, now),
         "attempts": attempts_of(record, now)[::-1],
-        "steps": steps if isinstance(steps, list) else [],
-        "steps_damaged": steps if isinstance(steps, str) else None,
+        "steps": steps_of(record),
         "kept": stored,
-        "outbox": outbox if isinstance(outbox, list) else [],
-        "outbox_damaged": outbox if isinstance(outbox, str) else None,
+        "outbox": outbox_of(record),
         "refused_only": record.due_at is not None and record.due_at - now > SOME_DAY,
         "origin": read_origin(record.origin),
         "result": None if record.result is None or stored is not None else block(pretty(record.result)),

@@ -13,7 +13,6 @@ from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, pos
 from onceward.dashboard.showing import kept_in, state_of
 from onceward.errors import OncewardError
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.stores import audit
 from onceward.stores.contract import DamagedRecord, NotFound
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
@@ -121,18 +120,15 @@ class Form:
                 yield key, str(error), False
 
     def _apply(self, key: str, version: str) -> str:
-        seen = SeenLedger(self._ledger.store, version)
-        record, now = seen.show(key)  # Changed: it is not the one that was shown
+        record, now = SeenLedger(self._ledger.store, version).show(key)  # Changed: it is not the one that was shown
         preview = self._preview(record, now)
         if preview is None:
             raise OncewardError(f"it is {record.status}, so this action does not apply")
         if preview.loses is not None and "accept" not in self._post:
             raise OncewardError(f"nothing was done, because you have not accepted this: {preview.loses}")
         detail = self._post.get("detail", "")
-        return run_audited(self._ledger, self._deed(record), lambda: self._action.apply(seen, key, detail))
-
-    def _deed(self, record: Record) -> audit.Deed:
         user: Any = self._request.user
-        before = f"{record.status}, fence {record.fence}, {record.attempts} attempts"
         who = f"{user.get_username()} (by Django's admin)"
-        return audit.Deed(record.key, self._action.name, who, self.why, before)
+        return run_audited(
+            self._ledger, record, self._action.name, who, self.why, lambda seen: self._action.apply(seen, key, detail)
+        )
