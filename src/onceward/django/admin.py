@@ -1,6 +1,6 @@
 """The ledger in the admin: lists, the story of a key, and what people may do to keys."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import and_, or_
 from typing import Any, ClassVar, Final
@@ -98,6 +98,21 @@ class AgeFilter(ClauseFilter):
     }
 
 
+def _permission(name: str) -> Callable[[Any, HttpRequest], bool]:
+    """Return a method that says whether a user may do something to keys."""
+    return lambda _, request: bool(request.user.has_perm(f"onceward.{name}_ledgerrecord"))
+
+
+def _action(name: str, description: str) -> Any:
+    """Return a method that does something to the chosen keys."""
+
+    @admin.action(permissions=[name], description=description)
+    def act(model: "LedgerRecordAdmin", request: HttpRequest, queryset: QuerySet) -> HttpResponse | None:
+        return model.act(request, queryset, name)
+
+    return act
+
+
 class LedgerRecordAdmin(admin.ModelAdmin):
     """Keys of the ledger. They are made by handlers, and changed by actions only."""
 
@@ -110,29 +125,19 @@ class LedgerRecordAdmin(admin.ModelAdmin):
     paginator = FirstPages
     list_per_page = 50
     sortable_by = ("shown_key",)
-    actions = ("unpark", "settle", "clear")
+    actions = tuple(ACTS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet:
         """Return the keys, each with the store's time."""
         return LedgerRecord.objects.using(alias()).annotate(now=Value(_now(), output_field=FloatField()))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody: see :meth:`clear`."""
+        """Nobody: see ``actions``."""
         return False
 
     has_change_permission = has_delete_permission = has_add_permission
 
-    def has_unpark_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may unpark keys."""
-        return bool(request.user.has_perm("onceward.unpark_ledgerrecord"))
-
-    def has_settle_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may settle keys."""
-        return bool(request.user.has_perm("onceward.settle_ledgerrecord"))
-
-    def has_clear_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may clear keys."""
-        return bool(request.user.has_perm("onceward.clear_ledgerrecord"))
+    has_unpark_permission, has_settle_permission, has_clear_permission = map(_permission, ACTS)
 
     # --- the list -------------------------------------------------------------------------------------------------
 
@@ -179,22 +184,11 @@ class LedgerRecordAdmin(admin.ModelAdmin):
 
     # --- actions --------------------------------------------------------------------------------------------------
 
-    @admin.action(permissions=["unpark"], description="Unpark: the next delivery runs")
-    def unpark(self, request: HttpRequest, queryset: QuerySet) -> HttpResponse | None:
-        """Let parked keys run again."""
-        return self._act(request, queryset, "unpark")
+    unpark = _action("unpark", "Unpark: the next delivery runs")
+    settle = _action("settle", "Settle: the effect is made")
+    clear = _action("clear", "Clear: forget it, and run again")
 
-    @admin.action(permissions=["settle"], description="Settle: the effect is made")
-    def settle(self, request: HttpRequest, queryset: QuerySet) -> HttpResponse | None:
-        """Complete keys by hand."""
-        return self._act(request, queryset, "settle")
-
-    @admin.action(permissions=["clear"], description="Clear: forget it, and run again")
-    def clear(self, request: HttpRequest, queryset: QuerySet) -> HttpResponse | None:
-        """Delete keys."""
-        return self._act(request, queryset, "clear")
-
-    def _act(self, request: HttpRequest, queryset: QuerySet, name: str) -> HttpResponse | None:
+    def act(self, request: HttpRequest, queryset: QuerySet, name: str) -> HttpResponse | None:
         """Show what an action will do; do it once that is confirmed."""
         form = Form(project_once().ledger, ACTS[name], request)
         if form.is_confirmed:

@@ -9,7 +9,6 @@ class OncewardConfig(AppConfig):
     name = "onceward.django"
     label = "onceward"
     verbose_name = "onceward"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Register the checks."""

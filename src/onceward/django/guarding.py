@@ -52,8 +52,8 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
         TypeError: it is a coroutine function.
     """
     if function is None:
-        return lambda function: atomic(function) if using is None else _join(function, using)
-    return _join(function, None)
+        return lambda function: _join(function, using)
+    return _join(function, using)
 
 
 def _join(function: Callable[P, R], using: str | None) -> Callable[P, R]:
