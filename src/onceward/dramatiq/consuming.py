@@ -102,14 +102,11 @@ class Resending(Middleware):
                     if other.message_id != message.message_id:
                         continue
                     message.fail()  # when Dramatiq comes again, the message goes to the dead letters
-                raise _not_sent(message, error) from error
+                text = f"what follows {message.message_id} was not sent: {error}"
+                raise _NotSentError(text) from error  # type: ignore[no-untyped-call]
         self._following.owed = None
 
     before_nack = before_ack
-
-
-def _not_sent(message: "MessageProxy", error: Exception) -> _NotSentError:
-    return _NotSentError(f"what follows {message.message_id} was not sent: {error}")  # type: ignore[no-untyped-call]
 
 
 def _is_hopeless(message: "Message[object]", error: Exception) -> bool:
@@ -125,12 +122,20 @@ def _is_hopeless(message: "Message[object]", error: Exception) -> bool:
 
 def mend_consumers(broker: "Broker") -> None:
     """Let the consumers of this broker lose and forget nothing, if it is a broker of RabbitMQ or Redis."""
-    if hasattr(broker.consume, "onceward_mends"):
+    consume, held = broker.consume, defaultdict[str, set[str]](set)  # by queue
+    names = {kind.__name__ for kind in type(broker).__mro__}
+    kinds: dict[str, type[_Passed]] = {"RabbitmqBroker": _OwnMessages, "RedisBroker": _TakenUp}
+    kind = next((kind for name, kind in kinds.items() if name in names), None)
+    if hasattr(consume, "onceward_mends") or kind is None:
         return
-    kinds = {kind.__name__ for kind in type(broker).__mro__}
-    for name, mended in (("RabbitmqBroker", _OwnMessages), ("RedisBroker", _TakenUp)):
-        if name in kinds:
-            broker.consume = _mending(broker, mended)  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
+
+    def mended(queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
+        return kind(
+            consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout), broker, queue_name, held[queue_name]
+        )
+
+    vars(mended)["onceward_mends"] = True
+    broker.consume = mended  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
 
 
 def comes_again(message: "MessageProxy") -> bool:
@@ -140,18 +145,6 @@ def comes_again(message: "MessageProxy") -> bool:
         return False
     message.onceward_consumer = None  # type: ignore[attr-defined]  # so that no consumer acknowledges it
     return True
-
-
-def _mending(broker: "Broker", kind: "type[_Passed]") -> Callable[..., Consumer]:
-    """Return a broker's ``consume``, whose consumers are of a kind."""
-    consume, held = broker.consume, defaultdict[str, set[str]](set)  # by queue
-
-    def mended(queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
-        consumer = consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
-        return kind(consumer, broker, queue_name, held[queue_name])
-
-    vars(mended)["onceward_mends"] = True
-    return mended
 
 
 class _Passed(Consumer):
