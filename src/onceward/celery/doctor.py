@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from celery import Celery, Task
-from celery.app.utils import find_app
 
 from onceward.celery.ends import has_dead_letters
 from onceward.consumers.dead_letters import dead_name
@@ -26,11 +25,6 @@ class GuardedTaskFacts(NamedTuple):
 
     task: Task
     policy: Policy
-
-
-def loaded(name: str) -> Celery:
-    """Return the application that ``celery -A name`` finds. Raises what importing it raises."""
-    return find_app(name)
 
 
 def guarded_tasks(app: Celery) -> list[GuardedTaskFacts]:

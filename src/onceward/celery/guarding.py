@@ -15,7 +15,6 @@ from celery.signals import worker_process_shutdown
 from onceward.celery.ends import come_again, dead_letter, keep_refused_retries, queue_of
 from onceward.claim.called import TIME_LIMITS
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskOptions
-from onceward.core.policy import Options, Policy
 from onceward.once import Once, check_once
 from onceward.outbox import sender
 
@@ -95,9 +94,7 @@ class TaskGuard:
         first = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery cannot await it")
-        self.signature = first.signature
-        own = {name: value for name, value in options.items() if name in Policy._fields}
-        self.policy = once.guards.policy(cast("Options", own))
+        self.signature, self.policy = first.signature, first.policy
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run the task once."""

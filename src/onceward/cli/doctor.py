@@ -111,11 +111,13 @@ def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> No
 def _celery(app: str) -> Iterator[Finding]:
     """Yield what is unsafe about a Celery application."""
     try:
-        from onceward.celery.doctor import celery_findings, loaded  # it needs Celery
+        from celery.app.utils import find_app
+
+        from onceward.celery.doctor import celery_findings
     except ImportError:
         refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
     try:
-        application = loaded(app)
+        application = find_app(app)
     except (Exception, SystemExit) as error:  # the user's module raises anything
         refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
     yield from celery_findings(application)

@@ -143,7 +143,7 @@ class GuardedTask:
 
     Attributes:
         is_async: whether to use :meth:`call_async`.
-        final: exceptions that are recorded outcomes; a retry only raises them again.
+        policy: of the task. Its ``final`` exceptions are recorded outcomes; a retry only raises them again.
         refusals: the errors of tasks for which another try does not help, those included.
         signature: the function's, without the claim.
 
@@ -178,15 +178,14 @@ class GuardedTask:
         self._source, self._function = source, revealing(function, postpones, gives_back=True)
         handler = handler_of(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
-        defaults = once.guards.policy(policy)
-        if defaults.on_busy == "skip":
+        self.policy = once.guards.policy(policy)
+        if self.policy.on_busy == "skip":
             raise ValueError(
                 'on_busy="skip" would end a task that is not done, such as one whose worker was killed: leave it out, or give '
                 'on_busy="raise". A busy task comes again by itself'
             )
-        self.final = defaults.final
         name = once.guards.apart(name, function)
-        self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.final)
+        self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.policy.final)
         self._window: WindowKey | None = None
         if per is not None:
             from onceward.batch.windows import WindowDecorator, Windows
@@ -290,7 +289,7 @@ class GuardedTask:
             return TaskEnd("again", error=error, seconds=_pause(error))
         if type(error) in _PAUSES:
             return TaskEnd("again", error=error, seconds=_PAUSES[type(error)])
-        if isinstance(error, (*self.final, ResultUnavailable)):
+        if isinstance(error, (*self.policy.final, ResultUnavailable)):
             return TaskEnd("ended", error=error)
         return TaskEnd("refused" if isinstance(error, _REFUSALS) else "failed", error=error)
 
