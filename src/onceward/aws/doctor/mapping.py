@@ -45,7 +45,7 @@ def days(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-_LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
+LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 _PARTIAL: Final = "Lambda Developer Guide, Handling errors for an SQS event source in Lambda"
 _CONCURRENCY: Final = "Lambda Developer Guide, Configuring scaling behavior for SQS event source mappings"
 _FILTERS: Final = "Lambda Developer Guide, Using event filtering with an Amazon SQS event source"
@@ -62,7 +62,7 @@ def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     if facts.function is not None and not triggers:
         says, why = f"{facts.function} has none for {queue.name}", "nothing of the queue comes to the function"
         fix = f"create one, with FunctionResponseTypes=ReportBatchItemFailures and EventSourceArn={queue.arn}"
-        yield Finding("error", _MAPPING, says, why, fix, _LAMBDA)
+        yield Finding("error", _MAPPING, says, why, fix, LAMBDA)
     on = {trigger.function for trigger in facts.triggers if trigger.enabled}
     filtered = sorted({trigger.function for trigger in facts.triggers if trigger.enabled and trigger.filtered})
     if filtered:
@@ -101,10 +101,10 @@ def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[F
     fix = f"give the queue a visibility timeout of {minimum} s"
     if queue.visibility < trigger.timeout:
         why = "messages come again while they are handled, and each time costs a receive"
-        yield Finding("error", check, says, why, f"{fix}, or the function a shorter timeout", _LAMBDA)
+        yield Finding("error", check, says, why, f"{fix}, or the function a shorter timeout", LAMBDA)
     elif queue.visibility < minimum:
         why = "Lambda needs time to try again when the function is throttled: six timeouts and the window"
-        yield Finding("warning", check, says, why, fix, _LAMBDA)
+        yield Finding("warning", check, says, why, fix, LAMBDA)
     else:
         yield Finding("ok", check, says)
     if facts.policy.lease < trigger.timeout:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, Facts, days
+from onceward.aws.doctor.mapping import LAMBDA, LAMBDA_RECEIVES, Facts, days
 from onceward.aws.sqs.queue import FEW, QueueSettings
 from onceward.consumers.broker import ATTEMPTS
 from onceward.stores.inspection import Finding, Level
@@ -14,7 +14,6 @@ _ALLOW: Final = "SQS API Reference, SetQueueAttributes (RedriveAllowPolicy)"
 _POLLING: Final = "SQS Developer Guide, Setting-up long polling in Amazon SQS"
 _VISIBLE: Final = "SQS Developer Guide, Amazon SQS visibility timeout"
 _DEDUP: Final = "SQS Developer Guide, Using the message deduplication ID in Amazon SQS"
-_LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 
 
 def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -96,7 +95,7 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         yield Finding("error", check, says, why, fix, _DEAD)
     elif queue.receives < LAMBDA_RECEIVES and facts.triggers:
         why = "Lambda also receives messages when the function is throttled, and does not run it"
-        yield Finding("warning", check, says, why, fix, _LAMBDA)
+        yield Finding("warning", check, says, why, fix, LAMBDA)
     elif limit is not None and limit > queue.receives:
         why = "the guard's limit is never reached: the queue's is first"
         fix = f"give it a maxReceiveCount above {limit}, or a smaller max_attempts"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 from urllib.parse import unquote_plus
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
@@ -91,25 +91,22 @@ def _bus_event(event: object) -> list[Delivery]:
 
 
 def _object(delivery: Delivery) -> None:
-    delivery.data = data = _object_data(delivery.raw)
-    moment = text_at(data, "sequencer") or text_at(data, "eventTime")
-    if moment is not None:
-        version = text_at(data, "versionId")
-        delivery.key = (data["bucket"], data["key"], *([version] if version else []), data["eventName"], moment)
-
-
-def _object_data(record: object) -> dict[str, Any]:
-    """Return a notification's fields (S3 User Guide, "Event message structure") in a flat dict."""
+    """Take a notification's fields (S3 User Guide, "Event message structure") into a flat dict."""
+    record = delivery.raw
     raw = require_text(record, "s3", "object", "key")
     try:
         key = unquote_plus(raw, errors="strict")
     except UnicodeDecodeError as error:
         raise MalformedRecord(f"s3.object.key is not URL-encoded UTF-8: {error}") from error
-    data: dict[str, Any] = {
+    fields = {
         "eventName": require_text(record, "eventName"),
         "eventTime": at(record, "eventTime"),
         "bucket": require_text(record, "s3", "bucket", "name"),
         "key": key,
+        **{name: at(record, "s3", "object", name) for name in ("versionId", "size", "eTag", "sequencer")},
     }
-    data.update({name: at(record, "s3", "object", name) for name in ("versionId", "size", "eTag", "sequencer")})
-    return {name: value for name, value in data.items() if value is not None}
+    delivery.data = data = {name: value for name, value in fields.items() if value is not None}
+    moment = text_at(data, "sequencer") or text_at(data, "eventTime")
+    if moment is not None:
+        version = text_at(data, "versionId")
+        delivery.key = (data["bucket"], data["key"], *([version] if version else []), data["eventName"], moment)

@@ -16,12 +16,12 @@ Document = dict[str, Any]
 
 _WHAT: Final = (
     "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it.\n"
-    "# The table stays when {it} is deleted, because without its records everything would run again.\n"
+    "# The table stays when the stack is deleted, because without its records everything would run again.\n"
 )
-_CLOUDFORMATION: Final = _WHAT.format(it="the stack") + (
+_CLOUDFORMATION: Final = _WHAT + (
     "# aws cloudformation deploy --stack-name NAME --template-file FILE --capabilities CAPABILITY_IAM\n"
 )
-_SAM: Final = _WHAT.format(it="the stack") + "# sam build && sam deploy --guided --capabilities CAPABILITY_IAM\n"
+_SAM: Final = _WHAT + "# sam build && sam deploy --guided --capabilities CAPABILITY_IAM\n"
 
 _SAM_HEAD: Final = {"AWSTemplateFormatVersion": "2010-09-09", "Transform": "AWS::Serverless-2016-10-31"}
 
