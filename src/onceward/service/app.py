@@ -29,9 +29,8 @@ from onceward.terminal import line
 _LOG: Final = logging.getLogger("onceward.service")
 _HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
 _GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
-_BODIES: Final[dict[str, type[msgspec.Struct]]] = {action: body for action, (_, body, _, _) in ACTIONS.items()}
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
-_DECODERS: Final = {kind: msgspec.json.Decoder(kind) for kind in set(_BODIES.values())}
+_DECODERS: Final = {action: msgspec.json.Decoder(body) for action, (_, body, _, _) in ACTIONS.items()}
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -103,8 +102,8 @@ class Desk:
         since = self._claims.clock()
         try:
             namespace, action = request.path_params["namespace"], request.path_params["action"]
-            if action not in _BODIES:
-                raise RequestRefused(NOT_FOUND, f"There is no action {action}: there are {', '.join(_BODIES)}")
+            if action not in _DECODERS:
+                raise RequestRefused(NOT_FOUND, f"There is no action {action}: there are {', '.join(_DECODERS)}")
             if not _NAMESPACE(namespace):
                 raise RequestRefused(
                     MALFORMED, "The namespace in the path may have only the characters A-Z a-z 0-9 _ . < > -"
@@ -112,7 +111,7 @@ class Desk:
             client = self._door.client(request, namespace, action)
             request.state.client = client
             with self._door.under_way(client, claims=action == "claim"):
-                body = _decode(await self._door.body(request), _BODIES[action])
+                body = _decode(await self._door.body(request), action)
                 return await self._act(request, namespace, body, since, client)
         except asyncio.CancelledError:
             if not self.stopping.is_set():
@@ -201,11 +200,11 @@ class AccessLog:
             _LOG.info("%s %s %s %d %.1f ms", client, scope["method"], line(scope["path"][:200]), status, took)
 
 
-def _decode(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def _decode(data: bytes, action: str) -> msgspec.Struct:
     try:
         if not data.isascii():
             data.decode()
-        body = _DECODERS[kind].decode(data)
+        body = _DECODERS[action].decode(data)
         # Each field has a colon, and its value is as it was sent. The decoder takes the last one of a name.
         if msgspec.json.encode(_FIELDS.decode(data)).count(b":") == data.count(b":"):
             return body
