@@ -7,7 +7,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register  # n
 from django.db import Error as DatabaseError
 from django.db import connections, router
 
-from onceward.django.schema import tables_of
+from onceward.stores import ddl
 from onceward.web.django_project import alias, configuration, problems
 
 
@@ -56,7 +56,7 @@ def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[Check
         there = connections[alias()].introspection.table_names()
     except DatabaseError:  # Django says so itself
         return []
-    missing = [name for name in tables_of(connections[alias()]) if name not in there]
+    missing = [name for name in ddl.tables(connections[alias()].vendor) if name not in there]
     if not missing:
         return []
     text = f"The database {alias()!r} has no table {', '.join(missing)}: the migration of onceward is not applied."

@@ -1,6 +1,5 @@
 """The migration's operation: it makes the ledger's tables by the statements of the ledger itself, on Django's connection."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.db import router
@@ -31,22 +30,14 @@ class MakeLedger(Operation):
         here = schema_editor.connection
         if "once" in configuration() or here.alias != alias() or not router.allow_migrate(here.alias, app_label):
             return
-        for statement in _statements(here):
+        columns = set[str]()
+        if here.vendor == "sqlite":
+            with here.cursor() as cursor:
+                columns = {row[1] for row in cursor.execute("PRAGMA table_info(onceward)").fetchall()}
+        is_mariadb = getattr(here, "mysql_is_mariadb", False)
+        for statement in ddl.statements(here.vendor, columns, mariadb=is_mariadb):
             schema_editor.execute(statement, params=None)
 
     def describe(self) -> str:
         """Return what it does."""
         return "Make the ledger of onceward"
-
-
-def tables_of(connection: Any) -> tuple[str, ...]:
-    """Return the names of the ledger's tables in a database."""
-    return ddl.tables(connection.vendor)
-
-
-def _statements(connection: Any) -> Iterator[str]:
-    columns = set[str]()
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            columns = {row[1] for row in cursor.execute("PRAGMA table_info(onceward)").fetchall()}
-    return ddl.statements(connection.vendor, columns, mariadb=getattr(connection, "mysql_is_mariadb", False))
