@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from onceward.claim.ends import EndingClaim
 from onceward.core import protocol, retries, steps
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps, mapped
 from onceward.core.record import Record, Reply
 from onceward.core.steps import Lost, Won
 from onceward.errors import OncewardError, StoreError
@@ -21,19 +21,8 @@ ENDED = "the body committed or rolled back the transaction itself, so its effect
 
 
 def apart(verb: Steps[T]) -> Steps[T]:
-    """Run steps on the store's own connection, in the middle of a transaction's. As in ``drive``, they see no interrupt."""
-    try:
-        request = next(verb)
-        while True:
-            try:
-                reply = yield request if type(request) is Sleep else Apart(request)
-            except OncewardError as error:
-                request = verb.throw(error)
-            else:
-                request = verb.send(reply)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    """Run steps on the store's own connection, in the middle of a transaction's."""
+    return mapped(verb, Apart)
 
 
 class Aftermath(Protocol):

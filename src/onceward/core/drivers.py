@@ -76,6 +76,22 @@ async def drive_async(steps: Steps[T], store: Transport) -> T:
         raise
 
 
+def mapped(steps: Steps[T], each: Callable[[object], object], met: type[Exception] = OncewardError) -> Steps[T]:
+    """Run ``steps`` with ``each(request)`` in the place of each request but a pause. They see what is a ``met``, and no interrupt."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = yield request if type(request) is Sleep else each(request)
+            except met as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
 def _close(steps: Steps[object]) -> None:
     """Close steps now, not when the last one who keeps their exception lets go of it. The caller must see that exception."""
     try:

@@ -53,10 +53,6 @@ class CrashStory:
         self.title = text if self.title == "no mishap" else f"{self.title}; then {text}"
         self.note(f"*** {text} ***")
 
-    def end(self, how: str) -> None:
-        """Note how a delivery ended."""
-        self.note(f"→ {how}")
-
     def __str__(self) -> str:
         lines = [f"This run: {self.title}."]
         for title, did in self._lines:

@@ -55,9 +55,6 @@ class CrashRun:
         self._other: Act | None = None
         stage.prompter = self
 
-    def __str__(self) -> str:
-        return str(self.story)
-
     @property
     def struck(self) -> bool:
         """Whether the mishap of this run has happened."""
@@ -92,10 +89,6 @@ class CrashRun:
         """Note that a worker begins a delivery, or goes on after a pause."""
         self.story.begin(title)
         self.is_dead = self._is_gone = False
-
-    def end(self, how: str) -> None:
-        """Note how a delivery ended."""
-        self.story.end(how)
 
     def lapse(self) -> None:
         """Let all leases end."""

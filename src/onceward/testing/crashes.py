@@ -30,7 +30,7 @@ class Crash:
         self.error: Exception | None = None
 
     def __str__(self) -> str:
-        return str(self._run)
+        return str(self._run.story)
 
     @property
     def mishap(self) -> str:

@@ -14,10 +14,11 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from onceward.core.arguments import check_type
-from onceward.core.drivers import Sleep, Steps, drive, drive_async
+from onceward.core.drivers import Sleep, Steps, drive, drive_async, mapped
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
 from onceward.errors import StoreError
 from onceward.results.step_entries import entries_of
@@ -212,18 +213,7 @@ class Faults:
 
 def tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[T]:
     """Run a verb's steps, and yield each request as an :class:`Ask`."""
-    try:
-        request = next(steps)
-        while True:
-            try:
-                reply = yield request if type(request) is Sleep else Ask(0, verb, arguments, request)
-            except Exception as error:  # the store's own steps decide what it means
-                request = steps.throw(error)
-            else:
-                request = steps.send(reply)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    return mapped(steps, partial(Ask, 0, verb, arguments), Exception)  # a session's own steps decide what it means
 
 
 _ENDS: Final = {COMPLETED: "the record of the result", RELEASED: "giving the key back", PARKED: "parking the key"}

@@ -88,12 +88,13 @@ class Redelivery:
                 return ended
             self._crash.lapse()
             title = "redelivered after the lease"
-        raise AssertionError(f"the delivery is not over after {MOST} tries\n\n{self._crash}") from ended.error
+        raise AssertionError(f"the delivery is not over after {MOST} tries\n\n{self._crash.story}") from ended.error
 
     def _delivery(self, title: str) -> Deliveries:
         self._crash.begin(title)
         ended: Delivered = yield Act(self._delivered, self._delivered_async)
-        self._crash.end("killed" if ended.killed else describe_answer(ended.answer, ended.error))
+        how = "killed" if ended.killed else describe_answer(ended.answer, ended.error)
+        self._crash.story.note(f"→ {how}")
         return ended
 
     def _is_over(self, ended: Delivered, *, is_struck: bool) -> bool:
