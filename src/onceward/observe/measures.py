@@ -102,19 +102,13 @@ Record = Callable[[float], object]  # takes one measured value
 Reads = tuple[tuple[Measure, str | None], ...]  # measures, and the fields of the event that have their values
 
 _END: Final = ((HANDLER, "ran"), (CALL, "took"), (LEFT, "left"))
+_WAITED: Final = ((CALLS, None), (WAIT, "waited"))
 _KINDS: Final[dict[str, Reads]] = {
-    "completed": ((CALLS, None), *_END),
-    "failed": ((CALLS, None), *_END),
-    "released": ((CALLS, None), *_END),
-    "parked": ((CALLS, None), (WAIT, "waited"), *_END),
-    "replayed": ((CALLS, None), (WAIT, "waited")),
-    "busy": ((CALLS, None), (WAIT, "waited")),
-    "mismatch": ((CALLS, None), (WAIT, "waited")),
+    **dict.fromkeys(("completed", "failed", "released"), ((CALLS, None), *_END)),
+    **dict.fromkeys(("replayed", "busy", "mismatch"), _WAITED),
+    **dict.fromkeys(("interrupted", "not_recorded", "malformed", "deferred"), ((CALLS, None),)),
+    "parked": (*_WAITED, *_END),
     "lost": ((CALLS, None), (LOST, None)),
-    "interrupted": ((CALLS, None),),
-    "not_recorded": ((CALLS, None),),
-    "malformed": ((CALLS, None),),
-    "deferred": ((CALLS, None),),
     "taken_over": ((TAKEOVERS, None), (WAIT, "waited")),
     "renewed": ((RENEWALS, None),),
     "settled_late": ((LATE, "late"),),

@@ -168,7 +168,11 @@ def _untagged_object(tag: str, value: dict[str, object]) -> object:
     if tag == "$enum":
         return kind._member_map_[str(value["name"])]
     if tag == "$namedtuple":
-        return _named_tuple(kind, cast("list[object]", untagged(value["items"])))
+        items, names = cast("list[object]", untagged(value["items"])), kind._fields
+        if len(items) > len(names):
+            raise NotReplayable(f"{kind.__qualname__} has fewer fields now than the recorded result")
+        since = [kind._field_defaults[name] for name in names[len(items) :]]
+        return tuple.__new__(kind, (*items, *since))
     if tag == "$pydantic":
         # Without validation: it was valid before, and validators may have effects or need aliases.
         fields = cast("dict[str, object]", untagged(value["value"]))
@@ -180,14 +184,6 @@ def _untagged_object(tag: str, value: dict[str, object]) -> object:
     for name in field_names(kind) or ():
         object.__setattr__(instance, name, fields[name] if name in fields else _default(kind, name))
     return instance
-
-
-def _named_tuple(kind: Any, items: list[object]) -> object:
-    names = kind._fields
-    if len(items) > len(names):
-        raise NotReplayable(f"{kind.__qualname__} has fewer fields now than the recorded result")
-    since = [kind._field_defaults[name] for name in names[len(items) :]]
-    return tuple.__new__(kind, (*items, *since))
 
 
 def _default(kind: type, name: str) -> object:

@@ -32,7 +32,6 @@ class RequestRefused(Exception):
     def __init__(self, kind: "ProblemKind", detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
         self.kind = kind
-        self.detail = detail
         self.retry_after = retry_after
 
 
@@ -105,7 +104,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
 def _problem(error: Exception) -> tuple[ProblemKind, str, float | None]:
     match error:
         case RequestRefused():
-            return error.kind, error.detail, error.retry_after
+            return error.kind, str(error), error.retry_after
         case Busy():
             return (
                 BUSY,
