@@ -13,7 +13,7 @@ from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
 from onceward.errors import OncewardError, StoreError
 from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.stores import audit
-from onceward.stores.contract import Damaged, Store
+from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
 
 
@@ -45,10 +45,8 @@ class SeenLedger(Ledger):
         return record, now
 
 
-def version_of(record: Record | Damaged) -> str:
+def version_of(record: Record) -> str:
     """Return what tells the states of a key apart; no two share it."""
-    if isinstance(record, Damaged):
-        return "damaged"
     return f"{record.owner}.{record.fence}.{record.beat}"
 
 

@@ -18,8 +18,7 @@ from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
-from onceward.dashboard.rendering import block
-from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
+from onceward.dashboard.showing import advice, block, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
 from onceward.errors import StoreError
 from onceward.stores import audit as entries
 from onceward.stores.contract import DamagedRecord, NotFound

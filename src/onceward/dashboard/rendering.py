@@ -9,23 +9,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from onceward.core.views import relative
+from onceward.dashboard.showing import block
 from onceward.terminal import lines
 
 FOLDER: Final = Path(__file__).parent
 _LONGEST_LINE: Final = 160  # characters of a key or reason in a table
-LONGEST: Final = 20_000  # characters of a result on a page; the link to its JSON has all
 
 
 def line(text: str, longest: int = _LONGEST_LINE) -> str:
     """Return a text of others as one line, with its controls visible, and cut."""
     visible = lines(text[: longest + 1]).replace("\n", "\\n").replace("\t", "\\t")
     return visible if len(visible) <= longest else f"{visible[: longest - 1]}…"
-
-
-def block(text: str) -> str:
-    """Return a text of others with its newlines, and cut."""
-    visible = lines(text[:LONGEST])
-    return visible if len(text) <= LONGEST else f"{visible}…"
 
 
 def moment(seconds: float, now: float | None = None) -> Markup:

@@ -12,6 +12,7 @@ from onceward.core.views import NextStep, is_expired, is_lapsed, last_change, ne
 from onceward.errors import OncewardError
 from onceward.results.message_entries import MessageEntry, unsent_of
 from onceward.results.step_entries import Entry, doubt_about, entries_of
+from onceward.terminal import lines
 
 _ADVICE: Final = {
     NextStep.WAIT: "A worker holds this key. Wait for it. Parking or clearing the key refuses that worker's result.",
@@ -25,6 +26,7 @@ _ADVICE: Final = {
     NextStep.DECIDE: "It is completed, and a target refused its messages. Fix the cause and send them again, or forget them.",
     NextStep.UPGRADE: "This version of onceward does not know its status, or a feature that it needs. Use the version that wrote it.",
 }
+_LONGEST: Final = 20_000  # characters of a text on a page; the link to its JSON has all
 _NUMBERS = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+")
 
 
@@ -117,6 +119,12 @@ def outbox_of(record: Record) -> list[MessageEntry] | str:
         return [] if record.unsent is None else unsent_of(record.unsent).messages
     except ValueError as error:
         return str(error)
+
+
+def block(text: str) -> str:
+    """Return a text of others with its newlines, and cut."""
+    visible = lines(text[:_LONGEST])
+    return visible if len(text) <= _LONGEST else f"{visible}…"
 
 
 def pretty(text: str) -> str:

@@ -7,12 +7,10 @@ from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
 from onceward.core.writes import waits
-from onceward.dashboard.showing import advice, hidden, outbox_of, pretty, state_of, steps_of
+from onceward.dashboard.showing import advice, block, hidden, outbox_of, pretty, state_of, steps_of
 from onceward.stores import audit
 from onceward.stores.ledger import Ledger
-from onceward.terminal import line, lines
-
-_LONGEST = 20_000  # characters of a text
+from onceward.terminal import line
 
 
 def story(ledger: Ledger, record: Record, now: float, *, payloads: bool) -> dict[str, Any]:
@@ -31,12 +29,12 @@ def story(ledger: Ledger, record: Record, now: float, *, payloads: bool) -> dict
         "record": record,
         "state": state_of(record, now),
         "advice": advice(record, now),
-        "error": None if record.error is None else _text(record.error),
+        "error": None if record.error is None else block(record.error),
         "facts": _facts(record, now),
         "attempts": [_attempt(one, now) for one in attempts_of(record, now)],
         "steps": [(one.name, one.done, one.why or _payload(one.text, payloads)) for one in _readable(steps)],
         "messages": [(one.to, one.refused, _payload(one.body, payloads)) for one in _readable(messages)],
-        "texts": [(name, _text(pretty(text))) for name, text in texts.items() if text is not None],
+        "texts": [(name, block(pretty(text))) for name, text in texts.items() if text is not None],
         "entries": audit.entries_of(ledger, record.key),
     }
 
@@ -76,8 +74,4 @@ def _moment(seconds: float, now: float) -> str:
 
 
 def _payload(text: str | None, shows: bool) -> str | None:
-    return None if text is None else _text(pretty(text)) if shows else "(hidden)"
-
-
-def _text(text: str) -> str:
-    return lines(text[:_LONGEST]) + ("…" if len(text) > _LONGEST else "")
+    return None if text is None else block(pretty(text)) if shows else "(hidden)"

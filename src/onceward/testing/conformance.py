@@ -25,25 +25,10 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import (
-    checks_batches,
-    checks_due,
-    checks_ledger,
-    checks_register,
-    checks_time,
-)
+from onceward.testing import checks_batches, checks_due, checks_ledger, checks_register, checks_time  # noqa: F401 - they fill CHECKS
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
 __all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
-
-# Importing them fills CHECKS.
-REGISTERED = (
-    checks_register,
-    checks_time,
-    checks_batches,
-    checks_ledger,
-    checks_due,
-)
 
 
 def conform(

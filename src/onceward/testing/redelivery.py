@@ -51,7 +51,7 @@ class Redelivery:
 
     def _meanwhile(self) -> None:
         """Let another worker get the message, while one is paused in this thread."""
-        if not _has_loop():
+        if asyncio._get_running_loop() is None:  # the documented one raises where there is none
             self._rest()
             return
         thread = threading.Thread(target=lambda: _elsewhere().run(self._rest))  # no second loop can run in this one
@@ -141,14 +141,6 @@ class Redelivery:
 
 async def _awaiting(answer: Any) -> object:
     return cast("object", await answer)
-
-
-def _has_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _elsewhere() -> contextvars.Context:

@@ -138,13 +138,7 @@ class Stage:
         off: whether nothing is guarded meanwhile (``off.py``).
     """
 
-    def __init__(
-        self,
-        clock: ManualClock,
-        make: Callable[[ManualClock], Store],
-        *,
-        off: bool = False,
-    ) -> None:
+    def __init__(self, clock: ManualClock, make: Callable[[ManualClock], Store], *, off: bool = False) -> None:
         self.clock = clock
         self.off = off
         self.prompter: Prompter | None = None
