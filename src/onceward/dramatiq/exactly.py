@@ -59,7 +59,9 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
         if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):
             actor.broker.add_middleware(CurrentMessage())
         mend_consumers(actor.broker)
-        actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
+        throws = actor.options.get("throws") or ()
+        own = throws if isinstance(throws, tuple) else (throws,)
+        actor.options["throws"] = (*own, *guarded.task.refusals)
         if (retry_when := _retry_when(actor)) is not None:
             actor.options["retry_when"] = retry_when
 
@@ -168,13 +170,6 @@ def check_confirms(broker: "Broker", name: str) -> None:
             f"{name}: without publisher confirms RabbitMQ can lose a message that is sent or retried. "
             "Make the broker with RabbitmqBroker(confirm_delivery=True)"
         )
-
-
-def _tuple(value: object) -> tuple[type[BaseException], ...]:
-    """Return an actor's ``throws``, which may be one class, as a tuple."""
-    return cast(
-        "tuple[type[BaseException], ...]", () if value is None else value if isinstance(value, tuple) else (value,)
-    )
 
 
 class DramatiqJobs(TaskJobs):

@@ -120,18 +120,18 @@ class EmbeddedMetrics(Meter):
     def _line(
         self, handler: str, metrics: Mapping[str, list[float]], ledger: Mapping[str, list[float]]
     ) -> dict[str, object]:
-        directives: list[dict[str, object]] = []
-        if metrics:
-            directives.append(self._directive([["service", "handler"], ["service"]], metrics))
-        if ledger:
-            directives.append(self._directive([["service"]], ledger))
+        directives = [
+            {
+                "Namespace": self._namespace,
+                "Dimensions": dimensions,
+                "Metrics": [{"Name": name, "Unit": "Seconds" if name in _SECONDS else "Count"} for name in part],
+            }
+            for dimensions, part in (([["service", "handler"], ["service"]], metrics), ([["service"]], ledger))
+            if part
+        ]
         values = {name: one if len(one) > 1 else one[0] for name, one in (*metrics.items(), *ledger.items())}
-        dimensions = {"service": self._service} | ({"handler": handler[:_LONGEST]} if handler else {})
-        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": directives}, **dimensions, **values}
-
-    def _directive(self, dimensions: list[list[str]], metrics: Mapping[str, list[float]]) -> dict[str, object]:
-        units = [{"Name": name, "Unit": "Seconds" if name in _SECONDS else "Count"} for name in metrics]
-        return {"Namespace": self._namespace, "Dimensions": dimensions, "Metrics": units}
+        names = {"service": self._service} | ({"handler": handler[:_LONGEST]} if handler else {})
+        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": directives}, **names, **values}
 
 
 def _parts(metrics: Mapping[str, list[float]]) -> Iterator[dict[str, list[float]]]:

@@ -51,7 +51,12 @@ class JsonLines:
         """Write an event."""
         if not isinstance(event, Event) and not self._requests:
             return
-        fields = {"time": self._time(), **self._fields(event)}
+        at = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, object] = {"time": at, "kind": event.kind}
+        for name, value in event._asdict().items():
+            if value is None or value == "" or (name == "key" and not self._keys) or value is False:
+                continue
+            fields[name] = plain_error(value, keys=self._keys) if isinstance(value, Exception) else value
         stream = sys.stdout if self._stream is None else self._stream
         with self._lock:  # or lines of two threads mix
             try:
@@ -59,17 +64,6 @@ class JsonLines:
             except UnicodeEncodeError:  # a lone surrogate, or a stream that is not UTF-8
                 stream.write(json.dumps(fields) + "\n")
             stream.flush()
-
-    def _time(self) -> str:
-        return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-
-    def _fields(self, event: Happening) -> dict[str, object]:
-        fields: dict[str, object] = {"kind": event.kind}
-        for name, value in event._asdict().items():
-            if value is None or value == "" or (name == "key" and not self._keys) or value is False:
-                continue
-            fields[name] = plain_error(value, keys=self._keys) if isinstance(value, Exception) else value
-        return fields
 
 
 def plain_error(error: Exception | str, *, keys: bool = True) -> str:

@@ -11,7 +11,6 @@ from onceward.core.record import PARKED, Record
 from onceward.core.writes import LAPSED
 
 LONGEST: Final = 16 * 1024  # bytes of all steps of a record: each write of a claim can send all of them
-_NONE: Final = b"null"
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float = 0.0
     took: float = 0.0
     worker: str | None = None
-    result: msgspec.Raw = msgspec.Raw(_NONE)
+    result: msgspec.Raw = msgspec.Raw(b"null")
     why: str | None = None
     kept: int = 0
     fence: int = 0
