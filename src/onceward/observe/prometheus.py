@@ -1,6 +1,7 @@
 """Metrics for Prometheus, with the extra ``prometheus``."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from onceward.core.arguments import check_type
 from onceward.observe.measures import GAUGES, MEASURES, Cell, CellMeter, Measure, ReadsGauges
@@ -29,12 +30,11 @@ class PrometheusMetrics(CellMeter):
         super().__init__()
         registry.register(self)
 
-    def describe(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
-        """Yield the metrics without values, so that a registry refuses a second set."""
-        for measure in MEASURES:
-            yield _family(measure)
+    def describe(self) -> Iterator[Any]:
+        """Return the metrics without values, so that a registry refuses a second set."""
+        return map(_family, MEASURES)
 
-    def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[Any]:
         """Yield the metrics with their values now."""
         for measure in MEASURES:
             family = _family(measure)
@@ -59,28 +59,24 @@ class PrometheusLedger:
         self._gauges = gauges
         registry.register(self)
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics without values: registering does not ask the ledger."""
-        for gauge in GAUGES:
-            yield GaugeMetricFamily(_name(gauge), gauge.help, labels=gauge.labels)
+    def describe(self) -> Iterator[Any]:
+        """Return the metrics without values: registering does not ask the ledger."""
+        return map(_family, GAUGES)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Any]:
         """Yield the metrics."""
         read = self._gauges.read()
         for gauge in GAUGES:
-            family = GaugeMetricFamily(_name(gauge), gauge.help, labels=gauge.labels)
+            family = _family(gauge)
             for labels, value in read.get(gauge, {}).items():
                 family.add_metric(labels, value)
             yield family
 
 
-def _name(measure: Measure) -> str:
-    return measure.name.replace(".", "_") + ("_seconds" if measure.unit == "s" else "")
-
-
-def _family(measure: Measure) -> CounterMetricFamily | HistogramMetricFamily:
-    kind = HistogramMetricFamily if measure.bounds else CounterMetricFamily
-    return kind(_name(measure), measure.help, labels=measure.labels)
+def _family(measure: Measure) -> Any:
+    kind: Any = HistogramMetricFamily if measure.bounds else CounterMetricFamily
+    name = measure.name.replace(".", "_") + ("_seconds" if measure.unit == "s" else "")
+    return (GaugeMetricFamily if measure in GAUGES else kind)(name, measure.help, labels=measure.labels)
 
 
 def _buckets(measure: Measure, cell: Cell) -> tuple[list[tuple[str, float]], float]:
