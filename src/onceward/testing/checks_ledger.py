@@ -12,7 +12,9 @@ from onceward.testing.bench import Bench, check, claim_of, expect, next_of, purg
 
 @check
 def list_of_nothing(bench: Bench) -> None:
-    """A listing of an empty ledger gives one empty page."""
+    """A survey and a listing of an empty ledger find nothing, also as the first requests."""
+    survey = SURVEY.of(bench.store)
+    expect(survey is None or not bench.do(survey()).total, "an empty ledger has no records")
     page = bench.do(bench.store.select(ByKey(), None, 10))
     expect((page.records, page.next) == ([], None), "a listing of an empty ledger is one empty page")
 
@@ -106,6 +108,7 @@ def purge_deletes_the_expired(bench: Bench) -> None:
 @check
 def purged_keys_are_free(bench: Bench) -> None:
     """A purged key leaves nothing, also if its claim waited for a person, and can be inserted again."""
+    expect(bench.do(bench.store.purge(10)) == Purged(0, None), "a purge of an empty ledger deletes nothing")
     claim = bench.claimed("key", "a", lease=0.5, keep=WAITS)
     bench.swapped(claim, status=COMPLETED, lease=0.5, keep=0.5)
     bench.advance(2.0)
