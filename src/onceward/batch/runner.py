@@ -72,23 +72,27 @@ class Run:
 
     def chunks(self) -> Iterator[list[Item]]:
         """Yield the items to claim together, chunk by chunk, until the time is up or the order is stopped."""
-        start = 0
-        while start < len(self.items) and not self.order.is_over:
-            self._chunk = self._together(self.items[start : start + self._time.chunk()])
-            start += len(self._chunk)
+        rest = list(self.items)
+        while rest and not self.order.is_over:
+            size = self._time.chunk()
+            self._chunk = self._together(rest[:size])
+            taken = set(self._chunk)
+            rest[:size] = [item for item in rest[:size] if item not in taken]
             yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self.order.broken]
 
     def _together(self, items: list[Item]) -> list[Item]:
-        """Return the first items to claim together: if a lapse parks a key, only those that begin at once."""
+        """Return the items to claim together: if a lapse parks a key, only those that begin at once, the first of each group."""
         if self._guard.policy.on_lapse != "park":
             return items
-        groups: set[int] = set()
-        for count, item in enumerate(items[: self._batch.concurrency]):
-            if item.group in groups:
-                return items[:count]
-            if item.group is not None:
-                groups.add(item.group)
-        return items[: self._batch.concurrency]
+        chosen: list[Item] = []
+        before: set[object] = set()  # the groups of all that came before, and the items of these that wait
+        for item in items:
+            if len(chosen) < self._batch.concurrency and not {item.group, item.first} & before:
+                chosen.append(item)
+            else:
+                before.add(item)
+            before |= {item.group} - {None}
+        return chosen
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
         """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""

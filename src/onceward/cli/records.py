@@ -9,7 +9,7 @@ from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import NextStep, is_lapsed, last_change, next_step, relative
-from onceward.core.writes import waits
+from onceward.core.writes import expiry_of
 from onceward.dashboard.showing import kept_in, outbox_of, steps_of
 from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED
@@ -101,7 +101,7 @@ def details(record: Record, now: float, options: str = "") -> str:
         "last change": relative(last_change(record, now), now),
         "worker": record.worker,
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
-        "expires": "never" if record.expires_at is None or waits(record) else relative(record.expires_at, now),
+        "expires": "never" if (expiry := expiry_of(record)) is None else relative(expiry, now),
         "error": record.error,
         **_recorded(record),
         "steps": _steps(record, now),

@@ -50,6 +50,11 @@ def waits(record: Record) -> bool:
     return record.expires_at is not None and record.expires_at - record.lease_until >= WAITS
 
 
+def expiry_of(record: Record) -> float | None:
+    """Return when a record expires, for people; None is never."""
+    return None if waits(record) else record.expires_at
+
+
 def retention_of(record: Record) -> float | None:
     """Return the retention that a record knows, in seconds; None is for ever."""
     if record.expires_at is None:

@@ -14,6 +14,7 @@ from onceward.core.attempts import attempts_of
 from onceward.core.origin import read_origin
 from onceward.core.record import Record
 from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
+from onceward.core.writes import expiry_of
 from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, page, query_of, redirect
@@ -49,6 +50,7 @@ def _story(board: Board, record: Record, now: float) -> dict[str, object]:
         "why": why(record, now, hides_results=board.hides_results),
         "advice": advice(record, now),
         "changed": last_change(record, now),
+        "expiry": expiry_of(record),
         "attempts": attempts_of(record, now)[::-1],
         "steps": steps_of(record),
         "kept": stored,

@@ -6,7 +6,7 @@ from typing import Any
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
-from onceward.core.writes import waits
+from onceward.core.writes import expiry_of
 from onceward.dashboard.showing import advice, block, hidden, outbox_of, pretty, state_of, steps_of
 from onceward.stores import audit
 from onceward.stores.ledger import Ledger
@@ -51,7 +51,7 @@ def _facts(record: Record, now: float) -> list[tuple[str, str]]:
         "first claimed": _moment(record.created_at, now),
         "last change": _moment(last_change(record, now), now),
         "lease ends": _moment(record.lease_until, now) if record.lease_until > now else "",
-        "expires": "never" if record.expires_at is None or waits(record) else _moment(record.expires_at, now),
+        "expires": "never" if (expiry := expiry_of(record)) is None else _moment(expiry, now),
         "fence": str(record.fence),
         "owner": record.owner,
         "trace": line(record.trace or ""),

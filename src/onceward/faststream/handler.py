@@ -29,7 +29,7 @@ from onceward.consumers.worker import PAUSES
 from onceward.core.origin import PARENT, headers_for, provenance_in
 from onceward.core.policy import Options
 from onceward.errors import OncewardError
-from onceward.faststream.settlement import HandlerCall, Settlement, Settling, config_of, filled_by_others, settlement_of
+from onceward.faststream.settlement import HandlerCall, Settlement, Settling, config_of, settlement_of
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader, filled_in
@@ -200,7 +200,6 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         self._settling, self._new_batch = settling, new_batch
         self._batch: Batch | None = None  # of a subscriber with batch=True
         self._settlements: dict[int, Settlement] = {}  # by the subscriber's id
-        self._filled: set[str] = set()
         super().__init__(cast("Callable[P, R]", self._under_call()), BrokerConfig())
         self._subscribers = _Subscribers(self._prepare)
 
@@ -220,9 +219,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
             self._settled(subscriber)
             add_replies(config_of(subscriber))
         self._recorder._outer_config = config_of(self._subscribers[0])  # noqa: SLF001 - it had none when it was made
-        model = super().set_wrapped(**build)
-        self._filled = filled_by_others(model)
-        return model
+        return super().set_wrapped(**build)
 
     async def _prepare(self, subscriber: Any) -> None:
         self._settlements.pop(id(subscriber), None)  # of an earlier start
@@ -255,11 +252,11 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         if not await settlement.ready(deliveries[0]):
             await settlement.close(message)
             raise NackMessage
-        run = HandlerCall(deliveries[0], self._filled)
+        run = HandlerCall(deliveries[0])
         _CALL.set(run)
         assert self._wrapped_call is not None
         try:
-            await settlement.check_payload(message, run.delivery)
+            run.body = await settlement.check_payload(message, run.delivery)
             if self.is_test:
                 await self._recorder.record(message)
             outcome: CallOutcome[object] = await self._wrapped_call(message)

@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from traceback import walk_tb
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 from fast_depends.core import CallModel
 from fast_depends.exceptions import ValidationError
 from fast_depends.library import CustomField
+from fast_depends.library.serializer import Serializer
 from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, SetupError
 from pydantic import ValidationError as ModelError
@@ -36,7 +38,7 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
-_AT: Final = re.compile(r"(?:at `\$\.|required field `)(\w+)")  # where msgspec found an error: the argument comes last
+_AT: Final = re.compile(r"(?:`\$\.|required field `)(\w+)")  # where msgspec found an error: the argument comes last
 
 
 def _without_marks(body: Any) -> Any:
@@ -62,10 +64,10 @@ def config_of(subscriber: Any) -> Any:
 
 @dataclass
 class HandlerCall:
-    """One call of a handler. It has its key once the message was read. ``filled`` are the parameters without a part of the message."""
+    """One call of a handler. It has its key once the message was read. ``body`` is what FastStream decoded."""
 
     delivery: Delivery
-    filled: Collection[str] = ()
+    body: object = None
     key: str | None = None
 
 
@@ -174,8 +176,8 @@ class Settlement(ABC):
         vars(parse_readable)["onceward_parse"] = parse
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
 
-    async def check_payload(self, message: Any, delivery: Delivery) -> None:
-        """Refuse a payload that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
+    async def check_payload(self, message: Any, delivery: Delivery) -> object:
+        """Return the decoded payload; refuse one that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
 
         Raises:
             MalformedRecord: it cannot be read, or readers of JSON do not agree about it.
@@ -186,7 +188,7 @@ class Settlement(ABC):
             if delivery.not_json is not None and "json" in kind:
                 raise MalformedRecord(f"the payload is {delivery.not_json}") from delivery.not_json
         try:
-            await message.decode()
+            return await message.decode()
         except Exception as error:  # a decoder can be anybody's
             why = delivery.not_json or type(error).__name__  # its text may quote the payload
             raise MalformedRecord(f"the payload cannot be decoded: {why}") from None
@@ -243,7 +245,7 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_message(error, run.filled)
+        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_message(error, run.body)
         return "malformed" if unreadable else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
@@ -256,28 +258,31 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     return "mismatch" if isinstance(error, Mismatch) else "failed"
 
 
-def _is_of_message(error: Exception, filled: Collection[str]) -> bool:
+def _is_of_message(error: Exception, body: object) -> bool:
     """Return whether FastStream's serializer refused a part of the message, and not what a dependency or a context gave."""
-    error = error.original_error if isinstance(error, ValidationError) else error
-    if isinstance(error, ModelError):
-        arguments = {str(one["loc"][0]) for one in error.errors() if one["loc"]}
-    elif isinstance(error, msgspec.ValidationError):
-        arguments = set(_AT.findall(str(error))[-1:])
+    refused = error.original_error if isinstance(error, ValidationError) else error
+    if isinstance(refused, ModelError):
+        arguments = {str(one["loc"][0]) for one in refused.errors() if one["loc"]}
+    elif isinstance(refused, msgspec.ValidationError):
+        arguments = set(_AT.findall(str(refused))[-1:])
     else:
         return False
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    callers = [(frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_name) for frame in frames]
-    module, name = next((caller for caller in reversed(callers) if caller[0] != "pydantic"), ("", ""))
-    # FastDepends' Serializer has __call__ for arguments, and response() for what a dependency returns.
-    return module == "fast_depends" and name == "__call__" and not arguments <= set(filled)
+    for caller, frame in pairwise(frames):
+        model, serializer = caller.f_locals.get("self"), frame.f_locals.get("self")
+        if isinstance(model, CallModel) and not isinstance(serializer, CallModel):  # the models before it depend on it
+            # It has __call__ for arguments, and response() for what a dependency returns.
+            is_called = isinstance(serializer, Serializer) and frame.f_code.co_name == "__call__"
+            return is_called and not arguments <= _filled_by_others(model, body, frame.f_locals["call_kwargs"])
+    return False
 
 
-def filled_by_others(model: CallModel) -> set[str]:
-    """Return the parameters of a handler, and of its dependencies, that are filled in without a part of the message."""
-    keys = (*model.dependencies.values(), *model.extra_dependencies)
-    deeper = [filled_by_others(model.dependency_provider.get_dependant(key)) for key in keys]
+def _filled_by_others(model: CallModel, body: object, arguments: Collection[str]) -> set[str]:
+    """Return the parameters of a handler, or of one dependency, that are filled in without a part of the message."""
     contexts = {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
-    return contexts.union(model.dependencies, *deeper)
+    # FastStream passes the fields of a body as arguments, or the body as one. A field takes the place of a dependency.
+    fields = body.keys() if isinstance(body, dict) and body.keys() <= set(arguments) else set[str]()
+    return contexts.union(model.dependencies.keys() - fields)
 
 
 def _is_in_message(name: str, field: CustomField) -> bool:

@@ -2,15 +2,19 @@
 
 import time
 
-from onceward.core.record import IN_PROGRESS
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.core.selections import ByKey
+from onceward.core.writes import WAITS
+from onceward.stores.capabilities import SURVEY
 from onceward.stores.contract import Purged
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of, purge_all, records_of
 
 
 @check
 def list_of_nothing(bench: Bench) -> None:
-    """A listing of an empty ledger gives one empty page."""
+    """A survey and a listing of an empty ledger find nothing, also as the first requests."""
+    survey = SURVEY.of(bench.store)
+    expect(survey is None or not bench.do(survey()).total, "an empty ledger has no records")
     page = bench.do(bench.store.select(ByKey(), None, 10))
     expect((page.records, page.next) == ([], None), "a listing of an empty ledger is one empty page")
 
@@ -103,10 +107,15 @@ def purge_deletes_the_expired(bench: Bench) -> None:
 
 @check
 def purged_keys_are_free(bench: Bench) -> None:
-    """A purged key can be inserted again."""
-    bench.claimed("key", "a", lease=0.5, keep=0.0)
+    """A purged key leaves nothing, also if its claim waited for a person, and can be inserted again."""
+    expect(bench.do(bench.store.purge(10)) == Purged(0, None), "a purge of an empty ledger deletes nothing")
+    claim = bench.claimed("key", "a", lease=0.5, keep=WAITS)
+    bench.swapped(claim, status=COMPLETED, lease=0.5, keep=0.5)
     bench.advance(2.0)
-    bench.do(bench.store.purge(10))
+    purge_all(bench, 10)
+    survey = SURVEY.of(bench.store)
+    total = None if survey is None else bench.do(survey()).total
+    expect(not total and not records_of(bench, ByKey()), "a purged key is not listed, and does not count")
     expect(bench.insert(claim_of("key", "b")).won, "a purged key can be inserted again")
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from fixtures import closing_fixture
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
+from onceward.core.writes import WAITS
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
 from onceward.stores.mysql.queries import RowsQuery
@@ -257,8 +258,11 @@ def test_a_server_of_its_own(other_server, database, connect):
     store = open_store(other_server.url.replace("/test", "/ledger"))
     found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
     assert found["failover"] == found["innodb_doublewrite"] == "warning"
+    assert "clock" not in found
+    other_server.sql("UPDATE ledger.onceward SET updated_at = updated_at + 60000000")
+    drive(store.insert_many([claim_of(f"{number}", keep=WAITS) for number in range(100)]), store)
     other_server.sql("SET GLOBAL read_only = 1, innodb_flush_log_at_trx_commit = 2")
     found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
-    assert found["server"] == found["durability"] == "error"
+    assert (found["server"], found["durability"], found["clock"]) == ("error", "error", "warning")
     store.close()
     there.close()

@@ -12,6 +12,7 @@ from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
 from onceward.core.record import COMPLETED
 from onceward.core.selections import ChainOf, DueWithin
+from onceward.core.writes import WAITS
 from onceward.stores import open_store
 from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, OUTBOX, PROVISION, TEMPLATE
 from onceward.stores.contract import NoIndex
@@ -145,6 +146,10 @@ def test_doctor_compares_the_clock_of_a_server_with_its_hosts(moved):
     assert "clock" not in findings(store)
     move(60)
     assert "ahead of this host" in findings(store)["clock"].says
+    drive(store.insert(claim_of("newest")), store)
+    move(-60)
+    drive(store.insert_many([claim_of(f"{number}", keep=WAITS) for number in range(100)]), store)
+    assert "behind the newest write" in findings(store)["clock"].says
     store.close()
 
 

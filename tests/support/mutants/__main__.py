@@ -1,6 +1,7 @@
 """Plant each defect whose name has one of the words into a copy of the tree, and run the tests that must find it; exit with 1 if one is not found."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from places import ROOT
 
 _LONGEST = 900  # seconds; a test that hangs has found it
 _FAILED = 1  # pytest's exit status if tests failed
+_MEMORY = 8 << 30  # bytes; a test that collects without end has found it, too
 
 
 def main(words: list[str]) -> int:
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     chosen = [one for one in DEFECTS if not words or any(word in one.name for word in words)]
     with tempfile.TemporaryDirectory(prefix="onceward-mutants-") as folder:
         tree = Path(folder) / "tree"

@@ -102,6 +102,19 @@ def test_large_batches_are_claimed_in_chunks_of_a_hundred_or_what_begins_now(for
     assert max(len(ask.writes) for ask in watched.store.asked if ask.verb == "insert_many") == most
 
 
+def test_with_park_the_first_of_each_group_begin_together(form, once):
+    watched, ran = counted(once), []
+    options = {"on_lapse": "park", "concurrency": 3, "group": lambda order: order["id"][0]}
+    batch = form.batch(watched, lambda order: ran.append(order["id"]), **options)
+    outcomes = form.run(batch, orders("a1", "a2", "b1", "a1", "c1", "b2", "c2", "a3"))
+    assert [outcome.status for outcome in outcomes] == ["done"] * 3 + ["replayed"] + ["done"] * 4
+    claims = [
+        " ".join(write.key[-2:] for write in ask.writes) for ask in watched.store.asked if ask.verb == "insert_many"
+    ]
+    assert list(dict.fromkeys(claims)) == ["a1 b1 c1", "a2 b2 c2", "a3"]
+    assert [key for key in ran if key < "b"] == ["a1", "a2", "a3"]
+
+
 def test_what_is_finished_is_recorded_while_another_handler_runs(once):
     found = []
 

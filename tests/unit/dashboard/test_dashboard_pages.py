@@ -65,6 +65,8 @@ def test_a_record_tells_its_story(once, client):
     for text in ("the bank did not answer", "xxx", ">released<", ">parked<"):
         assert text in told  # of each attempt
     assert client.get("/record.json", params={"key": "shop.charge:order-7"}).json()["status"] == "PARKED"
+    once.using(on_lapse="park").acquire("waits")
+    assert ">never<" in client.get("/record?key=shop.charge:waits").text
     once.acquire("long").complete("x" * 200_000)
     assert len(client.get("/record?key=shop.charge:long").content) < 50_000  # it is cut, and there as JSON
     assert "x" * 200_000 in client.get("/record.json?key=shop.charge:long").json()["result"]

@@ -5,7 +5,7 @@ import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from fast_depends.msgspec import MsgSpecSerializer
@@ -307,28 +307,36 @@ def gives_no_order() -> Order:
 
 
 def needs_rate(rate: Annotated[float, Depends(lambda: None)]) -> None: ...
+def of_tenant(part: Annotated[str, Header("tenant")]) -> str: ...
+def of_id(id: str) -> int: ...
 
 
 @each("serializer", [PydanticSerializer(use_fastdepends_errors=False), PydanticSerializer(), MsgSpecSerializer()])
 @each(
-    ("part", "id", "becomes"),
+    ("part", "body", "becomes"),
     [
-        (Annotated[float, Depends(lambda: None)], "1", "is failed, and comes again"),
-        (Annotated[object, Depends(gives_no_order, cast_result=True)], "1", "is failed, and comes again"),
-        (Annotated[object, Depends(needs_rate)], "1", "is failed, and comes again"),
-        (Annotated[object, Context("settings")], "1", "is failed, and comes again"),
-        (Annotated[float, Depends(lambda: 1.0)], [1], "is malformed, and"),
-        (Annotated[str, Header("tenant")], "1", "is malformed, and"),
+        (Annotated[float, Depends(lambda: None)], {"id": "1"}, "is failed, and comes again"),
+        (Annotated[object, Depends(gives_no_order, cast_result=True)], {"id": "1"}, "is failed, and comes again"),
+        (Annotated[object, Depends(needs_rate)], {"id": "1"}, "is failed, and comes again"),
+        (Annotated[object, Context("settings")], {"id": "1"}, "is failed, and comes again"),
+        (Annotated[float, Depends(lambda: 1.0)], {"id": [1]}, "is malformed, and"),
+        (Annotated[str, Header("tenant")], {"id": "1"}, "is malformed, and"),
+        (Annotated[str, Depends(of_tenant)], {"id": "1"}, "is malformed, and"),
+        (Annotated[float, Depends(lambda: 1.0)], {"id": "1", "x": "2"}, "is malformed, and"),
+        (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}, "part": "x"}, "is malformed, and"),
+        (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}}, "is failed, and comes again"),
     ],
 )
-def test_a_message_is_malformed_only_if_a_part_of_the_message_does_not_fit(once, caplog, serializer, part, id, becomes):
-    async def charge(order: dict[str, str], part: part) -> None: ...
+def test_a_message_is_malformed_only_if_a_part_of_the_message_does_not_fit(
+    once, caplog, serializer, part, body, becomes
+):
+    async def charge(order: dict[Literal["id"], str], part: part) -> None: ...
 
     caplog.clear()
     broker = NatsBroker(logger=None, serializer=serializer)
     broker.subscriber("orders", **SAFE)(exactly(once, key="order.id", name=uuid.uuid4().hex)(charge))
     with pytest.raises(ValueError):
-        started(broker, TestNatsBroker, {"id": id})
+        started(broker, TestNatsBroker, body)
     assert becomes in caplog.text
 
 

@@ -9,8 +9,8 @@ from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.mysql import schema
 from onceward.stores.mysql.lane import NO_TABLE
 from onceward.stores.mysql.queries import RowsQuery
-from onceward.stores.mysql.statements import NOW
-from onceward.stores.sql.inspection import clock_findings, differences, off_by
+from onceward.stores.mysql.statements import NOW, STARTED
+from onceward.stores.sql.inspection import SOON, clock_findings, differences, off_by
 
 if TYPE_CHECKING:
     from onceward.stores.mysql.store import MysqlStore
@@ -31,9 +31,9 @@ _READ: Final = (
     "wsrep_on",
 )
 _WAITS: Final = "SELECT SLEEP(0.01), SYSDATE(6) > NOW(6)"
-# The rows that expire last were written last, and an index has them in that order.
+# The rows that expire last were written last, and an index has them in that order; those that wait for a person stay out.
 _AHEAD: Final = (
-    f"SELECT max(updated_at) - {NOW} FROM (SELECT updated_at FROM {{table}} WHERE expires_at IS NOT NULL "
+    f"SELECT max(updated_at) - {NOW} FROM (SELECT updated_at FROM {{table}} WHERE expires_at < {STARTED} + {SOON * 1e6:.0f} "
     "ORDER BY expires_at DESC LIMIT 100) newest"
 )
 

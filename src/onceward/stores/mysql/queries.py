@@ -140,12 +140,13 @@ class MysqlReader(PageReader):
 
 
 class RowsQuery(MysqlQuery):
-    """Statements whose reply is their rows."""
+    """Statements whose reply is their rows. Those about the schema are also sent before the server is known."""
 
-    blocks, is_bare = False, True  # they are also sent before the server is known
+    blocks = False
 
     def __init__(self, *texts: str, action: str = "schema") -> None:
         super().__init__(action)
+        self.is_bare = action == "schema"
         self._texts = list(texts)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
@@ -154,8 +155,6 @@ class RowsQuery(MysqlQuery):
 
 class MysqlPage(RowsQuery):
     """One page of records."""
-
-    is_bare = False
 
     def __init__(
         self, names: MysqlNames, selection: Selection, after: str | None, limit: int, index: str | None

@@ -11,7 +11,7 @@ from onceward.stores.postgres.cursors import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
 from onceward.stores.postgres.schema import CAN_TELL
 from onceward.stores.postgres.statements import TELLING
-from onceward.stores.sql.inspection import clock_findings, columns_in, differences, off_by
+from onceward.stores.sql.inspection import SOON, clock_findings, columns_in, differences, off_by
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
@@ -33,10 +33,10 @@ _DEAD: Final = (
     "SELECT n_live_tup, n_dead_tup, coalesce((SELECT true FROM pg_class WHERE oid = relid "
     "AND 'autovacuum_enabled=false' = ANY (reloptions)), false) FROM pg_stat_all_tables WHERE relid = to_regclass($1::text)"
 )
-# The rows that expire last were written last, and an index has them in that order.
+# The rows that expire last were written last, and an index has them in that order; those that wait for a person stay out.
 _AHEAD: Final = (
     "SELECT date_part('epoch', max(updated_at) - clock_timestamp()) FROM (SELECT updated_at FROM {table} "
-    "WHERE expires_at IS NOT NULL ORDER BY expires_at DESC LIMIT 100) newest"
+    f"WHERE expires_at < now() + interval '{SOON:.0f} s' ORDER BY expires_at DESC LIMIT 100) newest"
 )
 
 

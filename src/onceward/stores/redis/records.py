@@ -31,7 +31,7 @@ def arguments(write: Write, seen: Record | None) -> list[object]:
         seconds of the lease, and until when it lasts at least; seconds until the record expires, and until its messages are due;
         whether it begins now; the fields that go; the places in KEYS of the indexes that the key leaves and enters; its root, False
         if it has none any more, None if that stays; whether waiters are told; whether Redis deletes it when it expires, None if that
-        stays; and the version, and when that expires.
+        stays; and the version.
     """
     (key, status, owner, fence, beat, tries, mark, result, error, created_at, lease, keep, until, by, needs, did,
         unsent, due, origin, input_, past, trace) = write[:]  # fmt: skip # as in core/record.py
@@ -62,7 +62,7 @@ def arguments(write: Write, seen: Record | None) -> list[object]:
     root = None if origin == seen.origin else _root(origin)
     return [fields, key, str(fence), None if fence == held else fence, lease, until, keep, due, created_at is None,
         drops or None, out, into, root, was == IN_PROGRESS != status,
-        is_deleted or (False if was == COMPLETED else None), owner, str(held), str(beat), seen.expires_at]  # fmt: skip
+        is_deleted or (False if was == COMPLETED else None), owner, str(held), str(beat)]  # fmt: skip
 
 
 def _root(origin: str | None) -> str | bool:

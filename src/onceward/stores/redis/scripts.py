@@ -118,8 +118,7 @@ if gone then redis.call('HDEL', KEYS[1], unpack(gone)) end
 if not owner and redis.call('ZADD', {_INDEX["keys"]}, 0, key) == 0 then unlist(key) end
 for _, index in ipairs(out) do redis.call('ZREM', KEYS[index], key) end
 for _, index in ipairs(into) do redis.call('ZADD', KEYS[index], 0, key) end
--- What Redis deletes by itself is there already, and leaves this index a little later than it must.
-if keep and not (expiry and a[19] and ends + keep <= a[19]) then redis.call('ZADD', {_INDEX["ends"]}, expires_at, key) end
+if keep then redis.call('ZADD', {_INDEX["ends"]}, expires_at, key) end
 if due then redis.call('ZADD', {_INDEX["due"]}, due_at, key) end
 if root ~= nil then
   untrace(key)
@@ -144,7 +143,7 @@ if h then return cmsgpack.pack({0, stamp, h}) end
     _INDEXED,
     _SAVED,
 )
-# a[16] to a[19]: the version seen, and when it expires
+# a[16] to a[18]: the version seen
 SWAP: Final = Script(
     _FIRST,
     _ARGUMENT,

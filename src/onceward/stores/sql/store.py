@@ -102,6 +102,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
 
     Up to :data:`READ` records, count all records. Above that, estimate.
     """
+    yield from store.load("?")  # the first use makes the ledger
     table, hint, exact = store.names.table, store.names.hint, False
     now, total, arrived = yield from store.total()
     if total <= READ:  # the statistics may be old
