@@ -16,6 +16,7 @@ from onceward.pipelines.settings import (
     SinkList,
     SourceChoice,
     StepList,
+    Text,
     as_written,
 )
 
@@ -79,7 +80,7 @@ class StepKeys(Settings, kw_only=True):
 
     name: Name | None = None
     when: Expression | None = None
-    into: Annotated[str, Meta(min_length=1)] | None = None
+    into: Text | None = None
     on_lapse: Literal["retry", "park"] | FindOut = "retry"
     not_made: list[Regex] = []
     on_error: OnStepError = "fail"
@@ -148,7 +149,7 @@ class Hold(Settings, kw_only=True):
         every: How often to look.
     """
 
-    key: Annotated[str, Meta(min_length=1)]
+    key: Text
     every: Seconds = 1
 
 
@@ -177,7 +178,7 @@ class Example(Settings, kw_only=True):
         fails: A regular expression for the error with which the message fails.
     """
 
-    name: Annotated[str, Meta(min_length=1)]
+    name: Text
     input: Any
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
@@ -206,7 +207,7 @@ class PipelineFile(Settings, kw_only=True):
 
     name: Name
     source: SourceChoice
-    ledger: Annotated[str, Meta(min_length=1)] = "sqlite:///onceward.db"
+    ledger: Text = "sqlite:///onceward.db"
     guard: GuardSettings | None = None
     hold: Hold | None = None
     concurrency: Annotated[int, Meta(ge=1, le=1000)] = 10

@@ -61,6 +61,7 @@ else:
     Seconds = Annotated[int | float | str, _SECONDS, ValueReading(_duration, 60.0)]
     SomeSeconds = Annotated[int | float | str, _SECONDS, ValueReading(partial(_duration, least=0.001), 60.0)]
     Regex = Annotated[str, ValueReading(_regex, re.compile(""))]
+Text = Annotated[str, Meta(min_length=1)]
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
 
 

@@ -4,15 +4,15 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
-from msgspec import Meta
 
 from onceward.claim.held import HeldClaim
 from onceward.core.attempts import attempts_of
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
+from onceward.pipelines.settings import Text
 from onceward.terminal import write_all
 
 try:
@@ -134,7 +134,7 @@ class FileSink(SinkSettings, kw_only=True):
         path: The file. A relative path begins at the folder of this file.
     """
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Text
 
     def build(self, kit: "Kit") -> SinkAction:
         if not LOCKS:

@@ -13,7 +13,7 @@ from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.settings import Expression, Seconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, Text, as_written
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
@@ -209,7 +209,7 @@ class S3Sink(SinkSettings, kw_only=True):
         region: The region, if it is not that of the environment.
     """
 
-    bucket: Annotated[str, Meta(min_length=1)]
+    bucket: Text
     prefix: str = ""
     message: Expression = as_written("message")
     gzip: bool = False

@@ -1,7 +1,6 @@
 """The sinks that stand on the outbox: their message leaves exactly when its key is completed."""
 
-from abc import abstractmethod
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta
@@ -10,7 +9,7 @@ from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, Text, as_written
 
 
 class OutboxSink(SinkSettings, kw_only=True):
@@ -25,14 +24,17 @@ class OutboxSink(SinkSettings, kw_only=True):
     message: Expression = as_written("message")
     headers: dict[str, Expression] = {}
 
+    scheme: ClassVar[str]
+
     @property
     def title(self) -> str:
         return self.address
 
     @property
-    @abstractmethod
     def address(self) -> str:
         """The target's address in the outbox."""
+        place = getattr(self, next(iter(type(self).__annotations__)))
+        return _with_options(f"{self.scheme}:{place}", region=getattr(self, "region", None))
 
     def build(self, kit: "Kit") -> SinkAction:
         # Not every kind of target has them.
@@ -65,7 +67,6 @@ class OutboxSink(SinkSettings, kw_only=True):
 
 
 Region = Annotated[str | None, Meta(description="Its region, if it is not that of the environment.")]
-Text = Annotated[str, Meta(min_length=1)]
 
 
 class SqsSink(OutboxSink, kw_only=True):
@@ -82,9 +83,7 @@ class SqsSink(OutboxSink, kw_only=True):
     group: Expression | None = None
     delay: Seconds | None = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"sqs:{self.queue}", region=self.region)
+    scheme = "sqs"
 
 
 class SnsSink(OutboxSink, kw_only=True):
@@ -98,9 +97,7 @@ class SnsSink(OutboxSink, kw_only=True):
     topic: Text
     group: Expression | None = None
 
-    @property
-    def address(self) -> str:
-        return f"sns:{self.topic}"
+    scheme = "sns"
 
 
 class EventbridgeSink(OutboxSink, kw_only=True):
@@ -135,9 +132,7 @@ class KinesisSink(OutboxSink, kw_only=True):
     region: Region = None
     group: Expression | None = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"kinesis:{self.stream}", region=self.region)
+    scheme = "kinesis"
 
 
 class FirehoseSink(OutboxSink, kw_only=True):
@@ -150,13 +145,11 @@ class FirehoseSink(OutboxSink, kw_only=True):
     stream: Text
     region: Region = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"firehose:{self.stream}", region=self.region)
+    scheme = "firehose"
 
 
 def _with_options(place: str, **options: str | None) -> str:
-    query = urlencode({name: value for name, value in options.items() if value is not None}, quote_via=quote)
+    query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
     return f"{place}?{query}" if query else place
 
 
@@ -200,10 +193,8 @@ class RabbitmqSink(OutboxSink, kw_only=True):
 
     @property
     def address(self) -> str:
-        options = {"queue": self.queue, "exchange": self.exchange, "key": self.routing_key}
-        query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
-        scheme = "amqps" if self.tls else "amqp"
-        return f"{scheme}:?{query}" if self.server is None else f"{scheme}://{self.server}?{query}"
+        place = f"{'amqps' if self.tls else 'amqp'}:{'' if self.server is None else f'//{self.server}'}"
+        return _with_options(place, queue=self.queue, exchange=self.exchange, key=self.routing_key)
 
 
 class NatsSink(OutboxSink, kw_only=True):
@@ -252,7 +243,7 @@ class HttpSink(OutboxSink, kw_only=True):
         url: The URL, without a user or password.
     """
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: Text
 
     @property
     def title(self) -> str:

@@ -14,7 +14,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, as_written
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, as_written
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -130,7 +130,7 @@ class LookupStep(EffectSettings, kw_only=True):
         space: A namespace that separates these keys from others in the same place.
     """
 
-    at: Annotated[str, Meta(min_length=1)]
+    at: Text
     key: Expression
     space: Annotated[str, Meta(max_length=100)] = ""
 
@@ -174,7 +174,7 @@ class StoreStep(EffectSettings, kw_only=True):
         space: A namespace that separates these keys from others in the same place.
     """
 
-    at: Annotated[str, Meta(min_length=1)]
+    at: Text
     key: Expression
     value: Expression = as_written("message")
     add: bool = False

@@ -10,7 +10,7 @@ from onceward.http.answer import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, as_written
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
@@ -38,7 +38,7 @@ class HttpStep(EffectSettings, kw_only=True):
         timeout: How long one answer may take.
     """
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: Text
     path: dict[str, Expression] = {}
     query: dict[str, Expression] = {}
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "POST"

@@ -8,7 +8,7 @@ from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import Kit, StepSettings
 from onceward.pipelines.model import InnerGuardSettings
-from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
+from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList, Text
 
 
 class MapStep(StepSettings):
@@ -115,7 +115,7 @@ class EachStep(StepSettings, kw_only=True):
 
     items: Expression
     steps: StepList
-    to: Annotated[str, Meta(min_length=1)] | None = None
+    to: Text | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         if self.to is not None:
@@ -149,7 +149,7 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
     steps: StepList
     on_duplicate: Literal["replay", "drop"] = "replay"
-    to: Annotated[str, Meta(min_length=1)] | None = None
+    to: Text | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
