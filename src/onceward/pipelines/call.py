@@ -157,10 +157,6 @@ class PipelineCall(msgspec.Struct, eq=False):
         on_lapse, not_made = self.lapse
         return await self.claim.step_async(self.step, function, *arguments, on_lapse=on_lapse, not_made=not_made)
 
-    async def record_in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Make a recorded step, as :meth:`record`, of a function that blocks."""
-        return await self.record(_in_thread, self, function, *arguments)
-
     async def thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that blocks in a thread. It sees the claim by ``onceward.current()``."""
         loop = asyncio.get_running_loop()
@@ -170,7 +166,3 @@ class PipelineCall(msgspec.Struct, eq=False):
             weakref.finalize(loop, callers.close).atexit = False  # else each loop of a process would leave its threads
         context = contextvars.copy_context()
         return await callers.call(partial(context.run, function, *arguments))
-
-
-async def _in_thread(call: PipelineCall, function: Callable[..., T], *arguments: object) -> T:
-    return await call.thread(function, *arguments)

@@ -56,7 +56,7 @@ def built_sink(kit: Kit, choice: SinkChoice) -> StepAction:
         kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
     guard = None
     if keys.guard is not None:
-        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
+        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), ("guard",))
 
     async def send(message: PipelineMessage, call: PipelineCall) -> None:  # not the message: a guard would record it
         inner = call.within(_name(title, message))

@@ -230,9 +230,8 @@ class Database:
 
         from onceward.stores.mysql import place_of
 
-        place_at = place_of(self._parts, dict(self._options))
         return pymysql.connect(
-            **place_at,
+            **place_of(self._parts, dict(self._options)),
             autocommit=True,
             init_command="SET autocommit = 1",  # the server's init_connect may have switched it off, unseen by the driver
             charset="utf8mb4",

@@ -51,13 +51,9 @@ class Flow(msgspec.Struct, eq=False):
     def options(self) -> WorkerOptions:
         """The keywords of a worker."""
         model = self.built.model
-        options: dict[str, Any] = {
-            **self.guard_options,
-            "concurrency": model.concurrency,
-            "backoff": (model.backoff.first, model.backoff.longest),
-            "grace": model.grace,
-        }
-        return cast("WorkerOptions", options)
+        pauses = model.backoff.first, model.backoff.longest
+        more = {"concurrency": model.concurrency, "backoff": pauses, "grace": model.grace}
+        return cast("WorkerOptions", {**self.guard_options, **more})
 
     async def ready(self) -> None:
         """Wait while the key of ``hold`` is held: the source takes nothing meanwhile."""

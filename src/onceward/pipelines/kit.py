@@ -50,7 +50,7 @@ class Built(msgspec.Struct, eq=False):
         lease: seconds, the longest of all guards.
         reserved: the name that no guard can have, because the source has keys there.
         closing: called at the end, the last first.
-        least_retention: seconds.
+        least_retention: seconds that records stay at least.
     """
 
     once: Once
@@ -67,10 +67,6 @@ class Built(msgspec.Struct, eq=False):
     reserved: str | None = None
     closing: list[Hook] = []
     least_retention: float = 0.0
-
-    def keep(self, seconds: float) -> None:
-        """Let records stay at least so long."""
-        self.least_retention = max(self.least_retention, seconds)
 
 
 class Kit(msgspec.Struct, eq=False):
@@ -212,30 +208,29 @@ def _path(field: Field) -> tuple[str | int, ...]:
 SinkAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[None]]
 
 
-class SinkSettings(Settings):
+class PartSettings(Settings):
+    """A step or a sink."""
+
+    @property
+    def title(self) -> str:
+        """What names it in errors and in the record, if the file gives it no name."""
+        return type(self).__name__[:-4].lower()  # without Step or Sink
+
+
+class SinkSettings(PartSettings):
     """Where messages go.
 
     Most sinks stand on the outbox: their action is ``call.claim.send(address, message.data, key=call.step)``, and the message leaves exactly when the
     claim completes. Others return when what they wrote is durable.
     """
 
-    @property
-    def title(self) -> str:
-        """Return what names it by default."""
-        return type(self).__name__.removesuffix("Sink").lower()
-
     @abstractmethod
     def build(self, kit: "Kit") -> SinkAction:
         """Check the settings, and return what takes a message. No request is made, and ``kit`` notes mistakes."""
 
 
-class StepSettings(Settings):
+class StepSettings(PartSettings):
     """A step without an effect outside. It is not recorded, so it must give the same result for the same message."""
-
-    @property
-    def title(self) -> str:
-        """Return what names it in errors, and an effect in the record."""
-        return type(self).__name__.removesuffix("Step").lower()
 
     @abstractmethod
     def build(self, kit: "Kit") -> StepAction:

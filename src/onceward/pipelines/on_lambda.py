@@ -20,7 +20,6 @@ from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
 from onceward.pipelines.sources.brokers import LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
-_DEFAULT: Final = "pipeline.yaml"
 Handler = LambdaHandler[Any]
 # What makes the handler of each kind of event, and the settings that it takes.
 _KINDS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
@@ -128,7 +127,7 @@ def lambda_handler(event: object, context: object = None) -> object:
         PipelineInvalid: the file has mistakes.
         OSError: there is no such file.
     """
-    name = os.environ.get(VARIABLE) or _DEFAULT
+    name = os.environ.get(VARIABLE) or "pipeline.yaml"
     with _LOCK:
         pipeline = _PIPELINES.get(name)
         if pipeline is None:

@@ -63,21 +63,18 @@ class Pipeline:
             self.source = cast("SourceSettings", source.settings)
             built.reserved = self.source.keeps
             self.source.check(kit.of(source.marked.value[source.kind]))
-            self._check_ids(kit, source, is_guarded=is_guarded)
+            if not is_guarded and not self.source.has_ids:
+                kit.mistake(
+                    "source",
+                    f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
+                    "{key: message.id}; guard: {} takes the SHA-256 of the message",
+                )
             if model.hold is not None and not self.source.holds:
                 kit.mistake("hold", NO_HOLD)
         # Without a name or a source, it only looks for mistakes.
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
         self._steps = kit.chain(model.steps) if model.steps else None
         self._sinks = [kit.sink(choice) for choice in model.sinks]
-
-    def _check_ids(self, kit: Kit, source: SourceChoice, *, is_guarded: bool) -> None:
-        if not is_guarded and not self.source.has_ids:
-            kit.mistake(
-                "source",
-                f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
-                "{key: message.id}; guard: {} takes the SHA-256 of the message",
-            )
 
     @property
     def mistakes(self) -> list[Mistake]:
@@ -100,10 +97,7 @@ class Pipeline:
             return options
 
         def read(of: Callable[[PipelineMessage], object]) -> Callable[[Delivery], object]:
-            def of_delivery(delivery: Delivery) -> object:
-                return of(_message(delivery.data, delivery))
-
-            return of_delivery
+            return lambda delivery: of(_message(delivery.data, delivery))
 
         options.update(self._rules.options)  # type: ignore[typeddict-item]  # they are options of a policy
         options["key"] = read(self._rules.key)

@@ -153,7 +153,7 @@ class FileSink(SinkSettings, kw_only=True):
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
             claim = cast("HeldClaim", call.claim)
             line = KeyedLine(call.key(), line_of(message.data), claim.fence, _first_fence(claim))
-            await call.record_in_thread(appender.add, line)
+            await call.record(PipelineCall.thread, call, appender.add, line)
 
         return write
 

@@ -261,7 +261,7 @@ class _Member(msgspec.Struct, eq=False):
     place_of: Callable[[str], Place]
     group: ObjectGroup | None = None
 
-    async def joined(self) -> Place:
+    async def joined(self) -> str | Place:  # how a record is read, too
         self.group = self.grouping.join(self.token, self.line)
         return self.place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
 
@@ -269,7 +269,7 @@ class _Member(msgspec.Struct, eq=False):
 async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
     """Return the place of the object that a message is in: that of an earlier attempt, or of a group that it joins now."""
     try:
-        noted: str | Place = await call.claim.step_async((call.step, "object", number), _joined, member)
+        noted: str | Place = await call.claim.step_async((call.step, "object", number), _Member.joined, member)
     except BaseException as error:
         if member.group is not None:
             member.group.fail(error)
@@ -277,7 +277,3 @@ async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Pl
     if member.group is not None:
         member.group.note()
     return noted
-
-
-async def _joined(member: _Member) -> str | Place:  # how a record is read, too
-    return await member.joined()

@@ -150,7 +150,8 @@ class ScheduleRuns(FlowRuns):
         """Let the record of a window stay until the next one is over: a start of the program looks for both."""
         after = self._calendar.next(start)
         if self._key(start) != self._key(after):  # else windows share a key, and its retention is meant to end
-            self.flow.built.keep(self._calendar.next(after) - start)
+            built = self.flow.built
+            built.least_retention = max(built.least_retention, self._calendar.next(after) - start)
 
     async def _handle(self, start: float) -> None:
         """Run a window. After a stop its key is given back, and the next start finds it."""

@@ -14,7 +14,6 @@ from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, 
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
-_HEADER: Final = "Idempotency-Key"
 
 
 class HttpStep(EffectSettings, kw_only=True):
@@ -44,7 +43,7 @@ class HttpStep(EffectSettings, kw_only=True):
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     body: Expression | None = None
     headers: dict[str, str] = {}
-    key_header: str | None = _HEADER
+    key_header: str | None = "Idempotency-Key"
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
     within: Seconds = as_written("30s")

@@ -152,7 +152,7 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
     to: Text | None = None
 
     def build(self, kit: "Kit") -> StepAction:
-        guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
+        guard = InnerGuard(kit, self, self.name or kit.named or "guard", drops=self.on_duplicate == "drop")
         if self.to is not None:
             kit.place("to", self.to)
         steps = kit.chain(self.steps, guarded=True, within="", around=kit.within or kit.around)
