@@ -1,19 +1,11 @@
 """The command that serves the dashboard of a ledger."""
 
 import os
-from typing import Annotated
-
-from typer import Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse, usage
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
 
 VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
-
-TokenOption = Annotated[
-    str | None,
-    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {VARIABLE}."),
-]
 
 
 def dashboard(
@@ -21,7 +13,7 @@ def dashboard(
     host: HostOption = "127.0.0.1",
     port: PortOption = 8765,
     allow_actions: bool = False,
-    token_file: TokenOption = None,
+    token_file: str | None = None,
     identity_header: str | None = None,
     trusted_proxy: list[str] | None = None,
     allow_host: list[str] | None = None,
@@ -34,6 +26,7 @@ def dashboard(
 
     Options:
         allow_actions: Let visitors change records. Needs a token, or --identity-header.
+        token_file (FILE): The file with the token to sign in with. Without it: ONCEWARD_DASHBOARD_TOKEN.
         identity_header (NAME): The header in which your reverse proxy gives the visitor's name.
         trusted_proxy (ADDRESS): The address of that proxy. The header counts only in requests from this address.
         allow_host (NAME): A name under which browsers reach the dashboard. By default: this machine's.

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from typer import Option
@@ -37,10 +38,7 @@ def imported_seal(seal: str | None) -> Seal | None:
     if not (module and colon and name):
         refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
     try:
-        value: Any = import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
-        return Policy(seal=value).checked().seal
+        return Policy(seal=attrgetter(name)(import_module(module))).checked().seal
     except (Exception, SystemExit) as error:
         refuse(f"--seal {seal}: {describe(error)}", USAGE)
 
@@ -66,6 +64,7 @@ LapseOption = Annotated[
     Literal["retry", "park"], Option(help="What to do with a key whose worker has vanished: run it again, or park it.")
 ]
 NewOption = Annotated[bool, Option("--new-only", help="Print nothing for messages that were done before.")]
+YesOption = Annotated[bool, Option("--yes", "-y")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 

@@ -18,6 +18,7 @@ from onceward.cli.ledgers import (
     JsonOption,
     SealOption,
     StoreOption,
+    YesOption,
     confirm,
     import_here,
     imported_seal,
@@ -140,7 +141,7 @@ def _forms(key: str) -> set[str]:
 
 def clear(
     key: KeyArgument,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     lose: Annotated[bool, Option("--lose-messages")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
@@ -191,7 +192,7 @@ def _final(ledger: Ledger, key: str) -> str:
 def park(
     key: KeyArgument,
     reason: str = "parked by hand",
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -235,7 +236,7 @@ def settle(
     key: KeyArgument,
     result: str,
     retention: str | None = None,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from onceward.cli.ledgers import (
     USAGE,
     JsonOption,
     StoreOption,
+    YesOption,
     confirm,
     looking_at,
     refuse,
@@ -53,7 +54,7 @@ def redrive(
     dry_run: bool = False,
     limit: Annotated[int | None, Option(min=1)] = None,
     visibility: Annotated[int, Option(min=1, max=43200)] = 60,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
