@@ -15,13 +15,12 @@ from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
 from onceward.consumers.worker import run_stoppable
 from onceward.errors import ResultUnavailable
+from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
-from onceward.pipelines.pipeline import PipelineRun
+from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
 from onceward.terminal import encoded, json, line
 
 if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineMessage
-    from onceward.pipelines.pipeline import Pipeline
     from onceward.pipelines.sources.lines import LineSource
 
 
@@ -74,14 +73,12 @@ def run(
         report.total = running.progress[1]
         return running
 
-    grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
     run_worker(
         pipeline.once,
         build,
         until_empty=until_empty or pipeline.source.ends,
-        grace=grace,
-        as_json=as_json,
         report=report,
+        has_grace=pipeline.model.grace is not None,
     )
 
 
@@ -194,11 +191,11 @@ class DryRun:
     def __init__(self, report: PipelineReport) -> None:
         self._report = report
 
-    async def effect(self, title: str, message: "PipelineMessage", call: object) -> None:
+    async def effect(self, title: str, message: PipelineMessage, call: object) -> None:
         """Print an effect. Its result is null."""
         self.sink(title, message, call)
 
-    def sink(self, title: str, message: "PipelineMessage", _call: object) -> None:
+    def sink(self, title: str, message: PipelineMessage, _call: object) -> None:
         """Print what a sink would get."""
         self._report.print([f"{line(title)}: {json(message.data)}"])
 
@@ -210,7 +207,7 @@ class _Reported(PipelineRun):
         run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
 
-def checked(file: str, store: str | None) -> "Pipeline":
+def checked(file: str, store: str | None) -> Pipeline:
     """Return a pipeline without mistakes; else tell them, and end the command."""
     pipeline, mistakes = _examined(file, store)
     for one in mistakes:
@@ -221,14 +218,12 @@ def checked(file: str, store: str | None) -> "Pipeline":
     return pipeline
 
 
-def _examined(file: str, store: str | None) -> "tuple[Pipeline | None, list[Mistake]]":
+def _examined(file: str, store: str | None) -> tuple[Pipeline | None, list[Mistake]]:
     try:
         import yaml
     except ModuleNotFoundError:
         refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'", USAGE)
     del yaml
-    from onceward.pipelines.pipeline import examine
-
     try:
         return examine(file, ledger=store)
     except OSError as error:

@@ -79,12 +79,10 @@ def run_worker(
     make: Callable[[], Working],
     *,
     until_empty: bool,
-    grace: float | None,
-    as_json: bool,
-    report: WorkReport | None = None,
+    report: WorkReport,
+    has_grace: bool = False,
 ) -> NoReturn:
-    """Run a worker until it is told to stop, and end the command."""
-    report = report or WorkReport(as_json=as_json)
+    """Run a worker until it is told to stop, and end the command. With a grace, calls may still run then in their threads."""
     with usage():
         worker = make()
     worker.report, report.stop = report, worker.stop
@@ -93,9 +91,9 @@ def run_worker(
     once.close()
     if report.broken is not None:
         status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
-    if status == INTERRUPTED or grace is not None:
+    if status == INTERRUPTED or has_grace:
         sys.stderr.flush()
-        os._exit(status)  # a called function may still run in its thread; its key stays claimed to the end of its lease
+        os._exit(status)  # the keys of such calls stay claimed to the end of their leases
     raise typer.Exit(status)
 
 
@@ -252,7 +250,7 @@ def work(
         )
         return worker
 
-    run_worker(once, build, until_empty=until_empty, grace=None, as_json=as_json)
+    run_worker(once, build, until_empty=until_empty, report=WorkReport(as_json=as_json))
 
 
 def _source(place: str, assigned: list[str]) -> "WorkerSource":
