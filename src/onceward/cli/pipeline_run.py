@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -13,7 +12,6 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
-from onceward.consumers.worker import run_stoppable
 from onceward.errors import ResultUnavailable
 from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
@@ -68,8 +66,8 @@ def run(
         pipeline.stand_in = DryRun(report)
         cast("LineSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
-    def build() -> "_Reported":
-        report.running = running = _Reported(pipeline, report.outcome)
+    def build() -> PipelineRun:
+        report.running = running = PipelineRun(pipeline, report.outcome)
         report.total = running.progress[1]
         return running
 
@@ -198,13 +196,6 @@ class DryRun:
     def sink(self, title: str, message: PipelineMessage, _call: object) -> None:
         """Print what a sink would get."""
         self._report.print([f"{line(title)}: {json(message.data)}"])
-
-
-class _Reported(PipelineRun):
-    report: WorkReport
-
-    def run(self, *, until_empty: bool = False) -> None:
-        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
 
 def checked(file: str, store: str | None) -> Pipeline:

@@ -59,9 +59,7 @@ class ReportedWorker(Worker[M]):
 
 
 class Working(Protocol):
-    """What :func:`run_worker` runs: every :class:`ReportedWorker` is one."""
-
-    report: WorkReport
+    """What :func:`run_worker` runs: every worker is one."""
 
     @property
     def in_flight(self) -> int: ...
@@ -85,7 +83,7 @@ def run_worker(
     """Run a worker until it is told to stop, and end the command. With a grace, calls may still run then in their threads."""
     with usage():
         worker = make()
-    worker.report, report.stop = report, worker.stop
+    report.stop = worker.stop
     status, end = _run(worker, report, until_empty=until_empty)
     report.summary(end, "the queue is empty")
     once.close()
@@ -232,7 +230,8 @@ def work(
     source = _source(place, setting or [])
 
     once = opened(store)
-    reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
+    report = WorkReport(as_json=as_json)
+    reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {"report": report})
 
     def build() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
@@ -250,7 +249,7 @@ def work(
         )
         return worker
 
-    run_worker(once, build, until_empty=until_empty, report=WorkReport(as_json=as_json))
+    run_worker(once, build, until_empty=until_empty, report=report)
 
 
 def _source(place: str, assigned: list[str]) -> "WorkerSource":

@@ -219,5 +219,5 @@ class PipelineFile(Settings, kw_only=True):
     examples: list[Example] = []
 
 
-KEYS: dict[str, type[Settings]] = {"steps": StepKeys, "sinks": SinkKeys, "sources": SourceKeys}
+KEYS: dict[str, type[Settings]] = {"step": StepKeys, "sink": SinkKeys, "source": SourceKeys}
 __all__ = ["KEYS", "Example", "PipelineFile", "SinkChoice"]

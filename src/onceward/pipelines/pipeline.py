@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,7 +13,7 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.claim import Claim
 from onceward.claim.held import held
 from onceward.consumers.delivery import Delivery, DeliveryOptions
-from onceward.consumers.worker import Worker
+from onceward.consumers.worker import Worker, run_stoppable
 from onceward.core.arguments import check_type
 from onceward.once import Once
 from onceward.outbox.relay import relay_beside
@@ -245,6 +246,10 @@ class PipelineRun:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)
             await self._pipeline.close()
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Run as :meth:`run_async`, and stop after a signal."""
+        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
     def stop(self) -> None:
         """Take nothing more, and end when what runs ends; from any thread."""

@@ -38,7 +38,7 @@ def schema() -> dict[str, Any]:
     for model in models:
         describe(definitions[model.__name__], model)
     for table, by_name in kinds.items():
-        definitions[_one(table).title()] = _choice(table, by_name, definitions)
+        definitions[table.title()] = _choice(table, by_name, definitions)
     for definition in definitions.values():
         _tidy(definition)
     whole = definitions.pop("PipelineFile")
@@ -70,9 +70,9 @@ def _choice(table: str, by_name: dict[str, type[Any]], definitions: dict[str, An
 def _of(kind_of: type) -> dict[str, Any]:
     """Return the schema of a type that only a file has."""
     if issubclass(kind_of, StepList | SinkList):
-        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{_one(kind_of.of.table).title()}"}}
+        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{kind_of.of.table.title()}"}}
     if issubclass(kind_of, Chosen):
-        return {"$ref": f"#/$defs/{_one(kind_of.table).title()}"}
+        return {"$ref": f"#/$defs/{kind_of.table.title()}"}
     raise NotImplementedError(kind_of.__name__)
 
 
@@ -84,11 +84,7 @@ def _tidy(definition: dict[str, Any]) -> None:
             del property_["default"]
 
 
-def _one(table: str) -> str:
-    return table.removesuffix("s")
-
-
-TABLES = {"steps": STEPS, "sinks": SINKS, "sources": SOURCES}
+TABLES = {"step": STEPS, "sink": SINKS, "source": SOURCES}
 
 
 @cache
@@ -187,10 +183,10 @@ class ModelReader:
         return cast("type[tuple[object, ...]]", kind_of_list)(one for one in choices if one is not _WRONG)
 
     def _choose(self, marked: Marked, choice: type[Chosen]) -> object:
-        table, one = TABLES[choice.table], _one(choice.table)
+        one, table = choice.table, TABLES[choice.table]
         if not isinstance(marked.value, dict):
             return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
-        keys = KEYS[choice.table]
+        keys = KEYS[one]
         beside = [field.encode_name for field in msgspec.structs.fields(keys)]
         kinds = [name for name in marked.value if name in table and name not in beside]
         others = [name for name in marked.value if name not in table and name not in beside]
@@ -205,7 +201,7 @@ class ModelReader:
             fault = f"{_unknown(others[0], [])}: " if others else ""
             return self._mistake(place, f"{fault}a {one} has one of these types: {names}")
         name = kinds[0]
-        own = self._settings(marked.value[name], kind(choice.table, name))
+        own = self._settings(marked.value[name], kind(one, name))
         others_of = {n: part for n, part in marked.value.items() if n != name}
         rest = self._settings(msgspec.structs.replace(marked, value=others_of), keys)
         if own is _WRONG or rest is _WRONG:

@@ -112,7 +112,7 @@ class Chosen:
         marked: the whole mapping in the file.
     """
 
-    table = ""  # whose kinds it can be: "steps", "sinks" or "sources"
+    table = ""  # whose kinds it can be: "step", "sink" or "source"
 
     __slots__ = ("keys", "kind", "marked", "settings")
 
@@ -126,19 +126,19 @@ class Chosen:
 class StepChoice(Chosen):
     """One step."""
 
-    table = "steps"
+    table = "step"
 
 
 class SinkChoice(Chosen):
     """One sink."""
 
-    table = "sinks"
+    table = "sink"
 
 
 class SourceChoice(Chosen):
     """One source."""
 
-    table = "sources"
+    table = "source"
 
 
 class StepList(tuple[StepChoice, ...]):

@@ -36,10 +36,8 @@ class WorkerSource(SourceSettings):
             kit.mistake(field, str(error), deep=True)
 
     def open(self, flow: "Flow") -> "Runs":
-        flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
-        worker = self.make(flowing, flow.built.once, flow.handler, **flow.options)
-        worker.flow = flow
-        return cast("Runs", worker)
+        flowing = type("Flowing", (FlowWorker, self.worker_class()), {"flow": flow})
+        return cast("Runs", self.make(flowing, flow.built.once, flow.handler, **flow.options))
 
     def make(self, worker: Any, once: Once, handler: Callable[..., object], **options: Any) -> Any:
         """Return a worker of a class for this queue."""
