@@ -2,7 +2,7 @@
 
 import os
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse, usage
+from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, ledger_at, looking_at, refuse, usage
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
 
 VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
@@ -37,9 +37,7 @@ def dashboard(
         # uvicorn comes with the same extra
         from onceward.dashboard import dashboard as made
     if not is_local(host) and token is None and identity_header is None:
-        refuse(
-            f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header", USAGE
-        )
+        refuse(f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header")
     with looking_at(store):
         pass  # the ledger is there
     with ledger_at(store) as once:
@@ -62,8 +60,8 @@ def _token(file: str | None) -> str | None:
         return os.environ.pop(VARIABLE, None) or None
     try:
         with open(file, encoding="utf-8") as lines:
-            return lines.read().strip() or refuse(f"--token-file {file}: it is empty", USAGE)
+            return lines.read().strip() or refuse(f"--token-file {file}: it is empty")
     except UnicodeDecodeError:
-        refuse(f"--token-file {file}: this is no text, so no token", USAGE)
+        refuse(f"--token-file {file}: this is no text, so no token")
     except OSError as error:
-        refuse(f"--token-file {file}: {error.strerror}", USAGE)
+        refuse(f"--token-file {file}: {error.strerror}")

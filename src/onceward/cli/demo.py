@@ -17,7 +17,7 @@ from rich.console import Console
 from typer import Option
 
 from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
-from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
+from onceward.cli.ledgers import TROUBLE, opened, refuse
 from onceward.core.urls import shown_url
 from onceward.terminal import drawing
 
@@ -110,10 +110,7 @@ def demo(
     if not hasattr(signal, "SIGSTOP"):
         refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)
     if store and not store.startswith(("postgresql:", "postgres:")):
-        refuse(
-            f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file",
-            USAGE,
-        )
+        refuse(f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file")
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
     ledger = DemoLedger(folder, store)
     try:

@@ -12,10 +12,21 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, say, seconds, text_of_error, usage
+from onceward.cli.ledgers import (
+    AttemptsOption,
+    JsonOption,
+    opened,
+    pause_of,
+    refuse,
+    say,
+    seconds,
+    text_of_error,
+    usage,
+)
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
+from onceward.lazily import required
 from onceward.stores.inspection import LEVELS, Finding
 
 UNSAFE, UNSEEN = 1, 2
@@ -28,7 +39,7 @@ def doctor(
     store: Annotated[str | None, Option(envvar="ONCEWARD_STORE")] = None,
     lease: float = _DEFAULTS.lease,
     retention: str = f"{_DEFAULTS.retention:.0f}",
-    max_attempts: Annotated[int | None, Option(min=1)] = None,
+    max_attempts: AttemptsOption = None,
     function: str | None = None,
     celery: str | None = None,
     watch: str | None = None,
@@ -53,9 +64,9 @@ def doctor(
         watch (DURATION): Check again this often, and print what is new.
     """
     if {queue, store, celery} == {None}:
-        refuse("say what to check: --queue, --celery, --store, or several of them", USAGE)
+        refuse("say what to check: --queue, --celery, --store, or several of them")
     if function is not None and queue is None:
-        refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
+        refuse("--function needs --queue: doctor looks at the event source mappings of that queue")
     with usage():
         keep = None if retention.lower() == "none" else seconds("--retention", retention)
         policy = Policy(lease=lease, retention=keep, max_attempts=max_attempts).checked()
@@ -66,7 +77,10 @@ def doctor(
         more: list[Finding] = []
         with usage():
             if queue is not None and queue.startswith("kafka:"):
-                more += _kafka(queue.removeprefix("kafka:"), policy)
+                required("aiokafka", "kafka:", "kafka")
+                from onceward.kafka.doctor import kafka_findings
+
+                more += kafka_findings(queue.removeprefix("kafka:"), policy)
             elif queue is not None and queue.startswith(("amqp:", "amqps:")):
                 from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
 
@@ -115,21 +129,12 @@ def _celery(app: str) -> Iterator[Finding]:
     try:
         from onceward.celery.doctor import celery_findings, loaded  # it needs Celery
     except ImportError:
-        refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
+        refuse("--celery needs Celery: pip install 'onceward[celery]'")
     try:
         application = loaded(app)
     except (Exception, SystemExit) as error:  # the user's module raises anything
-        refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
+        refuse(f"--celery {app}: there is no Celery application: {error}")
     yield from celery_findings(application)
-
-
-def _kafka(topic: str, policy: Policy) -> list[Finding]:
-    """Return what is unsafe about a topic."""
-    try:
-        from onceward.kafka.doctor import kafka_findings  # it needs aiokafka
-    except ImportError:
-        refuse("kafka: needs aiokafka: pip install 'onceward[kafka]'", USAGE)
-    return kafka_findings(topic, policy)
 
 
 def _as_text(finding: Finding) -> str:

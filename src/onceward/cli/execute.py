@@ -75,11 +75,9 @@ def execute(
         name (NAME): The namespace of the keys.
     """
     if not context.obj:
-        refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh", USAGE)
+        refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh")
     if while_running and (window is not None or on_failure is not None or max_attempts is not None):
-        refuse(
-            "--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it", USAGE
-        )
+        refuse("--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it")
     once = opened(store)
     options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts}
     options["on_busy"] = wait or "raise"

@@ -14,7 +14,6 @@ from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
-    USAGE,
     JsonOption,
     SealOption,
     StoreOption,
@@ -48,7 +47,7 @@ _LISTED = 20  # records that `show` lists when several have the client's key
 
 def _not_empty(key: str) -> str:
     if not key:
-        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys", USAGE)
+        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys")
     return key
 
 
@@ -94,7 +93,7 @@ def show(
         show_chain(key, urls, scan=scan, json=json)
         return
     if len(urls) > 1 or scan:
-        refuse("several --store and --scan are for --chain", USAGE)
+        refuse("several --store and --scan are for --chain")
     (url,) = urls
     with looking_at(url) as ledger:
         options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(url))}"
@@ -223,7 +222,7 @@ def unpark(
         to (QUEUE): The queue to send its message to: URL, ARN or name.
     """
     if seal is not None and to is None:
-        refuse("--seal: it opens the message that --to sends, so give --to, too", USAGE)
+        refuse("--seal: it opens the message that --to sends, so give --to, too")
     with looking_at(store) as ledger:
         if to is None:
             record = ledger.unpark(key)
@@ -255,10 +254,10 @@ def settle(
     try:
         value = read_json(result)
     except NotJson as error:
-        refuse(f"--result {result}: {error}", USAGE)
+        refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
     if keep == 0:
-        refuse("--retention 0: give a positive duration", USAGE)
+        refuse("--retention 0: give a positive duration")
     with looking_at(store) as ledger:
         seen, now = ledger.show(key)
         if not yes and next_step(seen, now) in _UNSETTLED:

@@ -9,7 +9,7 @@ import typer
 from typer import Argument
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
+from onceward.cli.ledgers import EmptyOption, JsonOption, LinesOption, NewOption, refuse
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
 from onceward.errors import ResultUnavailable
@@ -60,7 +60,7 @@ def run(
     """
     pipeline = checked(file, "memory:" if dry_run else store)
     if dry_run and not pipeline.source.ends:
-        refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`", USAGE)
+        refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`")
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
@@ -103,7 +103,7 @@ def vet(
         sys.stdout.write(text())
         return
     if file is None:
-        refuse("give the file of a pipeline, or --schema", USAGE)
+        refuse("give the file of a pipeline, or --schema")
     _, mistakes = _examined(file, None)
     for one in mistakes:
         if as_json:
@@ -136,7 +136,7 @@ def examples(
     logging.getLogger("onceward").setLevel(logging.CRITICAL + 1)  # the kills are no news
 
     if not pipeline.model.examples:
-        refuse(f"{file} has no examples: give some under examples:", USAGE)
+        refuse(f"{file} has no examples: give some under examples:")
     results = run_examples(Path(file), pipeline)
     for one in results:
         if as_json:
@@ -205,7 +205,7 @@ def checked(file: str, store: str | None) -> Pipeline:
         typer.echo(_text(file, one), err=True)
     if pipeline is None:
         wrong = sum(not one.is_warning for one in mistakes)
-        refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran", USAGE)
+        refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran")
     return pipeline
 
 
@@ -213,12 +213,12 @@ def _examined(file: str, store: str | None) -> tuple[Pipeline | None, list[Mista
     try:
         import yaml
     except ModuleNotFoundError:
-        refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'", USAGE)
+        refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'")
     del yaml
     try:
         return examine(file, ledger=store)
     except OSError as error:
-        refuse(f"{file}: {error.strerror or error}", USAGE)
+        refuse(f"{file}: {error.strerror or error}")
 
 
 def _text(file: str, one: Mistake) -> str:

@@ -6,7 +6,6 @@ import typer
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
     AttemptsOption,
     LapseOption,
     StoreOption,
@@ -134,5 +133,5 @@ def _whose(text: str) -> Scope | str:
     if text == "everybody":
         return Scope.EVERYBODY
     if kind not in {"cookie", "header"}:
-        refuse(f"--scope {text}: give credential, credential:HEADER, cookie:NAME, header:NAME or everybody", USAGE)
+        refuse(f"--scope {text}: give credential, credential:HEADER, cookie:NAME, header:NAME or everybody")
     return text
