@@ -305,7 +305,7 @@ def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bo
         _tell(*send_again(ledger, key, to, pair), json=json)
 
 
-def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:
+def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool, message: bool = False) -> T:
     """Make a change. Ask first if a worker holds the key, or a message would be lost."""
     try:
         return change(live, message)

@@ -156,7 +156,7 @@ class PipelineReport(WorkReport):
 
     has_output = True
 
-    def __init__(self, *, as_json: bool, new_only: bool = False) -> None:
+    def __init__(self, *, as_json: bool, new_only: bool) -> None:
         super().__init__(as_json=as_json)
         self._new_only = new_only
         self.running: PipelineRun | None = None

@@ -19,7 +19,7 @@ _LONGEST: Final = 1e10  # seconds, what a policy takes at most
 class GuardRules:
     """The key, the fingerprint and the retention of a guard, compiled."""
 
-    def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...] = ()) -> None:
+    def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...]) -> None:
         self._settings = settings
         self.options: Options = {
             "lease": settings.lease,

@@ -111,13 +111,13 @@ class Kit(msgspec.Struct, eq=False):
         self.built.mistakes.append(Mistake(self._place(field), self.marked.told(text, *_path(field), deep=deep)))
 
     @contextmanager
-    def noting(self, field: Field, *kinds: type[Exception], before: str = "") -> Iterator[None]:
+    def noting(self, field: Field, *kinds: type[Exception]) -> Iterator[None]:
         """Note an error of these kinds, by default ValueError, as a mistake."""
         refusals = kinds or (ValueError,)
         try:
             yield
         except refusals as error:
-            self.mistake(field, f"{before}{error}", deep=True)
+            self.mistake(field, str(error), deep=True)
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""

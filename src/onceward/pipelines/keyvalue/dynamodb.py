@@ -67,7 +67,7 @@ def plain(attribute: Mapping[str, Any]) -> Any:
     ((kind, value),) = attribute.items()
     match kind:
         case "N":
-            return _number(value)
+            return int(value) if value.removeprefix("-").isdigit() else float(value)
         case "NULL":
             return None
         case "L":
@@ -79,13 +79,6 @@ def plain(attribute: Mapping[str, Any]) -> Any:
         case "SS" | "NS" | "BS":
             return [plain({kind[0]: one}) for one in value]
     return value
-
-
-def _number(text: str) -> int | float:
-    number = Decimal(text)
-    return (
-        int(number) if number == number.to_integral_value() and "." not in text and "E" not in text else float(number)
-    )
 
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")

@@ -73,7 +73,9 @@ class Appender:
             fcntl.flock(journal, fcntl.LOCK_EX)
             with self._path.open("a+b", buffering=0) as file:
                 self._catch_up(journal.fileno(), file.fileno())
-                fresh = {line.key: line for line in lines if not self._has(line)}
+                fresh = {
+                    line.key: line for line in lines if self._fences.get(uuid.UUID(line.key).bytes, -1) < line.first
+                }
                 if not fresh:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
@@ -94,10 +96,6 @@ class Appender:
 
     def _note(self, journal: int, read: int) -> None:
         self._read, self._beginning = read, os.pread(journal, min(read, _BEGINNING), 0)
-
-    def _has(self, line: KeyedLine) -> bool:
-        fence = self._fences.get(uuid.UUID(line.key).bytes)
-        return fence is not None and fence >= line.first
 
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""

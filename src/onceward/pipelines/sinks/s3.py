@@ -161,7 +161,9 @@ class Buckets:
         """Return an answer whose status is a success or ``other``."""
         for pause in _PAUSES:
             try:
-                answer = await self._ask(call)
+                answer = await self._sent(call)
+                if answer.status >= 400 and self._wires.may_renew(answer):
+                    answer = await self._sent(call)
             except StoreError as error:
                 why: Exception | None = error
                 text, passes = str(error), error.transient
@@ -174,10 +176,6 @@ class Buckets:
                 raise StepFailed(f"bucket {call.bucket}: {text}") from why
             await asyncio.sleep(pause)
         raise AssertionError
-
-    async def _ask(self, call: ObjectCall) -> ServiceAnswer:
-        answer = await self._sent(call)
-        return await self._sent(call) if answer.status >= 400 and self._wires.may_renew(answer) else answer
 
     async def _sent(self, call: ObjectCall) -> ServiceAnswer:
         answer = await self._wires.send_async(call, self._clock.signing())

@@ -150,13 +150,10 @@ class WebhookRuns(FlowRuns):
                 return PlainTextResponse("this Idempotency-Key came before with another body", 422)
             return Response(answer.body, answer.status, dict(answer.headers))
 
-        async def healthy(_: Request) -> Response:
-            return PlainTextResponse("ok")
-
         return Starlette(
             routes=[
                 Route(self._path, receive, methods=["POST"]),
-                Route("/healthz", healthy, methods=["GET"]),
+                Route("/healthz", PlainTextResponse("ok"), methods=["GET"]),
             ]
         )
 
