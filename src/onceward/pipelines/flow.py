@@ -106,10 +106,10 @@ class Runs(Protocol):
 class SourceSettings(Settings):
     """Where messages come from."""
 
-    has_ids: ClassVar[bool] = True  # False: deliveries have no key of their own, so the file needs a guard
+    has_ids = True  # False: deliveries have no key of their own, so the file needs a guard
     keeps: ClassVar[str | None] = None  # what names keys of its own, behind the pipeline's name: no guard can have it
-    holds: ClassVar[bool] = True  # whether it can wait while the key of hold: is held
-    ends: ClassVar[bool] = False  # whether it has an end, as a file has
+    holds = True  # whether it can wait while the key of hold: is held
+    ends = False  # whether it has an end, as a file has
 
     def check(self, kit: "Kit") -> None:
         """Note mistakes and missing extras. It makes no request."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -240,7 +240,7 @@ class StepSettings(PartSettings):
 class EffectSettings(StepSettings):
     """A step with an effect outside. The engine records its result, so a later attempt does not make it again."""
 
-    replaces: ClassVar[bool] = False  # whether its result is the new message; null then drops it
+    replaces = False  # whether its result is the new message; null then drops it
 
     @abstractmethod
     def build(self, kit: "Kit") -> EffectAction:

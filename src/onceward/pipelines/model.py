@@ -36,7 +36,7 @@ Name = Annotated[
 ]
 
 
-class FieldRetention(Settings, kw_only=True):
+class FieldRetention(Settings):
     """Keep a record until a time in the message.
 
     Attributes:
@@ -48,7 +48,7 @@ class FieldRetention(Settings, kw_only=True):
     plus: Seconds = 0
 
 
-class FindOut(Settings, kw_only=True):
+class FindOut(Settings):
     """Ask the downstream whether a step's effect was made, after an attempt ended inside the step.
 
     Attributes:
@@ -62,7 +62,7 @@ class FindOut(Settings, kw_only=True):
     result: Expression | None = None
 
 
-class StepKeys(Settings, kw_only=True):
+class StepKeys(Settings):
     """What can stand beside the type of a step.
 
     Attributes:
@@ -86,7 +86,7 @@ class StepKeys(Settings, kw_only=True):
     on_error: OnStepError = "fail"
 
 
-class GuardSettings(Settings, kw_only=True):
+class GuardSettings(Settings):
     """Settings of every guard.
 
     Attributes:
@@ -106,7 +106,7 @@ class GuardSettings(Settings, kw_only=True):
     on_lapse: Literal["retry", "park"] = "retry"
 
 
-class InnerGuardSettings(GuardSettings, kw_only=True):
+class InnerGuardSettings(GuardSettings):
     """Settings of a guard around steps or a sink.
 
     Attributes:
@@ -120,7 +120,7 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     on_busy: Literal["fail"] | Seconds = as_written("1m")
 
 
-class SinkKeys(Settings, kw_only=True):
+class SinkKeys(Settings):
     """What can stand beside the type of a sink.
 
     Attributes:
@@ -139,7 +139,7 @@ class SourceKeys(Settings):
     """What can stand beside the type of a source: nothing."""
 
 
-class Hold(Settings, kw_only=True):
+class Hold(Settings):
     """Read no input while a worker has this key. The worker can also be a call of `onceward exec`.
 
     Messages that were already received still finish.
@@ -153,7 +153,7 @@ class Hold(Settings, kw_only=True):
     every: Seconds = 1
 
 
-class Pauses(Settings, kw_only=True):
+class Pauses(Settings):
     """Pauses after a failure. Each is twice as long as the one before.
 
     Attributes:
@@ -165,7 +165,7 @@ class Pauses(Settings, kw_only=True):
     longest: Seconds = as_written("15m")
 
 
-class Example(Settings, kw_only=True):
+class Example(Settings):
     """A message and its expected outcome. `onceward test` runs it, also as a duplicate and with a kill after each step.
 
     Attributes:
@@ -187,7 +187,7 @@ class Example(Settings, kw_only=True):
     fails: Regex | None = None
 
 
-class PipelineFile(Settings, kw_only=True):
+class PipelineFile(Settings):
     """A pipeline.
 
     Attributes:

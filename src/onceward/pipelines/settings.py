@@ -92,7 +92,7 @@ def reading_of(annotation: Any, value: object) -> ValueReading | None:
     return next((mark for mark in marks if isinstance(mark, ValueReading)), None)
 
 
-class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """What a part of the file says. Its docstring, with its attributes, is the reference (``docstrings.py``)."""
 
     def __post_init__(self) -> None:

@@ -121,7 +121,7 @@ class Appender:
             os.ftruncate(journal, self._read)
 
 
-class FileSink(SinkSettings, kw_only=True):
+class FileSink(SinkSettings):
     """Append messages to a file, each as a line, and each once.
 
     A text without a line break is written unchanged, everything else as JSON. The file ``FILE.onceward`` lists the keys

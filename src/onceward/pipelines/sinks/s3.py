@@ -188,7 +188,7 @@ _FULL: Final = 8 * 1024 * 1024  # bytes of an object before it is compressed
 _MOST_LOOKS: Final = 100  # objects of earlier attempts
 
 
-class S3Sink(SinkSettings, kw_only=True):
+class S3Sink(SinkSettings):
     """Write messages as lines of JSON to objects in S3, each message once.
 
     A message is done when its object is in the bucket. Before it writes an object, onceward records the object's name

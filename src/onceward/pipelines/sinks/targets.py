@@ -12,7 +12,7 @@ from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Text, as_written
 
 
-class OutboxSink(SinkSettings, kw_only=True):
+class OutboxSink(SinkSettings):
     """A target of the outbox. The first field names it.
 
     Attributes:

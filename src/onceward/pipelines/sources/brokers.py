@@ -53,7 +53,7 @@ async def _nothing(message: Any) -> None:
     """Stand for the handler, while only the worker's arguments are checked."""
 
 
-class KafkaSource(WorkerSource, kw_only=True):
+class KafkaSource(WorkerSource):
     """A topic of Kafka. A record's own key is its header Idempotency-Key, else its place in the topic.
 
     Attributes:
@@ -78,7 +78,7 @@ class KafkaSource(WorkerSource, kw_only=True):
     library = ("aiokafka", "kafka")
 
 
-class NatsSource(WorkerSource, kw_only=True):
+class NatsSource(WorkerSource):
     """A subject of NATS JetStream. A message's own key is its header Idempotency-Key, else Nats-Msg-Id, else its place.
 
     Attributes:
@@ -101,7 +101,7 @@ class NatsSource(WorkerSource, kw_only=True):
     library = ("nats", "nats")
 
 
-class RabbitmqSource(WorkerSource, kw_only=True):
+class RabbitmqSource(WorkerSource):
     """A queue of RabbitMQ. A message's own key is its header Idempotency-Key, else its message id.
 
     Attributes:
@@ -122,7 +122,7 @@ class RabbitmqSource(WorkerSource, kw_only=True):
     library = ("aio_pika", "rabbitmq")
 
 
-class RedisStreamsSource(WorkerSource, kw_only=True):
+class RedisStreamsSource(WorkerSource):
     """A stream of Redis. An entry's own key is its header Idempotency-Key, else its place in the stream.
 
     Attributes:
@@ -144,7 +144,7 @@ class RedisStreamsSource(WorkerSource, kw_only=True):
     library = ("redis", "redis")
 
 
-class SqsSource(WorkerSource, kw_only=True):
+class SqsSource(WorkerSource):
     """A queue of Amazon SQS. A message's own key is its attribute onceward-key, else its id.
 
     Attributes:
@@ -163,7 +163,7 @@ class SqsSource(WorkerSource, kw_only=True):
     worker = "onceward.aws.sqs.broker:SqsWorker"
 
 
-class LambdaSource(SourceSettings, kw_only=True):
+class LambdaSource(SourceSettings):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
     The handler is onceward.pipelines.lambda_handler. It takes the events of any trigger. The default keys are those of the

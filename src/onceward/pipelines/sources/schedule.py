@@ -31,7 +31,7 @@ _HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
-class ScheduleSource(SourceSettings, kw_only=True):
+class ScheduleSource(SourceSettings):
     """One message in each window of time, however many machines run the pipeline. The ledger's clock counts.
 
     The message has the fields window (the window's start as text in UTC) and data. Its key is the start. A window can run late.

@@ -52,7 +52,7 @@ _VERIFIERS: Final = {
 }
 
 
-class WebhookSource(SourceSettings, kw_only=True):
+class WebhookSource(SourceSettings):
     """An HTTP endpoint that takes events. The answer is 202 as soon as the ledger has the event. The event is handled after the answer.
 
     With a provider, the provider's signature is verified first, and the key is the event's id. Without a provider,

@@ -20,7 +20,7 @@ from onceward.results.outcomes import describe
 _LONGEST: Final = 60.0  # seconds between two tries
 
 
-class CallStep(EffectSettings, kw_only=True):
+class CallStep(EffectSettings):
     """Call a Python function. It can be a coroutine function; a plain one is called in a thread.
 
     Within it, ``onceward.current()`` is the claim.
@@ -65,7 +65,7 @@ class CallStep(EffectSettings, kw_only=True):
         return make
 
 
-class RetryStep(EffectSettings, kw_only=True):
+class RetryStep(EffectSettings):
     """Do some steps again until they succeed.
 
     All tries are one step of the record, so `on_lapse` stands beside `retry`. Each try runs all steps again, with the same derived
@@ -118,7 +118,7 @@ class RetryStep(EffectSettings, kw_only=True):
         return make
 
 
-class LookupStep(EffectSettings, kw_only=True):
+class LookupStep(EffectSettings):
     """Look up a value by its key. The result is the value, or a list for a set, or null.
 
     It is recorded, so a later attempt uses the same value.
@@ -160,7 +160,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
     return text_of(value)
 
 
-class StoreStep(EffectSettings, kw_only=True):
+class StoreStep(EffectSettings):
     """Store a value by its key, or add it to a set. A repetition changes nothing.
 
     The store's own clock decides when a value expires.

@@ -16,7 +16,7 @@ _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
 
 
-class HttpStep(EffectSettings, kw_only=True):
+class HttpStep(EffectSettings):
     """Make an HTTP request with a derived Idempotency-Key, and wait for the answer.
 
     The result has `status` and `body`. A body of JSON is decoded. Redirections are not followed. If a request gets no

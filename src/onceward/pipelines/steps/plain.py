@@ -60,7 +60,7 @@ class FilterStep(StepSettings):
         return run
 
 
-class SwitchCase(Settings, kw_only=True):
+class SwitchCase(Settings):
     """A case of a switch.
 
     Attributes:
@@ -72,7 +72,7 @@ class SwitchCase(Settings, kw_only=True):
     steps: StepList
 
 
-class SwitchStep(StepSettings, kw_only=True):
+class SwitchStep(StepSettings):
     """Do the steps of the first case that is true. If none is, the message continues unchanged.
 
     Attributes:
@@ -96,7 +96,7 @@ class SwitchStep(StepSettings, kw_only=True):
         return run
 
 
-class EachStep(StepSettings, kw_only=True):
+class EachStep(StepSettings):
     """Do some steps for each item of a list, one after the other.
 
     A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.

@@ -13,7 +13,7 @@ from onceward.wire.calls import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 
-class PutStep(EffectSettings, kw_only=True):
+class PutStep(EffectSettings):
     """Put an item into a table of DynamoDB.
 
     If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key. Then this

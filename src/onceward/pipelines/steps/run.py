@@ -20,7 +20,7 @@ from onceward.pipelines.settings import Expression, Settings, as_written
 _NEGATIVE: Final = re.compile(r"-[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?").fullmatch
 
 
-class Argument(Settings, kw_only=True):
+class Argument(Settings):
     """An argument from the message.
 
     Attributes:
@@ -30,7 +30,7 @@ class Argument(Settings, kw_only=True):
     value: Expression
 
 
-class RunStep(EffectSettings, kw_only=True):
+class RunStep(EffectSettings):
     """Run a command, without a shell. A value of the message is always a whole argument, never a part of one.
 
     The command finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The

@@ -14,7 +14,7 @@ _KEY: Final = "onceward_key"
 _FENCE: Final = "onceward_fence"
 
 
-class SqlStep(EffectSettings, kw_only=True):
+class SqlStep(EffectSettings):
     """Run one statement of SQL.
 
     In the ledger's own database, the statement commits together with its record, so it takes effect exactly once. In
