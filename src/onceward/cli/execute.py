@@ -3,7 +3,7 @@
 import math
 import signal
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -36,7 +36,7 @@ def execute(
     key: str,
     window: str | None = None,
     while_running: bool = False,
-    on_failure: Literal["retry", "record"] | None = None,
+    on_failure: OnFailure | None = None,
     wait: Annotated[float, Option(min=0)] = 0.0,
     new_only: bool = False,
     lease: float = 60.0,
@@ -79,9 +79,7 @@ def execute(
     if while_running and (window is not None or on_failure is not None or max_attempts is not None):
         refuse("--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it")
     once = opened(store)
-    options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts}
-    options["on_busy"] = wait or "raise"
-    failure: OnFailure = on_failure or ("retry" if window is None else "record")
+    options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts, "on_busy": wait or "raise"}
     with usage():
         execution = Execution(
             once,
@@ -90,7 +88,7 @@ def execute(
             name=name,
             window=window,
             while_running=while_running,
-            on_failure=failure,
+            on_failure=on_failure or ("retry" if window is None else "record"),
             options=options,
         )
     status = _run(execution, new_only=new_only)

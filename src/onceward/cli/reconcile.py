@@ -54,8 +54,7 @@ def reconcile(
                 typer.echo(terminal.json(one._asdict()) if json else _line(one))
     except (ValueError, TypeError) as error:
         refuse(f"--against {error}")
-    summary = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
-    say(summary)
+    say(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree")
     raise typer.Exit(DIFFERENT if counts else 0)
 
 

@@ -138,9 +138,7 @@ class _Effect:
     async def run(self, message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
         """Make the effect, or take its recorded result, and return the message after it."""
         keys, replaces = self.keys, self.settings.replaces
-        inner = call.within(
-            _name(self.title, message), self._on_lapse, (StepNotMade,) if keys.on_lapse == "park" else ()
-        )
+        inner = call.within(_name(self.title, message), self._on_lapse)
         if self._alone:
             inner.step = (call.step, inner.step)  # and the unit is that of the step around it
             value = await _make(self, message, inner)

@@ -57,16 +57,19 @@ class LambdaPipeline:
 
     def _handler(self, kind: str, event: object) -> Handler:
         pipeline = self._pipeline
-        once, options, concurrency = pipeline.once, pipeline.options, pipeline.model.concurrency
         source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
         if kind == "invoke" and not source.direct:
             raise MalformedEvent(
                 f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
                 "source: {lambda: {direct: true}}"
             )
-        settings: dict[str, Any] = {"concurrency": concurrency, "unwrap": source.unwrap, "partial": source.partial}
+        settings: dict[str, Any] = {
+            "concurrency": pipeline.model.concurrency,
+            "unwrap": source.unwrap,
+            "partial": source.partial,
+        }
         make, names = _KINDS[kind]
-        handler: Handler = make(once, **{name: settings[name] for name in names}, **options)(
+        handler: Handler = make(pipeline.once, **{name: settings[name] for name in names}, **pipeline.options)(
             transformation(pipeline) if kind == "firehose" else pipeline.handler
         )
         return handler
