@@ -3,7 +3,8 @@
 import os
 import shutil
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_live, message_in
@@ -17,6 +18,7 @@ from onceward.results.step_entries import Doubt, Entry, doubt_about
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
+T = TypeVar("T")
 _RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
 _OF: Final = {
     PARKED: _RED,
@@ -104,8 +106,8 @@ def details(record: Record, now: float, options: str = "") -> str:
         "expires": "never" if record.expires_at is None or waits(record) else relative(record.expires_at, now),
         "error": record.error,
         **_recorded(record),
-        "steps": _steps(record, now),
-        "messages": _unsent(record, now),
+        "steps": _texts(steps_of(record), lambda entry: _step(entry, now)),
+        "messages": _texts(outbox_of(record), lambda entry: _message(entry, record.due_at, now)),
         "input": "(sealed)" if (record.input or "").startswith(SEALED) else record.input,
         "attempts made": _attempts(record, now),
         "fingerprint": record.fingerprint,
@@ -156,26 +158,17 @@ def _recorded(record: Record) -> dict[str, str | None]:
     }
 
 
-def _steps(record: Record, now: float) -> str | None:
-    """Return a line for each step."""
-    entries = steps_of(record)
+def _texts(entries: list[T] | str, text: Callable[[T], str]) -> str | None:
+    """Return a line for each entry, or why they cannot be read."""
     if isinstance(entries, str):
         return f"(cannot be read: {entries})"
-    return "\n".join(_step(entry, now) for entry in entries) or None
+    return "\n".join(map(text, entries)) or None
 
 
-def _unsent(record: Record, now: float) -> str | None:
-    """Return a line for each message that is not sent."""
-    entries = outbox_of(record)
-    if isinstance(entries, str):
-        return f"(cannot be read: {entries})"
-    when = "nobody sends them" if record.due_at is None else f"due {relative(record.due_at, now)}"
-    return "\n".join(_message(entry, when) for entry in entries) or None
-
-
-def _message(entry: MessageEntry, when: str) -> str:
+def _message(entry: MessageEntry, due_at: float | None, now: float) -> str:
     if entry.refused is not None:
         return f"to {entry.to}: refused: {entry.refused} (key {entry.key})"
+    when = "nobody sends them" if due_at is None else f"due {relative(due_at, now)}"
     tries = f", tried {entry.tries} time(s)" if entry.tries else ""
     return f"to {entry.to}: not sent yet, {when}{tries} (key {entry.key})"
 
