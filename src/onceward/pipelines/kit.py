@@ -130,14 +130,12 @@ class Kit(msgspec.Struct, eq=False):
             self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
         return there
 
-    def holds_messages(self, field: Field) -> bool:
-        """Return whether the ledger can hold messages, or note that it cannot."""
-        holds = "outbox" in self.once.store.capabilities
-        if not holds:
+    def needs_outbox(self, field: Field) -> None:
+        """Note if the ledger cannot hold messages."""
+        if "outbox" not in self.once.store.capabilities:
             self.mistake(
                 field, "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger"
             )
-        return holds
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 

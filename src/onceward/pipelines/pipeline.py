@@ -59,7 +59,7 @@ class Pipeline:
             )
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
-            kit.holds_messages("dead_letters")
+            kit.needs_outbox("dead_letters")
         if (source := cast("SourceChoice | None", model.source)) is not None:
             self.source = cast("SourceSettings", source.settings)
             built.reserved = self.source.keeps

@@ -48,11 +48,10 @@ class OutboxSink(SinkSettings):
                 # An empty object with the settings of this sink: a target refuses what it never takes.
                 headers, of_group = dict.fromkeys(self.headers, "x"), None if group is None else "g"
                 target.check(OutboxMessage("0" * 36, "{}", headers, delay, of_group))
-                kit.holds_messages("")
+                kit.needs_outbox("")
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
-            values = {name: one(message) for name, one in self.headers.items()}
-            headers = {name: text_of(value) for name, value in values.items() if value is not None}
+            headers = {n: text_of(value) for n, find in self.headers.items() if (value := find(message)) is not None}
             of = None if group is None else group(message)
             call.claim.send(
                 address,
