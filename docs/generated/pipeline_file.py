@@ -43,14 +43,14 @@ message only if the claim completes. The message has a derived key.
 
 """
 _TITLES = {
-    "steps": (
+    "step": (
         "Steps",
         "Each of the headings below is a type of step. Give the type with its settings, as in `filter: {where: message.id}`.",
     ),
-    "sinks": ("Sinks", "Each of the headings below is a type of sink, with its settings."),
-    "sources": ("Sources", "Each of the headings below is a type of source, with its settings."),
+    "sink": ("Sinks", "Each of the headings below is a type of sink, with its settings."),
+    "source": ("Sources", "Each of the headings below is a type of source, with its settings."),
 }
-_BESIDE = {"steps": "Beside its type, a step can have", "sinks": "Beside its type, a sink can have"}
+_BESIDE = {"step": "Beside its type, a step can have", "sink": "Beside its type, a sink can have"}
 
 
 def part() -> str:
@@ -129,7 +129,7 @@ def _kind(annotation: Any) -> str:
         if issubclass(annotation, StepList | SinkList):
             return "list of steps" if issubclass(annotation, StepList) else "list of sinks"
         if issubclass(annotation, Chosen):
-            return f"a {annotation.table[:-1]}"
+            return f"a {annotation.table}"
         if issubclass(annotation, Settings):
             return f"[{_name(annotation)}](#{_name(annotation).replace(' ', '-')})"
     return {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}.get(annotation, "anything")

@@ -7,6 +7,7 @@ import typer
 
 from onceward import terminal
 from onceward.cli.ledgers import looking_at, say
+from onceward.cli.records import claimed
 from onceward.core.origin import read_origin
 from onceward.core.views import is_lapsed, last_change, relative
 from onceward.stores.chains import LONGEST, ChainLink, ChainNode, KeyChain, chain_of
@@ -99,5 +100,4 @@ def _cells(link: ChainLink) -> tuple[str, str, str, str]:
         status += " (lapsed)"
     if record.unsent is not None:
         status += " (unsent messages)"
-    claimed = relative(min(record.created_at, now), now)
-    return status, claimed, relative(last_change(record, now), now), line(record.worker or "")
+    return status, claimed(record, now), relative(last_change(record, now), now), line(record.worker or "")

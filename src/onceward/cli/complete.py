@@ -9,7 +9,6 @@ from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
 from onceward.cli.ledgers import (
     INTERRUPTED,
-    USAGE,
     JsonOption,
     OnceOption,
     interruption,
@@ -60,7 +59,7 @@ def complete(
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:
-        refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
+        refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each")
     stop = threading.Event()
     with usage():
         completers = [
@@ -102,5 +101,5 @@ def _handler(target: str) -> KeepingHandler:
     with usage():
         handler = decorated(imported(target))
     if handler is None:
-        refuse(f"--call {target}: give a function that you decorate with @once(key=..., keep_input=True)", USAGE)
+        refuse(f"--call {target}: give a function that you decorate with @once(key=..., keep_input=True)")
     return handler

@@ -1,19 +1,11 @@
 """The command that serves the dashboard of a ledger."""
 
 import os
-from typing import Annotated
 
-from typer import Option
-
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse, usage
+from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, ledger_at, looking_at, refuse, usage
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
 
 VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
-
-TokenOption = Annotated[
-    str | None,
-    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {VARIABLE}."),
-]
 
 
 def dashboard(
@@ -21,7 +13,7 @@ def dashboard(
     host: HostOption = "127.0.0.1",
     port: PortOption = 8765,
     allow_actions: bool = False,
-    token_file: TokenOption = None,
+    token_file: str | None = None,
     identity_header: str | None = None,
     trusted_proxy: list[str] | None = None,
     allow_host: list[str] | None = None,
@@ -34,6 +26,7 @@ def dashboard(
 
     Options:
         allow_actions: Let visitors change records. Needs a token, or --identity-header.
+        token_file (FILE): The file with the token to sign in with. Without it: ONCEWARD_DASHBOARD_TOKEN.
         identity_header (NAME): The header in which your reverse proxy gives the visitor's name.
         trusted_proxy (ADDRESS): The address of that proxy. The header counts only in requests from this address.
         allow_host (NAME): A name under which browsers reach the dashboard. By default: this machine's.
@@ -44,9 +37,7 @@ def dashboard(
         # uvicorn comes with the same extra
         from onceward.dashboard import dashboard as made
     if not is_local(host) and token is None and identity_header is None:
-        refuse(
-            f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header", USAGE
-        )
+        refuse(f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header")
     with looking_at(store):
         pass  # the ledger is there
     with ledger_at(store) as once:
@@ -69,8 +60,8 @@ def _token(file: str | None) -> str | None:
         return os.environ.pop(VARIABLE, None) or None
     try:
         with open(file, encoding="utf-8") as lines:
-            return lines.read().strip() or refuse(f"--token-file {file}: it is empty", USAGE)
+            return lines.read().strip() or refuse(f"--token-file {file}: it is empty")
     except UnicodeDecodeError:
-        refuse(f"--token-file {file}: this is no text, so no token", USAGE)
+        refuse(f"--token-file {file}: this is no text, so no token")
     except OSError as error:
-        refuse(f"--token-file {file}: {error.strerror}", USAGE)
+        refuse(f"--token-file {file}: {error.strerror}")

@@ -17,7 +17,7 @@ from rich.console import Console
 from typer import Option
 
 from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
-from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
+from onceward.cli.ledgers import TROUBLE, opened, refuse
 from onceward.core.urls import shown_url
 from onceward.terminal import drawing
 
@@ -88,21 +88,13 @@ DUPLICATES = 0.3  # the share of messages that are sent twice
 _LINE_EVERY = 2.0  # seconds between lines of figures
 _PATIENCE = 30.0  # seconds beyond --seconds; then the demo gives up
 
-StoreOption = Annotated[
-    str,
-    Option(
-        metavar="URL",
-        help="A database for ledger and effects, as postgresql://USER@HOST/DATABASE. The demo drops its tables at the end. The default is an SQLite file.",
-    ),
-]
-
 
 def demo(
     *,
     messages: Annotated[int, Option(min=1)] = 400,
     seconds: Annotated[float, Option(min=1)] = 15.0,
     workers: Annotated[int, Option(min=2)] = 6,
-    store: StoreOption = "",
+    store: str = "",
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
 
@@ -112,14 +104,13 @@ def demo(
         messages (N): Messages to send.
         seconds (S): For about how many seconds workers are killed and paused.
         workers (N): Worker processes.
+        store (URL): A database for ledger and effects, as postgresql://USER@HOST/DATABASE. The demo drops its tables at the
+            end. The default is an SQLite file.
     """
     if not hasattr(signal, "SIGSTOP"):
         refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)
     if store and not store.startswith(("postgresql:", "postgres:")):
-        refuse(
-            f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file",
-            USAGE,
-        )
+        refuse(f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file")
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
     ledger = DemoLedger(folder, store)
     try:

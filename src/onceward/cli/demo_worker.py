@@ -59,7 +59,6 @@ class DemoLedger:
                 connection.execute("DROP TABLE IF EXISTS onceward_demo_effects, onceward_demo, onceward_demo_meta")
 
 
-QUEUE = "queue.db"
 LEASE = 1.0  # seconds that a worker's claim holds
 VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
 PAUSE = 1.7  # seconds that a worker is paused: longer than its lease, so that its successor can finish
@@ -76,7 +75,7 @@ class DemoQueue:
     """A connection of the process ``worker`` to the queue."""
 
     def __init__(self, folder: Path, worker: int = 0) -> None:
-        self._db = connected(folder / QUEUE)
+        self._db = connected(folder / "queue.db")
         # It need not survive a power cut, only kill -9.
         self._db.execute("PRAGMA synchronous = OFF")
         self._worker = worker

@@ -12,10 +12,21 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, say, text_of_error, usage
+from onceward.cli.ledgers import (
+    AttemptsOption,
+    JsonOption,
+    opened,
+    pause_of,
+    refuse,
+    say,
+    seconds,
+    text_of_error,
+    usage,
+)
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
+from onceward.lazily import required
 from onceward.stores.inspection import LEVELS, Finding
 
 UNSAFE, UNSEEN = 1, 2
@@ -28,7 +39,7 @@ def doctor(
     store: Annotated[str | None, Option(envvar="ONCEWARD_STORE")] = None,
     lease: float = _DEFAULTS.lease,
     retention: str = f"{_DEFAULTS.retention:.0f}",
-    max_attempts: Annotated[int | None, Option(min=1)] = None,
+    max_attempts: AttemptsOption = None,
     function: str | None = None,
     celery: str | None = None,
     watch: str | None = None,
@@ -46,18 +57,19 @@ def doctor(
             worker, whose brokers KAFKA_SERVERS names.
         store (URL): The ledger that the queue's consumers use.
         lease (S): The guard's lease=, in seconds.
-        retention (S): The guard's retention=, in seconds; none if it never ends.
+        retention (S): The guard's retention=, in seconds or as 14d; none if it never ends.
         max_attempts (N): The guard's max_attempts=. By default: no limit.
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
         watch (DURATION): Check again this often, and print what is new.
     """
     if {queue, store, celery} == {None}:
-        refuse("say what to check: --queue, --celery, --store, or several of them", USAGE)
+        refuse("say what to check: --queue, --celery, --store, or several of them")
     if function is not None and queue is None:
-        refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
+        refuse("--function needs --queue: doctor looks at the event source mappings of that queue")
     with usage():
-        policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
+        keep = None if retention.lower() == "none" else seconds("--retention", retention)
+        policy = Policy(lease=lease, retention=keep, max_attempts=max_attempts).checked()
     pause = pause_of("--watch", watch)
 
     def look() -> list[Finding]:
@@ -65,7 +77,10 @@ def doctor(
         more: list[Finding] = []
         with usage():
             if queue is not None and queue.startswith("kafka:"):
-                more += _kafka(queue.removeprefix("kafka:"), policy)
+                required("aiokafka", "kafka:", "kafka")
+                from onceward.kafka.doctor import kafka_findings
+
+                more += kafka_findings(queue.removeprefix("kafka:"), policy)
             elif queue is not None and queue.startswith(("amqp:", "amqps:")):
                 from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
 
@@ -82,11 +97,12 @@ def doctor(
         _watch(look, pause, json=json)
         return
     findings = look()
+    levels = Counter(finding.level for finding in findings)
     if json:
         typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
     else:
-        typer.echo("\n".join([*map(_as_text, findings), _sum(findings)]))
-    levels = {finding.level for finding in findings}
+        counts = ", ".join(f"{level} {levels[level]}" for level in LEVELS if levels[level])
+        typer.echo("\n".join([*map(_as_text, findings), counts]))
     raise typer.Exit(UNSAFE if "error" in levels else UNSEEN if "unknown" in levels else 0)
 
 
@@ -115,38 +131,15 @@ def _celery(app: str) -> Iterator[Finding]:
 
         from onceward.celery.doctor import celery_findings
     except ImportError:
-        refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
+        refuse("--celery needs Celery: pip install 'onceward[celery]'")
     try:
         application = find_app(app)
     except (Exception, SystemExit) as error:  # the user's module raises anything
-        refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
+        refuse(f"--celery {app}: there is no Celery application: {error}")
     yield from celery_findings(application)
-
-
-def _kafka(topic: str, policy: Policy) -> list[Finding]:
-    """Return what is unsafe about a topic."""
-    try:
-        from onceward.kafka.doctor import kafka_findings  # it needs aiokafka
-    except ImportError:
-        refuse("kafka: needs aiokafka: pip install 'onceward[kafka]'", USAGE)
-    return kafka_findings(topic, policy)
-
-
-def _seconds(text: str) -> float | None:
-    if text.lower() == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--retention {text}: give a number of seconds, or none") from None
 
 
 def _as_text(finding: Finding) -> str:
     lines = [f"{coloured(f'{finding.level:<8}', finding.level)} {finding.check}: {terminal.line(finding.says)}"]
     parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
     return "\n".join(lines + [f"         {name} {terminal.line(text)}" for name, text in parts if text])
-
-
-def _sum(findings: list[Finding]) -> str:
-    counts = Counter(finding.level for finding in findings)
-    return ", ".join(f"{level} {counts[level]}" for level in LEVELS if counts[level])

@@ -3,7 +3,7 @@
 import math
 import signal
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -23,19 +23,11 @@ from onceward.cli.ledgers import (
 from onceward.core.policy import Options
 from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.pipe.commands import CommandFailed, Interrupted
-from onceward.pipe.execution import Execution, ExecutionEnd, NotStarted, OnFailure, replay
+from onceward.pipe.execution import Execution, ExecutionEnd, NotStarted, OnFailure
+from onceward.terminal import write_all
 
 # 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
 CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = 126, 69, 75, 76
-
-
-NewOption = Annotated[
-    bool,
-    Option(
-        "--new-only",
-        help="If the command ran before, or runs on another machine now, print nothing and exit with 0. For cron.",
-    ),
-]
 
 
 def execute(
@@ -44,9 +36,9 @@ def execute(
     key: str,
     window: str | None = None,
     while_running: bool = False,
-    on_failure: Literal["retry", "record"] | None = None,
+    on_failure: OnFailure | None = None,
     wait: Annotated[float, Option(min=0)] = 0.0,
-    new_only: NewOption = False,
+    new_only: bool = False,
     lease: float = 60.0,
     max_attempts: AttemptsOption = None,
     on_lapse: LapseOption = "retry",
@@ -78,19 +70,16 @@ def execute(
         on_failure: What the next call does after a failure: run the command again, or get the recorded output and exit
             status. By default: record with --window, else retry.
         wait (S): Seconds to wait for another machine that runs the command now.
+        new_only: If the command ran before, or runs on another machine now, print nothing and exit with 0. For cron.
         lease (S): Seconds until the next call may run the command again, after a machine has died.
         name (NAME): The namespace of the keys.
     """
     if not context.obj:
-        refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh", USAGE)
+        refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh")
     if while_running and (window is not None or on_failure is not None or max_attempts is not None):
-        refuse(
-            "--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it", USAGE
-        )
+        refuse("--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it")
     once = opened(store)
-    options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts}
-    options["on_busy"] = wait or "raise"
-    failure: OnFailure = on_failure or ("retry" if window is None else "record")
+    options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts, "on_busy": wait or "raise"}
     with usage():
         execution = Execution(
             once,
@@ -99,7 +88,7 @@ def execute(
             name=name,
             window=window,
             while_running=while_running,
-            on_failure=failure,
+            on_failure=on_failure or ("retry" if window is None else "record"),
             options=options,
         )
     status = _run(execution, new_only=new_only)
@@ -147,7 +136,8 @@ def _end(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
     if not ended.ran and not new_only:
         sys.stdout.flush()
         try:
-            replay(ended.end)
+            write_all(1, ended.end.output.data)
+            write_all(2, ended.end.errors.data)
         except OSError:
             pass  # nobody reads
         except NotStarted:  # a signal came while the reader stood still

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from typer import Option
@@ -35,14 +36,11 @@ def imported_seal(seal: str | None) -> Seal | None:
         return None
     module, colon, name = seal.partition(":")
     if not (module and colon and name):
-        refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
+        refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL")
     try:
-        value: Any = import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
-        return Policy(seal=value).checked().seal
+        return Policy(seal=attrgetter(name)(import_module(module))).checked().seal
     except (Exception, SystemExit) as error:
-        refuse(f"--seal {seal}: {describe(error)}", USAGE)
+        refuse(f"--seal {seal}: {describe(error)}")
 
 
 DEFAULT_STORE = "sqlite:///onceward.db"
@@ -66,6 +64,7 @@ LapseOption = Annotated[
     Literal["retry", "park"], Option(help="What to do with a key whose worker has vanished: run it again, or park it.")
 ]
 NewOption = Annotated[bool, Option("--new-only", help="Print nothing for messages that were done before.")]
+YesOption = Annotated[bool, Option("--yes", "-y")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 
@@ -74,7 +73,7 @@ def say(text: str, *more: str) -> None:
     typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
 
 
-def refuse(text: str, status: int, *more: str) -> NoReturn:
+def refuse(text: str, status: int = USAGE, *more: str) -> NoReturn:
     """End the command with a line, or more, on the standard error and an exit status."""
     say(text, *more)
     raise typer.Exit(status)
@@ -99,14 +98,14 @@ def usage() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, ImportError) as error:
-        refuse(str(error), USAGE)
+        refuse(str(error))
 
 
 def refuse_login(place: str) -> None:
     """End the command if the place of a queue has a user or a password, which shells and lists of processes show."""
     with usage():
         if has_login(f":{place}" if place.startswith("//") else place):
-            refuse(f"{shown_url(place)}: leave the user and the password out: the broker's variables have them", USAGE)
+            refuse(f"{shown_url(place)}: leave the user and the password out: the broker's variables have them")
 
 
 def opened(url: str) -> Once:
@@ -162,7 +161,7 @@ def pause_of(option: str, text: str | None) -> float | None:
     """Return the seconds between two looks. End the command if there would be no pause."""
     value = seconds(option, text)
     if value == 0:
-        refuse(f"{option} {text}: give a positive duration", USAGE)
+        refuse(f"{option} {text}: give a positive duration")
     return value
 
 
@@ -171,4 +170,4 @@ def seconds(option: str, text: str | None) -> float | None:
     try:
         return None if text is None else arguments.seconds(text)
     except ValueError as error:
-        refuse(f"{option} {error}", USAGE)
+        refuse(f"{option} {error}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, looking_at, refuse
 from onceward.once import Once
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def mcp(
     """
     actions = dict.fromkeys(allow or ())
     if wrong := [action for action in actions if action not in _ACTIONS]:
-        refuse(f"--allow {wrong[0]}: give one of {', '.join(_ACTIONS)}", USAGE)
+        refuse(f"--allow {wrong[0]}: give one of {', '.join(_ACTIONS)}")
     token = os.environ.pop(VARIABLE, None) or None
     if port is not None and actions and token is None:
-        refuse(f"--allow with --port: everybody on this machine could change records, so set {VARIABLE}", USAGE)
+        refuse(f"--allow with --port: everybody on this machine could change records, so set {VARIABLE}")
     try:
         from onceward.cli.mcp_tools import assembled
     except ImportError:
-        refuse("this command needs the MCP SDK: pip install 'onceward[cli,mcp]'", USAGE)
+        refuse("this command needs the MCP SDK: pip install 'onceward[cli,mcp]'")
     with looking_at(store) as ledger:
         next(iter(ledger.records()), None)  # the ledger can be read
         more = _checked(token) if port and token else {}

@@ -11,11 +11,11 @@ from mcp_types import ToolAnnotations
 from pydantic import Field, JsonValue
 
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.records import next_words
+from onceward.cli.records import next_words, state_of
 from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
-from onceward.core.views import STATES, is_lapsed, last_change, relative
+from onceward.core.views import STATES, last_change, relative
 from onceward.dashboard.actions import run_audited
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
@@ -141,7 +141,7 @@ class _Tools:
 def _row(record: Record, now: float) -> Shown:
     return {
         "key": record.key,
-        "status": "LAPSED" if is_lapsed(record, now) else record.status,
+        "status": state_of(record, now),
         "attempts": record.attempts,
         "worker": record.worker,
         "changed": relative(last_change(record, now), now),

@@ -14,10 +14,10 @@ from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
-    USAGE,
     JsonOption,
     SealOption,
     StoreOption,
+    YesOption,
     confirm,
     import_here,
     imported_seal,
@@ -47,7 +47,7 @@ _LISTED = 20  # records that `show` lists when several have the client's key
 
 def _not_empty(key: str) -> str:
     if not key:
-        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys", USAGE)
+        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys")
     return key
 
 
@@ -93,7 +93,7 @@ def show(
         show_chain(key, urls, scan=scan, json=json)
         return
     if len(urls) > 1 or scan:
-        refuse("several --store and --scan are for --chain", USAGE)
+        refuse("several --store and --scan are for --chain")
     (url,) = urls
     with looking_at(url) as ledger:
         options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(url))}"
@@ -140,7 +140,7 @@ def _forms(key: str) -> set[str]:
 
 def clear(
     key: KeyArgument,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     lose: Annotated[bool, Option("--lose-messages")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
@@ -191,7 +191,7 @@ def _final(ledger: Ledger, key: str) -> str:
 def park(
     key: KeyArgument,
     reason: str = "parked by hand",
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -222,7 +222,7 @@ def unpark(
         to (QUEUE): The queue to send its message to: URL, ARN or name.
     """
     if seal is not None and to is None:
-        refuse("--seal: it opens the message that --to sends, so give --to, too", USAGE)
+        refuse("--seal: it opens the message that --to sends, so give --to, too")
     with looking_at(store) as ledger:
         if to is None:
             record = ledger.unpark(key)
@@ -235,7 +235,7 @@ def settle(
     key: KeyArgument,
     result: str,
     retention: str | None = None,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -254,10 +254,10 @@ def settle(
     try:
         value = read_json(result)
     except NotJson as error:
-        refuse(f"--result {result}: {error}", USAGE)
+        refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
     if keep == 0:
-        refuse("--retention 0: give a positive duration", USAGE)
+        refuse("--retention 0: give a positive duration")
     with looking_at(store) as ledger:
         seen, now = ledger.show(key)
         if not yes and next_step(seen, now) in _UNSETTLED:
@@ -305,7 +305,7 @@ def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bo
         _tell(*send_again(ledger, key, to, pair), json=json)
 
 
-def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:
+def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool, message: bool = False) -> T:
     """Make a change. Ask first if a worker holds the key, or a message would be lost."""
     try:
         return change(live, message)

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -10,18 +9,16 @@ import typer
 from typer import Argument
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
+from onceward.cli.ledgers import EmptyOption, JsonOption, LinesOption, NewOption, refuse
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
-from onceward.consumers.worker import run_stoppable
 from onceward.errors import ResultUnavailable
+from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
-from onceward.pipelines.pipeline import PipelineRun
+from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
 from onceward.terminal import encoded, json, line
 
 if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineMessage
-    from onceward.pipelines.pipeline import Pipeline
     from onceward.pipelines.sources.lines import LineSource
 
 
@@ -63,25 +60,23 @@ def run(
     """
     pipeline = checked(file, "memory:" if dry_run else store)
     if dry_run and not pipeline.source.ends:
-        refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`", USAGE)
+        refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`")
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
         cast("LineSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
-    def build() -> "_Reported":
-        report.running = running = _Reported(pipeline, report.outcome)
+    def build() -> PipelineRun:
+        report.running = running = PipelineRun(pipeline, report.outcome)
         report.total = running.progress[1]
         return running
 
-    grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
     run_worker(
         pipeline.once,
         build,
         until_empty=until_empty or pipeline.source.ends,
-        grace=grace,
-        as_json=as_json,
         report=report,
+        has_grace=pipeline.model.grace is not None,
     )
 
 
@@ -108,7 +103,7 @@ def vet(
         sys.stdout.write(text())
         return
     if file is None:
-        refuse("give the file of a pipeline, or --schema", USAGE)
+        refuse("give the file of a pipeline, or --schema")
     _, mistakes = _examined(file, None)
     for one in mistakes:
         if as_json:
@@ -141,7 +136,7 @@ def examples(
     logging.getLogger("onceward").setLevel(logging.CRITICAL + 1)  # the kills are no news
 
     if not pipeline.model.examples:
-        refuse(f"{file} has no examples: give some under examples:", USAGE)
+        refuse(f"{file} has no examples: give some under examples:")
     results = run_examples(Path(file), pipeline)
     for one in results:
         if as_json:
@@ -161,7 +156,7 @@ class PipelineReport(WorkReport):
 
     has_output = True
 
-    def __init__(self, *, as_json: bool, new_only: bool = False) -> None:
+    def __init__(self, *, as_json: bool, new_only: bool) -> None:
         super().__init__(as_json=as_json)
         self._new_only = new_only
         self.running: PipelineRun | None = None
@@ -194,45 +189,36 @@ class DryRun:
     def __init__(self, report: PipelineReport) -> None:
         self._report = report
 
-    async def effect(self, title: str, message: "PipelineMessage", call: object) -> None:
+    async def effect(self, title: str, message: PipelineMessage, call: object) -> None:
         """Print an effect. Its result is null."""
         self.sink(title, message, call)
 
-    def sink(self, title: str, message: "PipelineMessage", _call: object) -> None:
+    def sink(self, title: str, message: PipelineMessage, _call: object) -> None:
         """Print what a sink would get."""
         self._report.print([f"{line(title)}: {json(message.data)}"])
 
 
-class _Reported(PipelineRun):
-    report: WorkReport
-
-    def run(self, *, until_empty: bool = False) -> None:
-        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
-
-
-def checked(file: str, store: str | None) -> "Pipeline":
+def checked(file: str, store: str | None) -> Pipeline:
     """Return a pipeline without mistakes; else tell them, and end the command."""
     pipeline, mistakes = _examined(file, store)
     for one in mistakes:
         typer.echo(_text(file, one), err=True)
     if pipeline is None:
         wrong = sum(not one.is_warning for one in mistakes)
-        refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran", USAGE)
+        refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran")
     return pipeline
 
 
-def _examined(file: str, store: str | None) -> "tuple[Pipeline | None, list[Mistake]]":
+def _examined(file: str, store: str | None) -> tuple[Pipeline | None, list[Mistake]]:
     try:
         import yaml
     except ModuleNotFoundError:
-        refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'", USAGE)
+        refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'")
     del yaml
-    from onceward.pipelines.pipeline import examine
-
     try:
         return examine(file, ledger=store)
     except OSError as error:
-        refuse(f"{file}: {error.strerror or error}", USAGE)
+        refuse(f"{file}: {error.strerror or error}")
 
 
 def _text(file: str, one: Mistake) -> str:

@@ -2,11 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
     AttemptsOption,
     LapseOption,
     StoreOption,
@@ -115,7 +112,6 @@ def proxy(
             private_key=private_key,
             dates=False,  # the upstream's passes
         )
-    raise typer.Exit(0)
 
 
 def _route(text: str, key: str, *, required: bool) -> Route:
@@ -134,5 +130,5 @@ def _whose(text: str) -> Scope | str:
     if text == "everybody":
         return Scope.EVERYBODY
     if kind not in {"cookie", "header"}:
-        refuse(f"--scope {text}: give credential, credential:HEADER, cookie:NAME, header:NAME or everybody", USAGE)
+        refuse(f"--scope {text}: give credential, credential:HEADER, cookie:NAME, header:NAME or everybody")
     return text

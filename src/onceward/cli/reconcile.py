@@ -9,7 +9,7 @@ from contextlib import closing
 import typer
 
 from onceward import terminal
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse, say, seconds
+from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, StoreOption, looking_at, refuse, say, seconds
 from onceward.errors import KeyMissing
 from onceward.stores.reconciling import Mismatched, Naming, mismatches
 from onceward.terminal import quoted
@@ -43,7 +43,7 @@ def reconcile(
     """
     within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
     if derived is not None and within is not None:
-        refuse("--newer-than: an effect with a derived key does not lead to its older record: leave it out", USAGE)
+        refuse("--newer-than: an effect with a derived key does not lead to its older record: leave it out")
     counts: Counter[str] = Counter()
     try:
         with looking_at(store) as ledger:
@@ -53,9 +53,8 @@ def reconcile(
                 counts[one.what] += 1
                 typer.echo(terminal.json(one._asdict()) if json else _line(one))
     except (ValueError, TypeError) as error:
-        refuse(f"--against {error}", USAGE)
-    summary = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
-    say(summary)
+        refuse(f"--against {error}")
+    say(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree")
     raise typer.Exit(DIFFERENT if counts else 0)
 
 

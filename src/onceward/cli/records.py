@@ -3,7 +3,8 @@
 import os
 import shutil
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_live, message_in
@@ -17,6 +18,7 @@ from onceward.results.step_entries import Doubt, Entry, doubt_about
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
+T = TypeVar("T")
 _RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
 _OF: Final = {
     PARKED: _RED,
@@ -77,17 +79,17 @@ def heading() -> str:
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
     text = line(" ".join(_outcome(record, now).split()))
-    times = _claimed(record, now), relative(last_change(record, now), now)
+    times = claimed(record, now), relative(last_change(record, now), now)
     worker = line(record.worker or "")
-    row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text)
-    row = row.rstrip()
+    row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
     if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
         row = row[: width - 1] + "…"
     status = len(line(record.status))
-    return coloured(row[:status], _state(record, now)) + row[status:]
+    return coloured(row[:status], state_of(record, now)) + row[status:]
 
 
-def _state(record: Record, now: float) -> str:
+def state_of(record: Record, now: float) -> str:
+    """Return the status of a record, or that it has lapsed."""
     return "LAPSED" if is_lapsed(record, now) else record.status
 
 
@@ -97,16 +99,16 @@ def details(record: Record, now: float, options: str = "") -> str:
         "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
-        "first claimed": _claimed(record, now),
+        "first claimed": claimed(record, now),
         "last change": relative(last_change(record, now), now),
         "worker": record.worker,
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if (expiry := expiry_of(record)) is None else relative(expiry, now),
         "error": record.error,
         **_recorded(record),
-        "steps": _steps(record, now),
-        "messages": _unsent(record, now),
-        "input": _input(record),
+        "steps": _texts(steps_of(record), lambda entry: _step(entry, now)),
+        "messages": _texts(outbox_of(record), lambda entry: _message(entry, record.due_at, now)),
+        "input": "(sealed)" if (record.input or "").startswith(SEALED) else record.input,
         "attempts made": _attempts(record, now),
         "fingerprint": record.fingerprint,
         "needs": record.needs,
@@ -114,8 +116,8 @@ def details(record: Record, now: float, options: str = "") -> str:
         "owner": record.owner,
         "next": next_words(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
-    texts = {name: _indented(value) for name, value in facts.items() if value is not None}
-    texts["status"] = coloured(texts["status"], _state(record, now))
+    texts = {name: lines(value).replace("\n", "\n" + " " * 15) for name, value in facts.items() if value is not None}
+    texts["status"] = coloured(texts["status"], state_of(record, now))
     return "\n".join(f"{name:<14} {text}" for name, text in texts.items())
 
 
@@ -156,44 +158,29 @@ def _recorded(record: Record) -> dict[str, str | None]:
     }
 
 
-def _input(record: Record) -> str | None:
-    """Return the arguments that are kept; what is sealed tells nobody anything."""
-    return "(sealed)" if (record.input or "").startswith(SEALED) else record.input
-
-
-def _steps(record: Record, now: float) -> str | None:
-    """Return a line for each step."""
-    entries = steps_of(record)
+def _texts(entries: list[T] | str, text: Callable[[T], str]) -> str | None:
+    """Return a line for each entry, or why they cannot be read."""
     if isinstance(entries, str):
         return f"(cannot be read: {entries})"
-    return "\n".join(_step(entry, now) for entry in entries) or None
+    return "\n".join(map(text, entries)) or None
 
 
-def _unsent(record: Record, now: float) -> str | None:
-    """Return a line for each message that is not sent."""
-    entries = outbox_of(record)
-    if isinstance(entries, str):
-        return f"(cannot be read: {entries})"
-    when = "nobody sends them" if record.due_at is None else f"due {relative(record.due_at, now)}"
-    return "\n".join(_message(entry, when) for entry in entries) or None
-
-
-def _message(entry: MessageEntry, when: str) -> str:
+def _message(entry: MessageEntry, due_at: float | None, now: float) -> str:
     if entry.refused is not None:
         return f"to {entry.to}: refused: {entry.refused} (key {entry.key})"
+    when = "nobody sends them" if due_at is None else f"due {relative(due_at, now)}"
     tries = f", tried {entry.tries} time(s)" if entry.tries else ""
     return f"to {entry.to}: not sent yet, {when}{tries} (key {entry.key})"
 
 
 def _attempts(record: Record, now: float) -> str | None:
     """Return a table of the last attempts; None if there is only the one that the record's fields tell of."""
-    attempts = attempts_of(record, now)
     if record.history is None:
         return None
-    rows = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR"), *(_attempt(one, now) for one in attempts)]
+    rows: list[tuple[str, ...]] = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR")]
+    rows += [_attempt(one, now) for one in attempts_of(record, now)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(padded)
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _attempt(attempt: Attempt, now: float) -> tuple[str, ...]:
@@ -211,7 +198,7 @@ def _step(entry: Entry, now: float) -> str:
     return f"{entry.name}: made {when}, in {entry.took * 1000:.1f} ms: {result}"
 
 
-def _claimed(record: Record, now: float) -> str:
+def claimed(record: Record, now: float) -> str:
     """Return when a key was claimed; a store whose clock counts whole seconds stamps ahead of what it shows."""
     return relative(min(record.created_at, now), now)
 
@@ -223,7 +210,3 @@ def _outcome(record: Record, now: float) -> str:
         return f"lease lapsed {relative(record.lease_until, now)}"
     text = record.error if record.result is None or message_in(record) is not None else record.result
     return text or ""
-
-
-def _indented(text: str) -> str:
-    return lines(text).replace("\n", "\n" + " " * 15)

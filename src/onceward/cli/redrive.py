@@ -16,6 +16,7 @@ from onceward.cli.ledgers import (
     USAGE,
     JsonOption,
     StoreOption,
+    YesOption,
     confirm,
     looking_at,
     refuse,
@@ -53,7 +54,7 @@ def redrive(
     dry_run: bool = False,
     limit: Annotated[int | None, Option(min=1)] = None,
     visibility: Annotated[int, Option(min=1, max=43200)] = 60,
-    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -97,17 +98,14 @@ def redrive(
 
     if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":
-            refuse(
-                f"{shown_url(dlq)}: its letters carry their keys, and where they go: leave --to and the others out",
-                USAGE,
-            )
+            refuse(f"{shown_url(dlq)}: its letters carry their keys, and where they go: leave --to and the others out")
         with looking_at(store) as ledger:
             letters = _letters(dlq, Once(ledger.store), name, options)
             report = _Report(dry_run=dry_run, json=json)
             ask(shown_url(dlq))
             raise typer.Exit(report.all(letters.run, None, {}))
     if to is None:
-        refuse("give --to, the queue where the messages go", USAGE)
+        refuse("give --to, the queue where the messages go")
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
@@ -152,7 +150,7 @@ def _letters(address: str, once: Once, group: str | None, options: Any) -> "Lett
         from onceward.rabbitmq.connection import read_address
 
         if group is not None:
-            refuse(f"{shown_url(address)}: --name is for topics of Kafka: leave it out", USAGE)
+            refuse(f"{shown_url(address)}: --name is for topics of Kafka: leave it out")
         place = read_address(address)
         return RabbitRedrive(once, place.key, url=place.url, **options)
 

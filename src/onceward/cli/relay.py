@@ -11,7 +11,6 @@ from typer import Option
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
     LinesOption,
     OnceOption,
     SealOption,
@@ -118,7 +117,7 @@ def relay(
         drop (KEY): Forget the refused messages of a key.
     """
     if retry is not None and drop is not None:
-        refuse("--retry and --drop: give one of them", USAGE)
+        refuse("--retry and --drop: give one of them")
     if (key := retry if retry is not None else drop) is not None:
         _decide(store, key, again=retry is not None, json=json)
         return
@@ -130,7 +129,7 @@ def relay(
         relaying = Relay(once, seal=pair, every=pause, observers=Observers([report.event]))
         relaying.check()
     except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
+        refuse(str(error))
     except OncewardError as error:
         refuse(text_of_error(error), FAILED)
     with heard(report):
@@ -218,5 +217,5 @@ def _prepared(modules: list[str], seal: str | None) -> Seal | None:
         try:
             import_module(module)
         except (Exception, SystemExit) as error:
-            refuse(f"--import {module}: it cannot be imported: {describe(error)}", USAGE)
+            refuse(f"--import {module}: it cannot be imported: {describe(error)}")
     return imported_seal(seal)

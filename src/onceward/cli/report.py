@@ -135,7 +135,7 @@ class WorkReport(RunReport):
 @contextmanager
 def heard(report: RunReport, level: int = logging.WARNING) -> Iterator[None]:
     """Let a report write the log of onceward from this level on."""
-    log, handler = logging.getLogger("onceward"), Heard(report, level)
+    log, handler = logging.getLogger("onceward"), Heard(report)
     log.addHandler(handler)
     log.setLevel(level)
     log.propagate = False
@@ -148,8 +148,8 @@ def heard(report: RunReport, level: int = logging.WARNING) -> Iterator[None]:
 class Heard(logging.Handler):
     """Hears the log of onceward for a report."""
 
-    def __init__(self, report: RunReport, level: int = logging.WARNING) -> None:
-        super().__init__(level)
+    def __init__(self, report: RunReport) -> None:
+        super().__init__()
         self._report = report
         self._format = logging.Formatter()
         self._seen: set[tuple[type[BaseException], object, int]] = set()  # errors, and the lines that raised them

@@ -13,7 +13,6 @@ from onceward import terminal
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     INTERRUPTED,
-    USAGE,
     JsonOption,
     StoreOption,
     looking_at,
@@ -31,7 +30,7 @@ from onceward.stores.contract import Damaged
 def in_utf_8(option: str, text: str) -> str:
     """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
     if text.encode("utf-8", "replace").decode() != text:
-        refuse(f"{option} {text}: give it in UTF-8", USAGE)
+        refuse(f"{option} {text}: give it in UTF-8")
     return text
 
 
@@ -93,14 +92,14 @@ def ls(
     criteria = _criteria(status or [], older_than, newer_than)
     if namespaces:
         if limit is not None or after is not None:
-            refuse("--namespaces counts all records: leave --limit and --after out", USAGE)
+            refuse("--namespaces counts all records: leave --limit and --after out")
         _namespaces(store, prefix, criteria, json=json)
         return
     point = _point(after)
     count = 0
     if sort is not None:
         if after is not None:
-            refuse("--sort begins at the start: leave --after out", USAGE)
+            refuse("--sort begins at the start: leave --after out")
         _sorted(store, prefix, criteria, sort, limit, json=json)
         return
     with looking_at(store) as ledger:
@@ -127,7 +126,7 @@ def ls(
 def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | None, *, json: bool) -> None:
     """Print the first records of a list, in the order that ``by`` names."""
     if by not in _BY:
-        refuse(f"--sort {by}: there are {', '.join(_BY)}", USAGE)
+        refuse(f"--sort {by}: there are {', '.join(_BY)}")
     with looking_at(store) as ledger:
         records = ledger.records(prefix, criteria.states or None, *criteria[1:])
         first = heapq.nlargest(_MOST if limit is None else limit, records, key=lambda one: _BY[by](*one))
@@ -184,7 +183,7 @@ def purge(
     deleted, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None):
-        refuse("give --prefix and --older-than together to delete what has not expired", USAGE)
+        refuse("give --prefix and --older-than together to delete what has not expired")
     with looking_at(store) as ledger:
         if age is not None:
             deleted = sum(1 for _ in islice(ledger.retire(prefix, age), limit))

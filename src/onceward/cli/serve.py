@@ -10,7 +10,6 @@ from typer import Argument, Option
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
     StoreOption,
     check_answers,
     ledger_at,
@@ -60,12 +59,9 @@ def serve(
         from onceward.service.app import build_app
         from onceward.service.door import ServiceLimits
     except ImportError:
-        refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'", USAGE)
+        refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'")
     if tokens is None and unix is None and not is_local(host):
-        refuse(
-            f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them",
-            USAGE,
-        )
+        refuse(f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them")
     limits = ServiceLimits(max_requests)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
@@ -113,9 +109,9 @@ def token(
         made_token, line = generate_token(name, namespace, action or [one for one in ACTIONS if one != "look"])
         add(tokens, line)
     except OSError as error:
-        refuse(f"--tokens {tokens}: {error.strerror or error}", USAGE)
+        refuse(f"--tokens {tokens}: {error.strerror or error}")
     except ValueError as error:
-        refuse(str(error), USAGE)
+        refuse(str(error))
     typer.echo(made_token)
 
 
@@ -125,9 +121,9 @@ def _tokens(path: str | None) -> "Tokens | None":
     try:
         tokens = None if path is None else Tokens(path)
     except FileNotFoundError:
-        refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one", USAGE)
+        refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one")
     except (OSError, ValueError) as error:
-        refuse(f"--tokens: {error}", USAGE)
+        refuse(f"--tokens: {error}")
     if tokens is not None and not tokens.names:
         say(f"--tokens {path}: it has no token yet, so every request is refused")
     return tokens

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from typer import Option
 
-from onceward.cli.ledgers import USAGE, refuse, say
+from onceward.cli.ledgers import refuse, say
 
 _BACKLOG: Final = 2048
 
@@ -51,9 +51,9 @@ def serve(
 
         from onceward.service.heads import TimedHeads
     except ImportError:
-        refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'", USAGE)
+        refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'")
     if (certificate is None) != (private_key is None):
-        refuse("--certificate and --private-key: give both", USAGE)
+        refuse("--certificate and --private-key: give both")
     # What a proxy in front says about clients is the application's business: uvicorn would believe it.
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
@@ -71,7 +71,7 @@ def serve(
     try:
         config.load()
     except OSError as error:
-        refuse(f"--certificate {certificate} --private-key {private_key}: {error.strerror or error}", USAGE)
+        refuse(f"--certificate {certificate} --private-key {private_key}: {error.strerror or error}")
 
     class StoppableServer(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -118,7 +118,7 @@ def _on_port(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        refuse(f"--host {host} --port {port}: {error.strerror or error}", USAGE)
+        refuse(f"--host {host} --port {port}: {error.strerror or error}")
     # asyncio does so only for sockets that name their protocol. Without it, an answer's body waits 40 ms for an acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
@@ -126,7 +126,7 @@ def _on_port(host: str, port: int) -> socket.socket:
 
 def _on_socket(path: str, *, is_private: bool) -> socket.socket:
     if not path:  # Linux would listen at a name that every user of the machine can connect to
-        refuse("--unix: give the path of a socket", USAGE)
+        refuse("--unix: give the path of a socket")
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177) if is_private else None
     try:
@@ -136,7 +136,7 @@ def _on_socket(path: str, *, is_private: bool) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        refuse(f"--unix {path}: {error.strerror or error}", USAGE)
+        refuse(f"--unix {path}: {error.strerror or error}")
     finally:
         if before is not None:
             os.umask(before)

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Protocol, TypeVar
 
@@ -16,7 +15,7 @@ from typer import Argument, Option
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
+    AttemptsOption,
     EmptyOption,
     LinesOption,
     StoreOption,
@@ -31,6 +30,7 @@ from onceward.consumers.stop import signals
 from onceward.consumers.worker import Worker
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
+from onceward.lazily import required
 from onceward.once import Once
 from onceward.outbox import sender
 from onceward.outbox.targets import SENT_WITHIN
@@ -59,9 +59,7 @@ class ReportedWorker(Worker[M]):
 
 
 class Working(Protocol):
-    """What :func:`run_worker` runs: every :class:`ReportedWorker` is one."""
-
-    report: WorkReport
+    """What :func:`run_worker` runs: every worker is one."""
 
     @property
     def in_flight(self) -> int: ...
@@ -79,23 +77,21 @@ def run_worker(
     make: Callable[[], Working],
     *,
     until_empty: bool,
-    grace: float | None,
-    as_json: bool,
-    report: WorkReport | None = None,
+    report: WorkReport,
+    has_grace: bool = False,
 ) -> NoReturn:
-    """Run a worker until it is told to stop, and end the command."""
-    report = report or WorkReport(as_json=as_json)
+    """Run a worker until it is told to stop, and end the command. With a grace, calls may still run then in their threads."""
     with usage():
         worker = make()
-    worker.report, report.stop = report, worker.stop
+    report.stop = worker.stop
     status, end = _run(worker, report, until_empty=until_empty)
     report.summary(end, "the queue is empty")
     once.close()
     if report.broken is not None:
         status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
-    if status == INTERRUPTED or grace is not None:
+    if status == INTERRUPTED or has_grace:
         sys.stderr.flush()
-        os._exit(status)  # a called function may still run in its thread; its key stays claimed to the end of its lease
+        os._exit(status)  # the keys of such calls stay claimed to the end of their leases
     raise typer.Exit(status)
 
 
@@ -182,7 +178,7 @@ def work(
     call: str,
     key: str | None = None,
     setting: Annotated[list[str] | None, Option("--set")] = None,
-    max_attempts: Annotated[int | None, Option(min=1)] = None,
+    max_attempts: AttemptsOption = None,
     fingerprint: str | None = None,
     name: str | None = None,
     store: StoreOption = DEFAULT_STORE,
@@ -234,7 +230,8 @@ def work(
     source = _source(place, setting or [])
 
     once = opened(store)
-    reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
+    report = WorkReport(as_json=as_json)
+    reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {"report": report})
 
     def build() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
@@ -252,7 +249,7 @@ def work(
         )
         return worker
 
-    run_worker(once, build, until_empty=until_empty, grace=None, as_json=as_json)
+    run_worker(once, build, until_empty=until_empty, report=report)
 
 
 def _source(place: str, assigned: list[str]) -> "WorkerSource":
@@ -265,7 +262,7 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
     broker, colon, queue = place.partition(":")
     if broker not in _BROKERS or not colon or not queue:
         forms = ", ".join(f"{name}:orders" for name in _BROKERS)
-        refuse(f"{shown_url(place)}: give a queue and its broker, as in {forms}", USAGE)
+        refuse(f"{shown_url(place)}: give a queue and its broker, as in {forms}")
     kind: type[WorkerSource] = getattr(brokers, _BROKERS[broker])
     first, *others = (field.name for field in msgspec.structs.fields(kind))
     settings: dict[str, Any] = {first: queue}
@@ -274,19 +271,16 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
         name, _, inner = name.partition(".")
         if not equals or name not in others or bool(inner) != (name == "settings"):
             more = [f"{one}.NAME" if one == "settings" else one for one in others]
-            refuse(
-                f"--set {text.partition('=')[0]}: {broker} has the settings {', '.join(more)}: give NAME=VALUE", USAGE
-            )
+            refuse(f"--set {text.partition('=')[0]}: {broker} has the settings {', '.join(more)}: give NAME=VALUE")
         if inner:
             settings.setdefault(name, {})[inner] = value
         else:
             settings[name] = {"true": True, "false": False}.get(value, value)
-    if (library := kind.library) is not None:
-        try:
-            import_module(library[0])
-        except ImportError:
-            refuse(f"{broker}: needs {library[0]}, which is not installed: pip install 'onceward[{library[1]}]'", USAGE)
+    if kind.library is not None:
+        module, extra = kind.library
+        with usage():
+            required(module, f"{broker}:", extra)
     try:
         return msgspec.convert(settings, kind, strict=False)
     except msgspec.ValidationError as error:
-        refuse(f"--set: {error}", USAGE)
+        refuse(f"--set: {error}")

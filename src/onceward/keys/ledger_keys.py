@@ -16,7 +16,6 @@ from typing import Any
 from onceward.core.worker import module_name
 from onceward.errors import KeyMissing
 
-KeyPart = object
 _LONGEST_CLIENTS = 600  # as LONGEST, for a client's key: 255 by default, and some characters take two or six
 LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, but people read less
 
@@ -193,7 +192,7 @@ def _str(key: object, name: str) -> str:
     return _text(text)
 
 
-def _int(key: int) -> str:
+def _int(key: int, _: str) -> str:
     # Python writes an int in decimal up to 4300 digits (sys.set_int_max_str_digits).
     return int.__repr__(key) if key.bit_length() < 10_000 else f"int:{key:x}"
 
@@ -229,7 +228,7 @@ def _mapping(key: Any, name: str) -> str:
 _FORMS: dict[type, Callable[[Any, str], str]] = {
     str: _str,
     bool: lambda key, _: "true" if key else "false",
-    int: lambda key, _: _int(key),
+    int: _int,
     float: _float,
     bytes: _bytes,
     bytearray: _bytes,

@@ -45,7 +45,7 @@ class KeyReader:
         handler: str = "",
         filled: Collection[str] = (),
     ) -> None:
-        self._option, self._handler = option, handler
+        self._option, self._whose = option, f"{handler}: " if handler else ""
         self._key, self.chain = _reader(option, key, roots, more)
         self._fingerprint: Read | None = None
         if fingerprint is True:
@@ -58,15 +58,14 @@ class KeyReader:
 
     def key(self, named: Named, given: Named) -> object:
         """Return the key from the inputs for paths (``named``) or callables (``given``); raises KeyMissing."""
-        whose = f"{self._handler}: " if self._handler else ""
         try:
             return self._key(named, given)
         except KeyMissing as error:
-            error.args = (f"{whose}{error}", *error.args[1:])
+            error.args = (f"{self._whose}{error}", *error.args[1:])
             raise
         except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id
             raise KeyMissing(
-                f"{whose}the key is missing from the input, and nothing ran: {self._option}= raised {type(error).__name__}"
+                f"{self._whose}the key is missing from the input, and nothing ran: {self._option}= raised {type(error).__name__}"
             ) from error
 
     def fingerprint(self, named: Named, given: Named) -> str | None:

@@ -46,9 +46,8 @@ class CallReader:
         self.signature = without(function, claim)
         parameters = self.signature.parameters.values()
         # With only these, in order, binding is a zip; all other calls go through inspect.
-        simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
+        self._simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
         self._names = tuple(self.signature.parameters)
-        self._simple = simple
         roots = roots_of(function, parameters, claim)
         self._keys = KeyReader(key, fingerprint, roots, option=option, handler=name_of(function), filled=filled)
         self._annotations = Annotations(function, key, self._keys.chain)

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
@@ -99,7 +99,9 @@ class Command:
         variables = {**os.environb, **variables_of(current())}
         data = job.data if job.data.endswith(b"\n") else job.data + b"\n"
         try:
-            status = run_between(self._watchdog, self._program, cast("list[str]", job.given), variables, data, out, err)
+            with unnamed_file(data) as stdin:
+                standard = [file.fileno() for file in (stdin, out, err)]
+                status = self._watchdog.run(self._program, cast("list[str]", job.given), variables, standard)
         except WatchdogGone:
             raise (
                 Interrupted() if self._stop.forced else Interrupted("the process that starts the commands was killed")
@@ -141,25 +143,12 @@ class _TooLarge(tuple[int, int]):
         raise NotReplayable(f"the output took {self[0]} bytes, and at most {self[1]} are stored")
 
 
-def unnamed_file() -> BinaryIO:
-    """Return a file without a name. Unlike with a pipe, a command that writes to it never waits for us to read."""
-    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
-
-
-def run_between(
-    watchdog: Watchdog,
-    program: str,
-    argv: Sequence[str],
-    variables: Mapping[bytes, bytes],
-    data: bytes,
-    out: BinaryIO,
-    err: BinaryIO,
-) -> int:
-    """Run a program that reads ``data`` and writes to two files. For its errors see :meth:`Watchdog.run`."""
-    with unnamed_file() as stdin:
-        stdin.write(data)
-        stdin.seek(0)
-        return watchdog.run(program, argv, variables, [file.fileno() for file in (stdin, out, err)])
+def unnamed_file(data: bytes = b"") -> BinaryIO:
+    """Return a file without a name, at its start. Unlike with a pipe, a command that writes to it never waits for us to read."""
+    file = cast("BinaryIO", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 - its caller closes it
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def executable(name: str) -> str:

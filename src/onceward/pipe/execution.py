@@ -7,7 +7,7 @@ The record does not wait for whoever reads the output.
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from onceward.batch.windows import Windows, looking
@@ -20,7 +20,6 @@ from onceward.once import Once
 from onceward.pipe.commands import CommandFailed, Interrupted, described_status, executable, variables_of
 from onceward.pipe.copied import CommandStream, Copied
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.terminal import write_all
 
 LOOKS: Final = 0.5  # seconds between two looks at the lease
 _SECOND: Final = 2  # the signal that kills
@@ -219,9 +218,3 @@ class Execution:
                 os.killpg(self._pid, number)
             except (ProcessLookupError, PermissionError):
                 pass  # it has just ended
-
-
-def replay(end: CommandEnd, write: Callable[[int, bytes], None] = write_all) -> None:
-    """Write what a command wrote."""
-    write(1, end.output.data)
-    write(2, end.errors.data)

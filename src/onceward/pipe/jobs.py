@@ -103,13 +103,14 @@ class Jobs:
             if job.due <= now and job.key not in self._running:
                 self._aside.remove(job)
                 return job
-        while self._fresh and self._has_room_aside():
+        while (
+            self._fresh
+            and len(self._aside) < self._ASIDE
+            and sum(len(job.data) for job in self._aside) < self._ASIDE_BYTES
+        ):
             job = self._fresh.popleft()
             self._changed.notify_all()
             if job.key not in self._running:
                 return job
             self._aside.append(job)
         return None
-
-    def _has_room_aside(self) -> bool:
-        return len(self._aside) < self._ASIDE and sum(len(job.data) for job in self._aside) < self._ASIDE_BYTES

@@ -109,7 +109,7 @@ class PipelineCall(msgspec.Struct, eq=False):
     Attributes:
         claim: the innermost claim: that of the guard that this part of the pipeline is in.
         delivery: what came.
-        lapse: what it means if an attempt ended inside the step, and the errors that say that it was not made.
+        on_lapse: what it means if an attempt ended inside the step.
         step: the name of the effect or sink that runs: a text, or a tuple within ``each``.
         printed: what goes to the standard output when the claim is completed.
         unit: the title of the recorded step that runs.
@@ -122,7 +122,7 @@ class PipelineCall(msgspec.Struct, eq=False):
     stand_in: StandIn | None = None
     step: object = ""
     unit: str = ""
-    lapse: tuple[OnLapse, tuple[type[Exception], ...]] = ("retry", ())
+    on_lapse: OnLapse = "retry"
     printed: list[object] = []
     writes: list[object] = []
 
@@ -130,11 +130,9 @@ class PipelineCall(msgspec.Struct, eq=False):
         """Return this call for what runs under an inner claim."""
         return PipelineCall(claim, self.delivery, self.stand_in, unit=self.unit, printed=self.printed)
 
-    def within(
-        self, step: object, on_lapse: OnLapse = "retry", not_made: tuple[type[Exception], ...] = ()
-    ) -> "PipelineCall":
+    def within(self, step: object, on_lapse: OnLapse = "retry") -> "PipelineCall":
         """Return this call for one effect or sink."""
-        return msgspec.structs.replace(self, step=step, lapse=(on_lapse, not_made))
+        return msgspec.structs.replace(self, step=step, on_lapse=on_lapse)
 
     async def ended(self, result: Any) -> Any:
         """Return the result of the claim's handler. If there are :attr:`writes`, it is recorded together with them."""
@@ -154,12 +152,8 @@ class PipelineCall(msgspec.Struct, eq=False):
         A later attempt gets the recorded result, and ``function`` does not run. It can be a coroutine function. Use a function
         of a module, not a closure: what is known of it is then kept.
         """
-        on_lapse, not_made = self.lapse
-        return await self.claim.step_async(self.step, function, *arguments, on_lapse=on_lapse, not_made=not_made)
-
-    async def record_in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Make a recorded step, as :meth:`record`, of a function that blocks."""
-        return await self.record(_in_thread, self, function, *arguments)
+        not_made = (StepNotMade,) if self.on_lapse == "park" else ()
+        return await self.claim.step_async(self.step, function, *arguments, on_lapse=self.on_lapse, not_made=not_made)
 
     async def thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that blocks in a thread. It sees the claim by ``onceward.current()``."""
@@ -170,7 +164,3 @@ class PipelineCall(msgspec.Struct, eq=False):
             weakref.finalize(loop, callers.close).atexit = False  # else each loop of a process would leave its threads
         context = contextvars.copy_context()
         return await callers.call(partial(context.run, function, *arguments))
-
-
-async def _in_thread(call: PipelineCall, function: Callable[..., T], *arguments: object) -> T:
-    return await call.thread(function, *arguments)

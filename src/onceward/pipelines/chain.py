@@ -56,7 +56,7 @@ def built_sink(kit: Kit, choice: SinkChoice) -> StepAction:
         kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
     guard = None
     if keys.guard is not None:
-        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
+        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), ("guard",))
 
     async def send(message: PipelineMessage, call: PipelineCall) -> None:  # not the message: a guard would record it
         inner = call.within(_name(title, message))
@@ -138,9 +138,7 @@ class _Effect:
     async def run(self, message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
         """Make the effect, or take its recorded result, and return the message after it."""
         keys, replaces = self.keys, self.settings.replaces
-        inner = call.within(
-            _name(self.title, message), self._on_lapse, (StepNotMade,) if keys.on_lapse == "park" else ()
-        )
+        inner = call.within(_name(self.title, message), self._on_lapse)
         if self._alone:
             inner.step = (call.step, inner.step)  # and the unit is that of the step around it
             value = await _make(self, message, inner)

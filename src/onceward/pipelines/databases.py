@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 from urllib.parse import quote, unquote, urlencode
 from weakref import WeakSet
 
-import msgspec
-
 from onceward.core.clock import boottime
+from onceward.pipelines.call import text_of
 from onceward.pipelines.kit import Field, Kit, absolute
 from onceward.stores import url_parts
 
@@ -169,7 +168,11 @@ class Database:
 
     def execute(self, connection: Any, statement: Statement, values: Mapping[str, object]) -> dict[str, object]:
         """Run a statement. Return its rows as dicts, and how many rows it changed or found."""
-        return self.run(connection, statement.text, {name: _parameter(values[name]) for name in statement.names})
+        parameters = {  # no driver takes lists and objects
+            name: text_of(value) if isinstance(value := values[name], list | dict) else value
+            for name in statement.names
+        }
+        return self.run(connection, statement.text, parameters)
 
     def run(self, connection: Any, text: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
         """Run a text of this program."""
@@ -230,9 +233,8 @@ class Database:
 
         from onceward.stores.mysql import place_of
 
-        place_at = place_of(self._parts, dict(self._options))
         return pymysql.connect(
-            **place_at,
+            **place_of(self._parts, dict(self._options)),
             autocommit=True,
             init_command="SET autocommit = 1",  # the server's init_connect may have switched it off, unseen by the driver
             charset="utf8mb4",
@@ -250,8 +252,3 @@ def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
             kit.closing(database.close)
             return database
     return None
-
-
-def _parameter(value: object) -> object:
-    """Return a value as all drivers take it: lists and objects are texts of JSON."""
-    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value

@@ -129,12 +129,11 @@ def run_examples(file: Path, pipeline: "Pipeline") -> list[ExampleResult]:
 
 
 def _run(file: Path, example: "Example") -> ExampleResult:
-    faults: list[str] = []
     first = ExampleStage(file, example)
-    faults += _unknown(set(first.pipeline.built.titles), example)
+    faults = _unknown(set(first.pipeline.built.titles), example)
     outcome = first.run(0)
     assert outcome is not None
-    points = list(first.points)
+    points = first.points
     faults += _compared(first, example, outcome)
     if faults or example.fails is not None or not outcome.ok:
         return ExampleResult(example.name, faults, 0)
@@ -144,9 +143,8 @@ def _run(file: Path, example: "Example") -> ExampleResult:
         faults.append(f"a duplicate is not harmless: {_difference(first, effects, outputs)}")
     elif again is None or not again.ok:
         faults.append(f"a duplicate fails: {_why(again)}")
-    for number, unit in enumerate(points):
-        fault = _killed(file, example, number, unit, effects, outputs)
-        faults += [] if fault is None else [fault]
+    kills = (_killed(file, example, number, unit, effects, outputs) for number, unit in enumerate(points))
+    faults += filter(None, kills)
     return ExampleResult(example.name, faults, len(points))
 
 

@@ -51,13 +51,9 @@ class Flow(msgspec.Struct, eq=False):
     def options(self) -> WorkerOptions:
         """The keywords of a worker."""
         model = self.built.model
-        options: dict[str, Any] = {
-            **self.guard_options,
-            "concurrency": model.concurrency,
-            "backoff": (model.backoff.first, model.backoff.longest),
-            "grace": model.grace,
-        }
-        return cast("WorkerOptions", options)
+        pauses = model.backoff.first, model.backoff.longest
+        more = {"concurrency": model.concurrency, "backoff": pauses, "grace": model.grace}
+        return cast("WorkerOptions", {**self.guard_options, **more})
 
     async def ready(self) -> None:
         """Wait while the key of ``hold`` is held: the source takes nothing meanwhile."""
@@ -110,10 +106,10 @@ class Runs(Protocol):
 class SourceSettings(Settings):
     """Where messages come from."""
 
-    has_ids: ClassVar[bool] = True  # False: deliveries have no key of their own, so the file needs a guard
+    has_ids = True  # False: deliveries have no key of their own, so the file needs a guard
     keeps: ClassVar[str | None] = None  # what names keys of its own, behind the pipeline's name: no guard can have it
-    holds: ClassVar[bool] = True  # whether it can wait while the key of hold: is held
-    ends: ClassVar[bool] = False  # whether it has an end, as a file has
+    holds = True  # whether it can wait while the key of hold: is held
+    ends = False  # whether it has an end, as a file has
 
     def check(self, kit: "Kit") -> None:
         """Note mistakes and missing extras. It makes no request."""

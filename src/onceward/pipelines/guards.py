@@ -1,7 +1,7 @@
 """Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
 
 import datetime as dt
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from onceward.claim.held import HeldClaim, held
 from onceward.claim.replays import CallOutcome
@@ -14,13 +14,12 @@ from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSe
 
 _NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
 _LONGEST: Final = 1e10  # seconds, what a policy takes at most
-OnDuplicate = Literal["replay", "drop"]
 
 
 class GuardRules:
     """The key, the fingerprint and the retention of a guard, compiled."""
 
-    def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...] = ()) -> None:
+    def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...]) -> None:
         self._settings = settings
         self.options: Options = {
             "lease": settings.lease,
@@ -64,7 +63,7 @@ class InnerGuard:
     """A guard around steps or a sink. Its record keeps the message as it left them, and which delivery made it."""
 
     def __init__(
-        self, kit: "Kit", settings: InnerGuardSettings, name: str, on_duplicate: OnDuplicate, at: tuple[str, ...] = ()
+        self, kit: "Kit", settings: InnerGuardSettings, name: str, at: tuple[str, ...] = (), *, drops: bool = False
     ) -> None:
         self._rules = GuardRules(kit, settings, at)
         waits = 0.0 if settings.on_busy == "fail" else settings.on_busy
@@ -72,7 +71,7 @@ class InnerGuard:
         space = kit.guard_name((*at, "name"), name)
         with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
             self._guard = kit.once.guards.for_keys(space, options, no_skip=_NO_SKIP)
-        self._drops = on_duplicate == "drop"
+        self._drops = drops
         keep = options.get("retention")
         if keep is not None and keep < kit.built.model.backoff.longest + options.get("lease", 0.0):
             kit.warn(
@@ -88,7 +87,7 @@ class InnerGuard:
         """Return the message as ``action`` leaves it, now or before; None if it was dropped."""
         key = ledger_key(self._guard.name, self._rules.key(message))
         inside = message._replace(at=())  # its steps have the same names wherever in a list the message stands
-        by = _maker(message, call)
+        by = [call.claim.record.key, *message.at]  # what tells this message, or item of it, from another with its key
         outcome: CallOutcome[Any] = await self._guard.call_async(  # type: ignore[assignment]  # whole
             key, self._rules.fingerprint(message), self._inside, (inside, call, action, by), {}, whole=True
         )
@@ -126,11 +125,6 @@ class InnerGuard:
             )
         await inner.ended(record)
         return record
-
-
-def _maker(message: "PipelineMessage", call: "PipelineCall") -> list[object]:
-    """Return what tells this message, or this item of it, from another with the same key."""
-    return [call.claim.record.key, *message.at]
 
 
 def _time(value: object, expression: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -50,7 +50,7 @@ class Built(msgspec.Struct, eq=False):
         lease: seconds, the longest of all guards.
         reserved: the name that no guard can have, because the source has keys there.
         closing: called at the end, the last first.
-        least_retention: seconds.
+        least_retention: seconds that records stay at least.
     """
 
     once: Once
@@ -67,10 +67,6 @@ class Built(msgspec.Struct, eq=False):
     reserved: str | None = None
     closing: list[Hook] = []
     least_retention: float = 0.0
-
-    def keep(self, seconds: float) -> None:
-        """Let records stay at least so long."""
-        self.least_retention = max(self.least_retention, seconds)
 
 
 class Kit(msgspec.Struct, eq=False):
@@ -115,13 +111,13 @@ class Kit(msgspec.Struct, eq=False):
         self.built.mistakes.append(Mistake(self._place(field), self.marked.told(text, *_path(field), deep=deep)))
 
     @contextmanager
-    def noting(self, field: Field, *kinds: type[Exception], before: str = "") -> Iterator[None]:
+    def noting(self, field: Field, *kinds: type[Exception]) -> Iterator[None]:
         """Note an error of these kinds, by default ValueError, as a mistake."""
         refusals = kinds or (ValueError,)
         try:
             yield
         except refusals as error:
-            self.mistake(field, f"{before}{error}", deep=True)
+            self.mistake(field, str(error), deep=True)
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
@@ -134,14 +130,12 @@ class Kit(msgspec.Struct, eq=False):
             self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
         return there
 
-    def holds_messages(self, field: Field) -> bool:
-        """Return whether the ledger can hold messages, or note that it cannot."""
-        holds = "outbox" in self.once.store.capabilities
-        if not holds:
+    def needs_outbox(self, field: Field) -> None:
+        """Note if the ledger cannot hold messages."""
+        if "outbox" not in self.once.store.capabilities:
             self.mistake(
                 field, "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger"
             )
-        return holds
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
@@ -212,30 +206,29 @@ def _path(field: Field) -> tuple[str | int, ...]:
 SinkAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[None]]
 
 
-class SinkSettings(Settings):
+class PartSettings(Settings):
+    """A step or a sink."""
+
+    @property
+    def title(self) -> str:
+        """What names it in errors and in the record, if the file gives it no name."""
+        return type(self).__name__[:-4].lower()  # without Step or Sink
+
+
+class SinkSettings(PartSettings):
     """Where messages go.
 
     Most sinks stand on the outbox: their action is ``call.claim.send(address, message.data, key=call.step)``, and the message leaves exactly when the
     claim completes. Others return when what they wrote is durable.
     """
 
-    @property
-    def title(self) -> str:
-        """Return what names it by default."""
-        return type(self).__name__.removesuffix("Sink").lower()
-
     @abstractmethod
     def build(self, kit: "Kit") -> SinkAction:
         """Check the settings, and return what takes a message. No request is made, and ``kit`` notes mistakes."""
 
 
-class StepSettings(Settings):
+class StepSettings(PartSettings):
     """A step without an effect outside. It is not recorded, so it must give the same result for the same message."""
-
-    @property
-    def title(self) -> str:
-        """Return what names it in errors, and an effect in the record."""
-        return type(self).__name__.removesuffix("Step").lower()
 
     @abstractmethod
     def build(self, kit: "Kit") -> StepAction:
@@ -245,7 +238,7 @@ class StepSettings(Settings):
 class EffectSettings(StepSettings):
     """A step with an effect outside. The engine records its result, so a later attempt does not make it again."""
 
-    replaces: ClassVar[bool] = False  # whether its result is the new message; null then drops it
+    replaces = False  # whether its result is the new message; null then drops it
 
     @abstractmethod
     def build(self, kit: "Kit") -> EffectAction:

@@ -40,13 +40,13 @@ class Marked(msgspec.Struct, eq=False):
     Attributes:
         value: a dict or list of Marked, or the scalar itself.
         place: where it begins.
-        keys: of a mapping, where each key stands.
+        name_place: where its name stands in a mapping; of another part, where it begins.
         is_filled: whether a variable fills a part of the text, which can be a secret.
     """
 
     value: Any
     place: Position
-    keys: dict[str, Position] = {}
+    name_place: Position
     is_filled: bool = False
 
     def plain(self) -> Any:
@@ -57,30 +57,24 @@ class Marked(msgspec.Struct, eq=False):
             return [part.plain() for part in self.value]
         return self.value
 
-    def place_of(self, *path: str | int) -> Position:
-        """Return the place of a part, or of the last part on the way to it that exists."""
-        part, place = self, self.place
+    def part_at(self, *path: str | int) -> "Marked":
+        """Return a part, or the last part on the way to it that exists."""
+        part = self
         for name in path:
-            if isinstance(part.value, dict) and name in part.value:
-                place, part = part.keys.get(str(name), part.place), part.value[name]
-            elif isinstance(part.value, list) and isinstance(name, int) and name < len(part.value):
-                part = part.value[name]
-                place = part.place
-            else:
+            value: Any = part.value
+            if name not in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
                 break
-        return place
+            part = value[name]
+        return part
+
+    def place_of(self, *path: str | int) -> Position:
+        """Return the place of :meth:`part_at`."""
+        part = self.part_at(*path)
+        return part.place if part is self else part.name_place
 
     def told(self, text: str, *path: str | int, deep: bool = True) -> str:
         """Return the text of a mistake in a part, without what variables fill. ``deep``: it can quote all that is in a mapping."""
-        part = self
-        for name in path:
-            values = part.value
-            if not (
-                name in values if isinstance(values, dict) else isinstance(values, list) and name in range(len(values))
-            ):
-                break
-            part = values[name]
-        return FILLED if part.has_filled(deep=deep) else text
+        return FILLED if self.part_at(*path).has_filled(deep=deep) else text
 
     def has_filled(self, *, deep: bool) -> bool:
         """Return whether a variable fills it, or something in it."""
@@ -160,7 +154,7 @@ class _Reader:
         self._environ = environ
         self._count = 0
 
-    def read(self, node: Any, depth: int) -> Marked:
+    def read(self, node: Any, depth: int, name_place: Position | None = None) -> Marked:
         place = _place(node.start_mark)
         self._count += 1
         if self._count > _MOST:
@@ -168,25 +162,26 @@ class _Reader:
         if depth > _DEEPEST:
             raise _Unreadable(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
         if node.id == "mapping":
-            return self._mapping(node, place, depth)
-        if node.id == "sequence":
-            return Marked([self.read(part, depth + 1) for part in node.value], place)
-        value = self._scalar(node, place)
-        return Marked(value, place, is_filled=isinstance(value, str) and value != node.value)
+            value: Any = self._mapping(node, depth)
+        elif node.id == "sequence":
+            value = [self.read(part, depth + 1) for part in node.value]
+        else:
+            value = self._scalar(node, place)
+        return Marked(value, place, name_place or place, isinstance(value, str) and value != node.value)
 
-    def _mapping(self, node: Any, place: Position, depth: int) -> Marked:
+    def _mapping(self, node: Any, depth: int) -> dict[str, Marked]:
         parts: dict[str, Marked] = {}
-        keys: dict[str, Position] = {}
         for key, value in node.value:
             at = _place(key.start_mark)
             name = str(key.value) if key.id == "scalar" else None
             if name is None or key.tag.endswith(":null"):
                 self.mistakes.append(Mistake(at, "a name must be a text"))
             elif name in parts:
-                self.mistakes.append(Mistake(at, f"{name!r} is here twice; the first is in line {keys[name].line}"))
+                first = parts[name].name_place.line
+                self.mistakes.append(Mistake(at, f"{name!r} is here twice; the first is in line {first}"))
             else:
-                parts[name], keys[name] = self.read(value, depth + 1), at
-        return Marked(parts, place, keys)
+                parts[name] = self.read(value, depth + 1, at)
+        return parts
 
     def _scalar(self, node: Any, place: Position) -> object:
         kind = node.tag.rpartition(":")[2]

@@ -16,6 +16,7 @@ from onceward.pipelines.settings import (
     SinkList,
     SourceChoice,
     StepList,
+    Text,
     as_written,
 )
 
@@ -35,7 +36,7 @@ Name = Annotated[
 ]
 
 
-class FieldRetention(Settings, kw_only=True):
+class FieldRetention(Settings):
     """Keep a record until a time in the message.
 
     Attributes:
@@ -47,7 +48,7 @@ class FieldRetention(Settings, kw_only=True):
     plus: Seconds = 0
 
 
-class FindOut(Settings, kw_only=True):
+class FindOut(Settings):
     """Ask the downstream whether a step's effect was made, after an attempt ended inside the step.
 
     Attributes:
@@ -61,7 +62,7 @@ class FindOut(Settings, kw_only=True):
     result: Expression | None = None
 
 
-class StepKeys(Settings, kw_only=True):
+class StepKeys(Settings):
     """What can stand beside the type of a step.
 
     Attributes:
@@ -79,13 +80,13 @@ class StepKeys(Settings, kw_only=True):
 
     name: Name | None = None
     when: Expression | None = None
-    into: Annotated[str, Meta(min_length=1)] | None = None
+    into: Text | None = None
     on_lapse: Literal["retry", "park"] | FindOut = "retry"
     not_made: list[Regex] = []
     on_error: OnStepError = "fail"
 
 
-class GuardSettings(Settings, kw_only=True):
+class GuardSettings(Settings):
     """Settings of every guard.
 
     Attributes:
@@ -105,7 +106,7 @@ class GuardSettings(Settings, kw_only=True):
     on_lapse: Literal["retry", "park"] = "retry"
 
 
-class InnerGuardSettings(GuardSettings, kw_only=True):
+class InnerGuardSettings(GuardSettings):
     """Settings of a guard around steps or a sink.
 
     Attributes:
@@ -119,7 +120,7 @@ class InnerGuardSettings(GuardSettings, kw_only=True):
     on_busy: Literal["fail"] | Seconds = as_written("1m")
 
 
-class SinkKeys(Settings, kw_only=True):
+class SinkKeys(Settings):
     """What can stand beside the type of a sink.
 
     Attributes:
@@ -138,7 +139,7 @@ class SourceKeys(Settings):
     """What can stand beside the type of a source: nothing."""
 
 
-class Hold(Settings, kw_only=True):
+class Hold(Settings):
     """Read no input while a worker has this key. The worker can also be a call of `onceward exec`.
 
     Messages that were already received still finish.
@@ -148,11 +149,11 @@ class Hold(Settings, kw_only=True):
         every: How often to look.
     """
 
-    key: Annotated[str, Meta(min_length=1)]
+    key: Text
     every: Seconds = 1
 
 
-class Pauses(Settings, kw_only=True):
+class Pauses(Settings):
     """Pauses after a failure. Each is twice as long as the one before.
 
     Attributes:
@@ -164,7 +165,7 @@ class Pauses(Settings, kw_only=True):
     longest: Seconds = as_written("15m")
 
 
-class Example(Settings, kw_only=True):
+class Example(Settings):
     """A message and its expected outcome. `onceward test` runs it, also as a duplicate and with a kill after each step.
 
     Attributes:
@@ -177,7 +178,7 @@ class Example(Settings, kw_only=True):
         fails: A regular expression for the error with which the message fails.
     """
 
-    name: Annotated[str, Meta(min_length=1)]
+    name: Text
     input: Any
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
@@ -186,7 +187,7 @@ class Example(Settings, kw_only=True):
     fails: Regex | None = None
 
 
-class PipelineFile(Settings, kw_only=True):
+class PipelineFile(Settings):
     """A pipeline.
 
     Attributes:
@@ -206,7 +207,7 @@ class PipelineFile(Settings, kw_only=True):
 
     name: Name
     source: SourceChoice
-    ledger: Annotated[str, Meta(min_length=1)] = "sqlite:///onceward.db"
+    ledger: Text = "sqlite:///onceward.db"
     guard: GuardSettings | None = None
     hold: Hold | None = None
     concurrency: Annotated[int, Meta(ge=1, le=1000)] = 10
@@ -218,5 +219,5 @@ class PipelineFile(Settings, kw_only=True):
     examples: list[Example] = []
 
 
-KEYS: dict[str, type[Settings]] = {"steps": StepKeys, "sinks": SinkKeys, "sources": SourceKeys}
+KEYS: dict[str, type[Settings]] = {"step": StepKeys, "sink": SinkKeys, "source": SourceKeys}
 __all__ = ["KEYS", "Example", "PipelineFile", "SinkChoice"]

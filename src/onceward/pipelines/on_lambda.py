@@ -20,7 +20,6 @@ from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
 from onceward.pipelines.sources.brokers import LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
-_DEFAULT: Final = "pipeline.yaml"
 Handler = LambdaHandler[Any]
 # What makes the handler of each kind of event, and the settings that it takes.
 _KINDS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
@@ -58,16 +57,19 @@ class LambdaPipeline:
 
     def _handler(self, kind: str, event: object) -> Handler:
         pipeline = self._pipeline
-        once, options, concurrency = pipeline.once, pipeline.options, pipeline.model.concurrency
         source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
         if kind == "invoke" and not source.direct:
             raise MalformedEvent(
                 f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
                 "source: {lambda: {direct: true}}"
             )
-        settings: dict[str, Any] = {"concurrency": concurrency, "unwrap": source.unwrap, "partial": source.partial}
+        settings: dict[str, Any] = {
+            "concurrency": pipeline.model.concurrency,
+            "unwrap": source.unwrap,
+            "partial": source.partial,
+        }
         make, names = _KINDS[kind]
-        handler: Handler = make(once, **{name: settings[name] for name in names}, **options)(
+        handler: Handler = make(pipeline.once, **{name: settings[name] for name in names}, **pipeline.options)(
             transformation(pipeline) if kind == "firehose" else pipeline.handler
         )
         return handler
@@ -128,7 +130,7 @@ def lambda_handler(event: object, context: object = None) -> object:
         PipelineInvalid: the file has mistakes.
         OSError: there is no such file.
     """
-    name = os.environ.get(VARIABLE) or _DEFAULT
+    name = os.environ.get(VARIABLE) or "pipeline.yaml"
     with _LOCK:
         pipeline = _PIPELINES.get(name)
         if pipeline is None:

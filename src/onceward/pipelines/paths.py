@@ -49,10 +49,8 @@ class PathFinder:
         """
         try:
             return _INTERPRETER.visit(self._parsed, {"message": message.data, "meta": message.meta})
-        except JMESPathError as error:
-            raise ValueError(f"{self.expression!r} cannot be read from this message: {_short(error)}") from error
         except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise ValueError(f"{self.expression!r} cannot be read from this message: {error}") from error
+            raise ValueError(f"{self.expression!r} cannot be read from this message: {_short(error)}") from error
 
     def holds(self, message: PipelineMessage) -> bool:
         """Return whether what it finds counts as true in JMESPath: not null, false, "", [] or {}."""
@@ -99,7 +97,7 @@ def _check_calls(node: Any) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Return a JMESPath error in one line, without the value."""
+    """Return an error in one line. One of JMESPath is told without the value."""
     kind = getattr(error, "function_name", None)
     if kind is not None and hasattr(error, "actual_type"):
         expected = " or ".join(cast("list[str]", getattr(error, "expected_types", [])))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,7 +13,7 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.claim import Claim
 from onceward.claim.held import held
 from onceward.consumers.delivery import Delivery, DeliveryOptions
-from onceward.consumers.worker import Worker
+from onceward.consumers.worker import Worker, run_stoppable
 from onceward.core.arguments import check_type
 from onceward.once import Once
 from onceward.outbox.relay import relay_beside
@@ -58,26 +59,23 @@ class Pipeline:
             )
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
-            kit.holds_messages("dead_letters")
+            kit.needs_outbox("dead_letters")
         if (source := cast("SourceChoice | None", model.source)) is not None:
             self.source = cast("SourceSettings", source.settings)
             built.reserved = self.source.keeps
             self.source.check(kit.of(source.marked.value[source.kind]))
-            self._check_ids(kit, source, is_guarded=is_guarded)
+            if not is_guarded and not self.source.has_ids:
+                kit.mistake(
+                    "source",
+                    f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
+                    "{key: message.id}; guard: {} takes the SHA-256 of the message",
+                )
             if model.hold is not None and not self.source.holds:
                 kit.mistake("hold", NO_HOLD)
         # Without a name or a source, it only looks for mistakes.
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
         self._steps = kit.chain(model.steps) if model.steps else None
         self._sinks = [kit.sink(choice) for choice in model.sinks]
-
-    def _check_ids(self, kit: Kit, source: SourceChoice, *, is_guarded: bool) -> None:
-        if not is_guarded and not self.source.has_ids:
-            kit.mistake(
-                "source",
-                f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
-                "{key: message.id}; guard: {} takes the SHA-256 of the message",
-            )
 
     @property
     def mistakes(self) -> list[Mistake]:
@@ -100,10 +98,7 @@ class Pipeline:
             return options
 
         def read(of: Callable[[PipelineMessage], object]) -> Callable[[Delivery], object]:
-            def of_delivery(delivery: Delivery) -> object:
-                return of(_message(delivery.data, delivery))
-
-            return of_delivery
+            return lambda delivery: of(_message(delivery.data, delivery))
 
         options.update(self._rules.options)  # type: ignore[typeddict-item]  # they are options of a policy
         options["key"] = read(self._rules.key)
@@ -251,6 +246,10 @@ class PipelineRun:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)
             await self._pipeline.close()
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Run as :meth:`run_async`, and stop after a signal."""
+        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
     def stop(self) -> None:
         """Take nothing more, and end when what runs ends; from any thread."""

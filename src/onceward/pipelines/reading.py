@@ -26,7 +26,6 @@ from onceward.pipelines.sources import SOURCES
 from onceward.pipelines.steps import STEPS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_REFERENCES: Final = "#/$defs/{name}"
 
 
 def schema() -> dict[str, Any]:
@@ -35,12 +34,11 @@ def schema() -> dict[str, Any]:
     models = list(
         settings_in(PipelineFile, *(one for table in kinds.values() for one in table.values()), *KEYS.values())
     )
-    described, definitions = msgspec.json.schema_components(models, schema_hook=_of, ref_template=_REFERENCES)
-    del described  # references to the definitions
+    _, definitions = msgspec.json.schema_components(models, schema_hook=_of, ref_template="#/$defs/{name}")
     for model in models:
         describe(definitions[model.__name__], model)
     for table, by_name in kinds.items():
-        definitions[_one(table).title()] = _choice(table, by_name, definitions)
+        definitions[table.title()] = _choice(table, by_name, definitions)
     for definition in definitions.values():
         _tidy(definition)
     whole = definitions.pop("PipelineFile")
@@ -72,9 +70,9 @@ def _choice(table: str, by_name: dict[str, type[Any]], definitions: dict[str, An
 def _of(kind_of: type) -> dict[str, Any]:
     """Return the schema of a type that only a file has."""
     if issubclass(kind_of, StepList | SinkList):
-        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{_one(kind_of.of.table).title()}"}}
+        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{kind_of.of.table.title()}"}}
     if issubclass(kind_of, Chosen):
-        return {"$ref": f"#/$defs/{_one(kind_of.table).title()}"}
+        return {"$ref": f"#/$defs/{kind_of.table.title()}"}
     raise NotImplementedError(kind_of.__name__)
 
 
@@ -86,11 +84,7 @@ def _tidy(definition: dict[str, Any]) -> None:
             del property_["default"]
 
 
-def _one(table: str) -> str:
-    return table.removesuffix("s")
-
-
-TABLES = {"steps": STEPS, "sinks": SINKS, "sources": SOURCES}
+TABLES = {"step": STEPS, "sink": SINKS, "source": SOURCES}
 
 
 @cache
@@ -125,16 +119,15 @@ class ModelReader:
     def _settings(self, marked: Marked, settings: type[Settings], *, whole: bool = True) -> object:
         """Return the settings in a mapping. ``whole`` is whether all that must be there is needed."""
         if marked.value is None:
-            marked = Marked({}, marked.place)  # "stdout:" has no settings
+            marked = msgspec.structs.replace(marked, value={})  # "stdout:" has no settings
         if not isinstance(marked.value, dict):
             return self._mistake(marked.place, f"a mapping is needed here, not {_shape(marked.value)}")
         fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
         values: dict[str, object] = {}
         for name, part in marked.value.items():
-            place = marked.keys.get(name, part.place)
             if name not in fields:
-                self._mistake(place, _unknown(name, list(fields)))
-            elif (value := self._value(part, fields[name].type, place)) is not _WRONG:
+                self._mistake(part.name_place, _unknown(name, list(fields)))
+            elif (value := self._value(part, fields[name].type)) is not _WRONG:
                 values[fields[name].name] = value
                 if value == () and fields[name].required:
                     self.mistakes.append(Mistake(part.place, "there are no steps here", is_warning=True))
@@ -150,8 +143,8 @@ class ModelReader:
         except (ValueError, TypeError) as error:  # its own check
             return self._mistake(marked.place, marked.told(str(error)))
 
-    def _value(self, marked: Marked, annotation: Any, place: Position) -> object:
-        """Return a value of a type. A mistake in what it means, and not in its form, is noted at ``place``, where its name stands."""
+    def _value(self, marked: Marked, annotation: Any) -> object:
+        """Return a value of a type. A mistake in what it means, and not in its form, is noted where its name stands."""
         options = choices(annotation)
         if marked.value is None and NoneType in options:
             return None
@@ -166,7 +159,7 @@ class ModelReader:
                     return self._settings(marked, option)
             elif origin in {dict, list} and isinstance(marked.value, origin) and _has_parts(inner[-1]):
                 names = marked.value if origin is dict else range(len(marked.value))
-                parts = {n: self._value(marked.value[n], inner[-1], marked.place_of(n)) for n in names}
+                parts = {n: self._value(marked.value[n], inner[-1]) for n in names}
                 return _WRONG if _WRONG in parts.values() else parts if origin is dict else [*parts.values()]
         try:
             value = msgspec.convert(marked.plain(), annotation)
@@ -178,7 +171,7 @@ class ModelReader:
         try:
             return reading.make(value)
         except ValueError as error:
-            self._mistake(place, marked.told(str(error)))
+            self._mistake(marked.name_place, marked.told(str(error)))
             return reading.instead
 
     def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
@@ -190,29 +183,27 @@ class ModelReader:
         return cast("type[tuple[object, ...]]", kind_of_list)(one for one in choices if one is not _WRONG)
 
     def _choose(self, marked: Marked, choice: type[Chosen]) -> object:
-        table, one = TABLES[choice.table], _one(choice.table)
+        one, table = choice.table, TABLES[choice.table]
         if not isinstance(marked.value, dict):
             return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
-        keys = KEYS[choice.table]
+        keys = KEYS[one]
         beside = [field.encode_name for field in msgspec.structs.fields(keys)]
         kinds = [name for name in marked.value if name in table and name not in beside]
         others = [name for name in marked.value if name not in table and name not in beside]
         if len(kinds) > 1:
-            place = marked.keys[kinds[1]]
+            place = marked.value[kinds[1]].name_place
             return self._mistake(place, f"one {one} has two types, {kinds[0]} and {kinds[1]}: make two of it")
         if not kinds:
-            place = marked.keys[others[0]] if others else marked.place
+            place = marked.value[others[0]].name_place if others else marked.place
             names = ", ".join(sorted(table))
             if others and get_close_matches(others[0], table, 1):
                 return self._mistake(place, _unknown(others[0], list(table)))
             fault = f"{_unknown(others[0], [])}: " if others else ""
             return self._mistake(place, f"{fault}a {one} has one of these types: {names}")
         name = kinds[0]
-        own = self._settings(marked.value[name], kind(choice.table, name))
-        rest = self._settings(
-            Marked({n: part for n, part in marked.value.items() if n != name}, marked.place, marked.keys),
-            keys,
-        )
+        own = self._settings(marked.value[name], kind(one, name))
+        others_of = {n: part for n, part in marked.value.items() if n != name}
+        rest = self._settings(msgspec.structs.replace(marked, value=others_of), keys)
         if own is _WRONG or rest is _WRONG:
             return _WRONG
         return choice(name, cast("Settings", own), cast("Settings", rest), marked)

@@ -61,6 +61,7 @@ else:
     Seconds = Annotated[int | float | str, _SECONDS, ValueReading(_duration, 60.0)]
     SomeSeconds = Annotated[int | float | str, _SECONDS, ValueReading(partial(_duration, least=0.001), 60.0)]
     Regex = Annotated[str, ValueReading(_regex, re.compile(""))]
+Text = Annotated[str, Meta(min_length=1)]
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
 
 
@@ -91,7 +92,7 @@ def reading_of(annotation: Any, value: object) -> ValueReading | None:
     return next((mark for mark in marks if isinstance(mark, ValueReading)), None)
 
 
-class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """What a part of the file says. Its docstring, with its attributes, is the reference (``docstrings.py``)."""
 
     def __post_init__(self) -> None:
@@ -111,7 +112,7 @@ class Chosen:
         marked: the whole mapping in the file.
     """
 
-    table = ""  # whose kinds it can be: "steps", "sinks" or "sources"
+    table = ""  # whose kinds it can be: "step", "sink" or "source"
 
     __slots__ = ("keys", "kind", "marked", "settings")
 
@@ -125,19 +126,19 @@ class Chosen:
 class StepChoice(Chosen):
     """One step."""
 
-    table = "steps"
+    table = "step"
 
 
 class SinkChoice(Chosen):
     """One sink."""
 
-    table = "sinks"
+    table = "sink"
 
 
 class SourceChoice(Chosen):
     """One source."""
 
-    table = "sources"
+    table = "source"
 
 
 class StepList(tuple[StepChoice, ...]):

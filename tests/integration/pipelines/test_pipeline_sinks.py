@@ -12,7 +12,7 @@ from onceward.outbox import sender, targets
 from onceward.pipelines import load
 from onceward.pipelines.call import StepFailed
 from onceward.pipelines.sinks import s3 as buckets
-from onceward.pipelines.sinks.s3 import Buckets, _joined
+from onceward.pipelines.sinks.s3 import Buckets, _Member
 from queues.boxes import RecordedTarget
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
@@ -157,13 +157,13 @@ def test_an_object_is_looked_for_where_it_was_written(ministack, bucket, monkeyp
         await write(self, place, content)
         raise OSError
 
-    async def joined(member):  # of the version before
-        return (await _joined(member))[1].removeprefix("in/").removesuffix(".ndjson")
+    async def joined(member, joined=_Member.joined):  # of the version before
+        return (await joined(member))[1].removeprefix("in/").removesuffix(".ndjson")
 
     with monkeypatch.context() as patch:
         patch.setattr(Buckets, "write", killed)
         if not change:
-            patch.setattr(buckets, "_joined", joined)
+            patch.setattr(_Member, "joined", joined)
         assert run() == {"failed"}
     changes = {"gzip": True, "prefix": "out/", "bucket": other}
     assert run(**{name: changes[name] for name in changes if name == change}) == {"done"}

@@ -5,6 +5,8 @@ Each has the methods of :class:`Values`. A store's own clock stamps and judges w
 
 from typing import Any, Final, cast
 
+import msgspec
+
 from onceward.lazily import at
 from onceward.pipelines.databases import LIBRARIES
 from onceward.pipelines.kit import Field, Kit
@@ -19,6 +21,9 @@ PLACES: Final = {
     "rediss": "onceward.pipelines.keyvalue.redis:RedisValues",
     **dict.fromkeys(("mariadb", "mysql", "postgresql", "sqlite"), "onceward.pipelines.keyvalue.sql:SqlValues"),
 }
+
+
+ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member of a set
 
 
 class Values:

@@ -13,7 +13,7 @@ import msgspec
 
 from onceward.aws.targets.sending import AwsClient
 from onceward.core.urls import shown_url
-from onceward.pipelines.keyvalue import Values, options_of
+from onceward.pipelines.keyvalue import ENCODER, Values, options_of
 from onceward.stores import url_parts
 from onceward.wire.calls import Service, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
@@ -67,7 +67,7 @@ def plain(attribute: Mapping[str, Any]) -> Any:
     ((kind, value),) = attribute.items()
     match kind:
         case "N":
-            return _number(value)
+            return int(value) if value.removeprefix("-").isdigit() else float(value)
         case "NULL":
             return None
         case "L":
@@ -81,16 +81,8 @@ def plain(attribute: Mapping[str, Any]) -> Any:
     return value
 
 
-def _number(text: str) -> int | float:
-    number = Decimal(text)
-    return (
-        int(number) if number == number.to_integral_value() and "." not in text and "E" not in text else float(number)
-    )
-
-
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
 _OPTIONS: Final = frozenset({"endpoint", "key", "region"})
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 
 
 class DynamoValues(Values):
@@ -131,7 +123,7 @@ class DynamoValues(Values):
             "ExpressionAttributeValues": {":now": {"N": str(int(now))}},
         }
         self._ask("DeleteItem", {"Key": self._name(key), **has_expired}, passes="ConditionalCheckFailed")
-        names, values = {"#m": "members"}, {":m": {"SS": [_ENCODER.encode(member).decode()]}}
+        names, values = {"#m": "members"}, {":m": {"SS": [ENCODER.encode(member).decode()]}}
         update = "ADD #m :m"
         if ttl is not None:
             names["#e"], values[":e"] = "expires_at", cast("Any", {"N": str(math.ceil(now + ttl))})

@@ -7,9 +7,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from onceward.core.urls import encoded_url
-from onceward.pipelines.keyvalue import Values, options_of
-
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
+from onceward.pipelines.keyvalue import ENCODER, Values, options_of
 
 
 class RedisValues(Values):
@@ -34,13 +32,13 @@ class RedisValues(Values):
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set a value."""
-        self._client.set(self._space + key, _ENCODER.encode(value), px=None if ttl is None else _milliseconds(ttl))
+        self._client.set(self._space + key, ENCODER.encode(value), px=None if ttl is None else _milliseconds(ttl))
 
     def add(self, key: str, member: Any, ttl: float | None) -> None:
         """Add to a set."""
         name = self._space + key
         with self._client.pipeline(transaction=True) as pipeline:
-            pipeline.sadd(name, _ENCODER.encode(member))
+            pipeline.sadd(name, ENCODER.encode(member))
             if ttl is not None:
                 pipeline.pexpire(name, _milliseconds(ttl))
             pipeline.execute()

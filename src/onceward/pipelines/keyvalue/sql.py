@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from onceward.pipelines.databases import Database, Dialect, Statement
-from onceward.pipelines.keyvalue import Values
+from onceward.pipelines.keyvalue import ENCODER, Values
 from onceward.pipelines.kit import absolute
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "extract(epoch FROM clock_timestamp())::double precision",
@@ -82,11 +81,11 @@ class SqlValues(Values):
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set a value."""
-        self._write(key, "", _ENCODER.encode(value).decode(), ttl)
+        self._write(key, "", ENCODER.encode(value).decode(), ttl)
 
     def add(self, key: str, member: Any, ttl: float | None) -> None:
         """Add to a set."""
-        text = _ENCODER.encode(member)
+        text = ENCODER.encode(member)
         self._write(key, sha256(text).hexdigest(), text.decode(), ttl)
 
     def close(self) -> None:

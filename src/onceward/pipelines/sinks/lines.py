@@ -4,15 +4,15 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
-from msgspec import Meta
 
 from onceward.claim.held import HeldClaim
 from onceward.core.attempts import attempts_of
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
+from onceward.pipelines.settings import Text
 from onceward.terminal import write_all
 
 try:
@@ -73,7 +73,9 @@ class Appender:
             fcntl.flock(journal, fcntl.LOCK_EX)
             with self._path.open("a+b", buffering=0) as file:
                 self._catch_up(journal.fileno(), file.fileno())
-                fresh = {line.key: line for line in lines if not self._has(line)}
+                fresh = {
+                    line.key: line for line in lines if self._fences.get(uuid.UUID(line.key).bytes, -1) < line.first
+                }
                 if not fresh:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
@@ -94,10 +96,6 @@ class Appender:
 
     def _note(self, journal: int, read: int) -> None:
         self._read, self._beginning = read, os.pread(journal, min(read, _BEGINNING), 0)
-
-    def _has(self, line: KeyedLine) -> bool:
-        fence = self._fences.get(uuid.UUID(line.key).bytes)
-        return fence is not None and fence >= line.first
 
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""
@@ -123,7 +121,7 @@ class Appender:
             os.ftruncate(journal, self._read)
 
 
-class FileSink(SinkSettings, kw_only=True):
+class FileSink(SinkSettings):
     """Append messages to a file, each as a line, and each once.
 
     A text without a line break is written unchanged, everything else as JSON. The file ``FILE.onceward`` lists the keys
@@ -134,7 +132,7 @@ class FileSink(SinkSettings, kw_only=True):
         path: The file. A relative path begins at the folder of this file.
     """
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Text
 
     def build(self, kit: "Kit") -> SinkAction:
         if not LOCKS:
@@ -153,7 +151,7 @@ class FileSink(SinkSettings, kw_only=True):
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
             claim = cast("HeldClaim", call.claim)
             line = KeyedLine(call.key(), line_of(message.data), claim.fence, _first_fence(claim))
-            await call.record_in_thread(appender.add, line)
+            await call.record(PipelineCall.thread, call, appender.add, line)
 
         return write
 

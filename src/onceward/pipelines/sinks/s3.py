@@ -13,7 +13,7 @@ from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.settings import Expression, Seconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, Text, as_written
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
@@ -161,7 +161,9 @@ class Buckets:
         """Return an answer whose status is a success or ``other``."""
         for pause in _PAUSES:
             try:
-                answer = await self._ask(call)
+                answer = await self._sent(call)
+                if answer.status >= 400 and self._wires.may_renew(answer):
+                    answer = await self._sent(call)
             except StoreError as error:
                 why: Exception | None = error
                 text, passes = str(error), error.transient
@@ -175,10 +177,6 @@ class Buckets:
             await asyncio.sleep(pause)
         raise AssertionError
 
-    async def _ask(self, call: ObjectCall) -> ServiceAnswer:
-        answer = await self._sent(call)
-        return await self._sent(call) if answer.status >= 400 and self._wires.may_renew(answer) else answer
-
     async def _sent(self, call: ObjectCall) -> ServiceAnswer:
         answer = await self._wires.send_async(call, self._clock.signing())
         assert isinstance(answer, ServiceAnswer)
@@ -190,7 +188,7 @@ _FULL: Final = 8 * 1024 * 1024  # bytes of an object before it is compressed
 _MOST_LOOKS: Final = 100  # objects of earlier attempts
 
 
-class S3Sink(SinkSettings, kw_only=True):
+class S3Sink(SinkSettings):
     """Write messages as lines of JSON to objects in S3, each message once.
 
     A message is done when its object is in the bucket. Before it writes an object, onceward records the object's name
@@ -209,7 +207,7 @@ class S3Sink(SinkSettings, kw_only=True):
         region: The region, if it is not that of the environment.
     """
 
-    bucket: Annotated[str, Meta(min_length=1)]
+    bucket: Text
     prefix: str = ""
     message: Expression = as_written("message")
     gzip: bool = False
@@ -261,7 +259,7 @@ class _Member(msgspec.Struct, eq=False):
     place_of: Callable[[str], Place]
     group: ObjectGroup | None = None
 
-    async def joined(self) -> Place:
+    async def joined(self) -> str | Place:  # how a record is read, too
         self.group = self.grouping.join(self.token, self.line)
         return self.place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
 
@@ -269,7 +267,7 @@ class _Member(msgspec.Struct, eq=False):
 async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
     """Return the place of the object that a message is in: that of an earlier attempt, or of a group that it joins now."""
     try:
-        noted: str | Place = await call.claim.step_async((call.step, "object", number), _joined, member)
+        noted: str | Place = await call.claim.step_async((call.step, "object", number), _Member.joined, member)
     except BaseException as error:
         if member.group is not None:
             member.group.fail(error)
@@ -277,7 +275,3 @@ async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Pl
     if member.group is not None:
         member.group.note()
     return noted
-
-
-async def _joined(member: _Member) -> str | Place:  # how a record is read, too
-    return await member.joined()

@@ -1,7 +1,6 @@
 """The sinks that stand on the outbox: their message leaves exactly when its key is completed."""
 
-from abc import abstractmethod
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta
@@ -10,10 +9,10 @@ from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, Text, as_written
 
 
-class OutboxSink(SinkSettings, kw_only=True):
+class OutboxSink(SinkSettings):
     """A target of the outbox. The first field names it.
 
     Attributes:
@@ -25,14 +24,17 @@ class OutboxSink(SinkSettings, kw_only=True):
     message: Expression = as_written("message")
     headers: dict[str, Expression] = {}
 
+    scheme: ClassVar[str]
+
     @property
     def title(self) -> str:
         return self.address
 
     @property
-    @abstractmethod
     def address(self) -> str:
         """The target's address in the outbox."""
+        place = getattr(self, next(iter(type(self).__annotations__)))
+        return _with_options(f"{self.scheme}:{place}", region=getattr(self, "region", None))
 
     def build(self, kit: "Kit") -> SinkAction:
         # Not every kind of target has them.
@@ -46,11 +48,10 @@ class OutboxSink(SinkSettings, kw_only=True):
                 # An empty object with the settings of this sink: a target refuses what it never takes.
                 headers, of_group = dict.fromkeys(self.headers, "x"), None if group is None else "g"
                 target.check(OutboxMessage("0" * 36, "{}", headers, delay, of_group))
-                kit.holds_messages("")
+                kit.needs_outbox("")
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
-            values = {name: one(message) for name, one in self.headers.items()}
-            headers = {name: text_of(value) for name, value in values.items() if value is not None}
+            headers = {n: text_of(value) for n, find in self.headers.items() if (value := find(message)) is not None}
             of = None if group is None else group(message)
             call.claim.send(
                 address,
@@ -65,7 +66,6 @@ class OutboxSink(SinkSettings, kw_only=True):
 
 
 Region = Annotated[str | None, Meta(description="Its region, if it is not that of the environment.")]
-Text = Annotated[str, Meta(min_length=1)]
 
 
 class SqsSink(OutboxSink, kw_only=True):
@@ -82,9 +82,7 @@ class SqsSink(OutboxSink, kw_only=True):
     group: Expression | None = None
     delay: Seconds | None = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"sqs:{self.queue}", region=self.region)
+    scheme = "sqs"
 
 
 class SnsSink(OutboxSink, kw_only=True):
@@ -98,9 +96,7 @@ class SnsSink(OutboxSink, kw_only=True):
     topic: Text
     group: Expression | None = None
 
-    @property
-    def address(self) -> str:
-        return f"sns:{self.topic}"
+    scheme = "sns"
 
 
 class EventbridgeSink(OutboxSink, kw_only=True):
@@ -135,9 +131,7 @@ class KinesisSink(OutboxSink, kw_only=True):
     region: Region = None
     group: Expression | None = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"kinesis:{self.stream}", region=self.region)
+    scheme = "kinesis"
 
 
 class FirehoseSink(OutboxSink, kw_only=True):
@@ -150,13 +144,11 @@ class FirehoseSink(OutboxSink, kw_only=True):
     stream: Text
     region: Region = None
 
-    @property
-    def address(self) -> str:
-        return _with_options(f"firehose:{self.stream}", region=self.region)
+    scheme = "firehose"
 
 
 def _with_options(place: str, **options: str | None) -> str:
-    query = urlencode({name: value for name, value in options.items() if value is not None}, quote_via=quote)
+    query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
     return f"{place}?{query}" if query else place
 
 
@@ -200,10 +192,8 @@ class RabbitmqSink(OutboxSink, kw_only=True):
 
     @property
     def address(self) -> str:
-        options = {"queue": self.queue, "exchange": self.exchange, "key": self.routing_key}
-        query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
-        scheme = "amqps" if self.tls else "amqp"
-        return f"{scheme}:?{query}" if self.server is None else f"{scheme}://{self.server}?{query}"
+        place = f"{'amqps' if self.tls else 'amqp'}:{'' if self.server is None else f'//{self.server}'}"
+        return _with_options(place, queue=self.queue, exchange=self.exchange, key=self.routing_key)
 
 
 class NatsSink(OutboxSink, kw_only=True):
@@ -252,7 +242,7 @@ class HttpSink(OutboxSink, kw_only=True):
         url: The URL, without a user or password.
     """
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: Text
 
     @property
     def title(self) -> str:

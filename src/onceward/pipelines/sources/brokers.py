@@ -15,6 +15,7 @@ from onceward.lazily import at
 from onceward.once import Once
 from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
+from onceward.pipelines.settings import Text
 
 
 class WorkerSource(SourceSettings):
@@ -35,10 +36,8 @@ class WorkerSource(SourceSettings):
             kit.mistake(field, str(error), deep=True)
 
     def open(self, flow: "Flow") -> "Runs":
-        flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
-        worker = self.make(flowing, flow.built.once, flow.handler, **flow.options)
-        worker.flow = flow
-        return cast("Runs", worker)
+        flowing = type("Flowing", (FlowWorker, self.worker_class()), {"flow": flow})
+        return cast("Runs", self.make(flowing, flow.built.once, flow.handler, **flow.options))
 
     def make(self, worker: Any, once: Once, handler: Callable[..., object], **options: Any) -> Any:
         """Return a worker of a class for this queue."""
@@ -54,7 +53,7 @@ async def _nothing(message: Any) -> None:
     """Stand for the handler, while only the worker's arguments are checked."""
 
 
-class KafkaSource(WorkerSource, kw_only=True):
+class KafkaSource(WorkerSource):
     """A topic of Kafka. A record's own key is its header Idempotency-Key, else its place in the topic.
 
     Attributes:
@@ -67,7 +66,7 @@ class KafkaSource(WorkerSource, kw_only=True):
         settings: More settings of aiokafka's consumer, such as session_timeout_ms: 30000.
     """
 
-    topic: Annotated[str, Meta(min_length=1)]
+    topic: Text
     servers: str | None = None
     group: str | None = None
     order: bool = False
@@ -75,11 +74,11 @@ class KafkaSource(WorkerSource, kw_only=True):
     dead: str | None = None
     settings: dict[str, Any] | None = None
 
-    worker: ClassVar[str] = "onceward.kafka.broker:KafkaWorker"
-    library: ClassVar[tuple[str, str] | None] = ("aiokafka", "kafka")
+    worker = "onceward.kafka.broker:KafkaWorker"
+    library = ("aiokafka", "kafka")
 
 
-class NatsSource(WorkerSource, kw_only=True):
+class NatsSource(WorkerSource):
     """A subject of NATS JetStream. A message's own key is its header Idempotency-Key, else Nats-Msg-Id, else its place.
 
     Attributes:
@@ -91,18 +90,18 @@ class NatsSource(WorkerSource, kw_only=True):
         settings: More settings of the connection, such as user_credentials: shop.creds.
     """
 
-    subject: Annotated[str, Meta(min_length=1)]
+    subject: Text
     url: str | None = None
     stream: str | None = None
     durable: str | None = None
     dead: str | None = None
     settings: dict[str, Any] | None = None
 
-    worker: ClassVar[str] = "onceward.nats.broker:NatsWorker"
-    library: ClassVar[tuple[str, str] | None] = ("nats", "nats")
+    worker = "onceward.nats.broker:NatsWorker"
+    library = ("nats", "nats")
 
 
-class RabbitmqSource(WorkerSource, kw_only=True):
+class RabbitmqSource(WorkerSource):
     """A queue of RabbitMQ. A message's own key is its header Idempotency-Key, else its message id.
 
     Attributes:
@@ -113,17 +112,17 @@ class RabbitmqSource(WorkerSource, kw_only=True):
         wait: After how many seconds the worker looks at an empty queue again.
     """
 
-    queue: Annotated[str, Meta(min_length=1)]
+    queue: Text
     url: str | None = None
     dead: str | None = None
     prefetch: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     wait: Annotated[float, Meta(gt=0, le=60)] = 2
 
-    worker: ClassVar[str] = "onceward.rabbitmq.broker:RabbitWorker"
-    library: ClassVar[tuple[str, str] | None] = ("aio_pika", "rabbitmq")
+    worker = "onceward.rabbitmq.broker:RabbitWorker"
+    library = ("aio_pika", "rabbitmq")
 
 
-class RedisStreamsSource(WorkerSource, kw_only=True):
+class RedisStreamsSource(WorkerSource):
     """A stream of Redis. An entry's own key is its header Idempotency-Key, else its place in the stream.
 
     Attributes:
@@ -135,17 +134,17 @@ class RedisStreamsSource(WorkerSource, kw_only=True):
             same number.
     """
 
-    stream: Annotated[str, Meta(min_length=1)]
+    stream: Text
     url: str | None = None
     group: str | None = None
     dead: str | None = None
     idle: Annotated[float, Meta(ge=1, le=86_400)] = 60
 
-    worker: ClassVar[str] = "onceward.redis_streams.broker:RedisStreamsWorker"
-    library: ClassVar[tuple[str, str] | None] = ("redis", "redis")
+    worker = "onceward.redis_streams.broker:RedisStreamsWorker"
+    library = ("redis", "redis")
 
 
-class SqsSource(WorkerSource, kw_only=True):
+class SqsSource(WorkerSource):
     """A queue of Amazon SQS. A message's own key is its attribute onceward-key, else its id.
 
     Attributes:
@@ -156,15 +155,15 @@ class SqsSource(WorkerSource, kw_only=True):
         wait: Seconds that a poll waits for a message.
     """
 
-    queue: Annotated[str, Meta(min_length=1)]
+    queue: Text
     unwrap: Literal["sns"] | None = None
     visibility: Annotated[int, Meta(ge=1, le=43_200)] | None = None
     wait: Annotated[float, Meta(ge=0, le=20)] = 20
 
-    worker: ClassVar[str] = "onceward.aws.sqs.broker:SqsWorker"
+    worker = "onceward.aws.sqs.broker:SqsWorker"
 
 
-class LambdaSource(SourceSettings, kw_only=True):
+class LambdaSource(SourceSettings):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
     The handler is onceward.pipelines.lambda_handler. It takes the events of any trigger. The default keys are those of the

@@ -16,52 +16,47 @@ from onceward.pipelines.sources.lines import LineDelivery, LineSource
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
 
-class Rows:
-    """Yields each row as one line. A row that is too long for memory has no data, and goes to ``spill``.
+def rows(lines: Iterable[Line], separator: str, spill: Spill) -> Iterator[Line]:
+    """Yield each row as one line. A row that is too long for memory has no data, and goes to ``spill``.
 
     A quote within a value, as in 5" pipe, opens nothing.
     """
+    for _, group in groupby(lines, attrgetter("file")):
+        of_file = iter(group)
+        for first in of_file:
+            is_line = first.data is None or b'"' not in first.data
+            yield first if is_line else _row(first, of_file, separator, spill)
 
-    def __init__(self, lines: Iterable[Line], separator: str, spill: Spill) -> None:
-        self._lines, self._separator, self._spill = lines, separator, spill
 
-    def __iter__(self) -> Iterator[Line]:
-        for _, lines in groupby(self._lines, attrgetter("file")):
-            yield from self._of_file(lines)
+def _row(first: Line, others: Iterator[Line], separator: str, spill: Spill) -> Line:
+    """Return a row with as many lines as csv asks for in the middle of a value."""
+    lines, pieces = chain((first,), others), list[bytes]()
+    size = quotes = 0
+    is_lost = False
 
-    def _of_file(self, lines: Iterator[Line]) -> Iterator[Line]:
-        for first in lines:
-            yield first if first.data is None or b'"' not in first.data else self._row(first, lines)
+    def more() -> bytes | None:
+        nonlocal size, quotes, is_lost
+        line = next(lines, None)
+        data = None if line is None else line.data
+        if data is not None:
+            size, quotes = size + len(data), quotes + data.count(b'"')
+            pieces.append(data)
+        if size > LONGEST or (line is not None and data is None):
+            is_lost = True
+            spill(b"".join(pieces))
+            pieces.clear()
+        return data
 
-    def _row(self, first: Line, others: Iterator[Line]) -> Line:
-        """Return a row with as many lines as csv asks for in the middle of a value."""
-        lines, pieces = chain((first,), others), list[bytes]()
-        size = quotes = 0
-        is_lost = False
+    def texts() -> Iterator[str]:
+        while not is_lost and (data := more()) is not None:
+            yield data.removeprefix(MARK).decode(errors="replace")
 
-        def more() -> bytes | None:
-            nonlocal size, quotes, is_lost
-            line = next(lines, None)
-            data = None if line is None else line.data
-            if data is not None:
-                size, quotes = size + len(data), quotes + data.count(b'"')
-                pieces.append(data)
-            if size > LONGEST or (line is not None and data is None):
-                is_lost = True
-                self._spill(b"".join(pieces))
-                pieces.clear()
-            return data
-
-        def texts() -> Iterator[str]:
-            while not is_lost and (data := more()) is not None:
-                yield data.removeprefix(MARK).decode(errors="replace")
-
-        try:
-            next(csv.reader(texts(), delimiter=self._separator, strict=True), None)
-        except csv.Error as error:
-            while (is_lost or "field limit" in str(error)) and quotes % 2 and more() is not None:
-                pass  # csv reads no such value, and its lines must not become rows
-        return first._replace(data=None if is_lost else b"".join(pieces))
+    try:
+        next(csv.reader(texts(), delimiter=separator, strict=True), None)
+    except csv.Error as error:
+        while (is_lost or "field limit" in str(error)) and quotes % 2 and more() is not None:
+            pass  # csv reads no such value, and its lines must not become rows
+    return first._replace(data=None if is_lost else b"".join(pieces))
 
 
 class CsvSource(LineSource, kw_only=True):
@@ -83,7 +78,7 @@ class CsvSource(LineSource, kw_only=True):
     def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
         names: list[str] = []
         file = None
-        for row in Rows(lines, self.separator, rejects.add):
+        for row in rows(lines, self.separator, rejects.add):
             if row.file != file:
                 names, file = self._names(row), row.file
                 continue

@@ -70,7 +70,7 @@ class WebhookRuns(FlowRuns):
         options: dict[str, Any] = {"on_lapse": "retry", "max_attempts": None}
         options |= {name: flow.options[name] for name in ("lease", "retention") if name in flow.options}
         if with_keys:
-            options["fingerprint"] = _data_of
+            options["fingerprint"] = lambda event: event.data
         policy = cast("Options", options)  # the fingerprint goes to the decorator, too
         self._receiver = WebhookReceiver(
             flow.built.once, verifier, self._handle, name=f"{self.name}.{SOURCE}", accept=True, **policy
@@ -150,13 +150,10 @@ class WebhookRuns(FlowRuns):
                 return PlainTextResponse("this Idempotency-Key came before with another body", 422)
             return Response(answer.body, answer.status, dict(answer.headers))
 
-        async def healthy(_: Request) -> Response:
-            return PlainTextResponse("ok")
-
         return Starlette(
             routes=[
                 Route(self._path, receive, methods=["POST"]),
-                Route("/healthz", healthy, methods=["GET"]),
+                Route("/healthz", PlainTextResponse("ok"), methods=["GET"]),
             ]
         )
 
@@ -199,10 +196,6 @@ class WebhookRuns(FlowRuns):
         _SWEEPING.set(True)
         handler = keeping(self.flow.built.once.guards, self._receiver)
         await Completer([handler], released, self.stopping.is_set).run_async()
-
-
-def _data_of(event: WebhookEvent) -> object:
-    return event.data
 
 
 def _reason(outcome: "BatchOutcome") -> str:

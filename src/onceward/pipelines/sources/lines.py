@@ -173,7 +173,7 @@ class LinesWorker(FlowWorker[LineDelivery]):
             super().told(outcome)
 
 
-class LineSource(SourceSettings, kw_only=True):
+class LineSource(SourceSettings):
     """Files of lines, or the standard input.
 
     Attributes:

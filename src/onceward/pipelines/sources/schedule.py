@@ -31,7 +31,7 @@ _HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
-class ScheduleSource(SourceSettings, kw_only=True):
+class ScheduleSource(SourceSettings):
     """One message in each window of time, however many machines run the pipeline. The ledger's clock counts.
 
     The message has the fields window (the window's start as text in UTC) and data. Its key is the start. A window can run late.
@@ -150,7 +150,8 @@ class ScheduleRuns(FlowRuns):
         """Let the record of a window stay until the next one is over: a start of the program looks for both."""
         after = self._calendar.next(start)
         if self._key(start) != self._key(after):  # else windows share a key, and its retention is meant to end
-            self.flow.built.keep(self._calendar.next(after) - start)
+            built = self.flow.built
+            built.least_retention = max(built.least_retention, self._calendar.next(after) - start)
 
     async def _handle(self, start: float) -> None:
         """Run a window. After a stop its key is given back, and the next start finds it."""

@@ -52,7 +52,7 @@ _VERIFIERS: Final = {
 }
 
 
-class WebhookSource(SourceSettings, kw_only=True):
+class WebhookSource(SourceSettings):
     """An HTTP endpoint that takes events. The answer is 202 as soon as the ledger has the event. The event is handled after the answer.
 
     With a provider, the provider's signature is verified first, and the key is the event's id. Without a provider,
@@ -110,12 +110,10 @@ class WebhookSource(SourceSettings, kw_only=True):
         elif self.provider == "sns" and find_spec("cryptography") is None:
             kit.mistake("provider", "this needs cryptography, which is not installed: pip install cryptography")
         elif all(installed):
-            for field, value, belongs in (
-                ("secret", self.secret, self.provider not in {None, "sns"}),
-                ("topics", self.topics or None, self.provider == "sns"),
-            ):
-                if value is not None and not belongs:
-                    kit.mistake(field, f"{field} has no use here")
+            if self.secret is not None and self.provider in {None, "sns"}:
+                kit.mistake("secret", "secret has no use here")
+            if self.topics and self.provider != "sns":
+                kit.mistake("topics", "topics has no use here")
             with kit.noting("token" if self.provider is None else "provider"):
                 self.verifier()
 

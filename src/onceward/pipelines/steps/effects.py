@@ -14,13 +14,13 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, as_written
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, as_written
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
 
 
-class CallStep(EffectSettings, kw_only=True):
+class CallStep(EffectSettings):
     """Call a Python function. It can be a coroutine function; a plain one is called in a thread.
 
     Within it, ``onceward.current()`` is the claim.
@@ -65,7 +65,7 @@ class CallStep(EffectSettings, kw_only=True):
         return make
 
 
-class RetryStep(EffectSettings, kw_only=True):
+class RetryStep(EffectSettings):
     """Do some steps again until they succeed.
 
     All tries are one step of the record, so `on_lapse` stands beside `retry`. Each try runs all steps again, with the same derived
@@ -118,7 +118,7 @@ class RetryStep(EffectSettings, kw_only=True):
         return make
 
 
-class LookupStep(EffectSettings, kw_only=True):
+class LookupStep(EffectSettings):
     """Look up a value by its key. The result is the value, or a list for a set, or null.
 
     It is recorded, so a later attempt uses the same value.
@@ -130,7 +130,7 @@ class LookupStep(EffectSettings, kw_only=True):
         space: A namespace that separates these keys from others in the same place.
     """
 
-    at: Annotated[str, Meta(min_length=1)]
+    at: Text
     key: Expression
     space: Annotated[str, Meta(max_length=100)] = ""
 
@@ -160,7 +160,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
     return text_of(value)
 
 
-class StoreStep(EffectSettings, kw_only=True):
+class StoreStep(EffectSettings):
     """Store a value by its key, or add it to a set. A repetition changes nothing.
 
     The store's own clock decides when a value expires.
@@ -174,7 +174,7 @@ class StoreStep(EffectSettings, kw_only=True):
         space: A namespace that separates these keys from others in the same place.
     """
 
-    at: Annotated[str, Meta(min_length=1)]
+    at: Text
     key: Expression
     value: Expression = as_written("message")
     add: bool = False

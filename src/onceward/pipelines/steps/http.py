@@ -10,14 +10,13 @@ from onceward.http.answer import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, as_written
+from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, as_written
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
-_HEADER: Final = "Idempotency-Key"
 
 
-class HttpStep(EffectSettings, kw_only=True):
+class HttpStep(EffectSettings):
     """Make an HTTP request with a derived Idempotency-Key, and wait for the answer.
 
     The result has `status` and `body`. A body of JSON is decoded. Redirections are not followed. If a request gets no
@@ -38,13 +37,13 @@ class HttpStep(EffectSettings, kw_only=True):
         timeout: How long one answer may take.
     """
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: Text
     path: dict[str, Expression] = {}
     query: dict[str, Expression] = {}
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     body: Expression | None = None
     headers: dict[str, str] = {}
-    key_header: str | None = _HEADER
+    key_header: str | None = "Idempotency-Key"
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
     within: Seconds = as_written("30s")

@@ -8,7 +8,7 @@ from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import Kit, StepSettings
 from onceward.pipelines.model import InnerGuardSettings
-from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
+from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList, Text
 
 
 class MapStep(StepSettings):
@@ -60,7 +60,7 @@ class FilterStep(StepSettings):
         return run
 
 
-class SwitchCase(Settings, kw_only=True):
+class SwitchCase(Settings):
     """A case of a switch.
 
     Attributes:
@@ -72,7 +72,7 @@ class SwitchCase(Settings, kw_only=True):
     steps: StepList
 
 
-class SwitchStep(StepSettings, kw_only=True):
+class SwitchStep(StepSettings):
     """Do the steps of the first case that is true. If none is, the message continues unchanged.
 
     Attributes:
@@ -96,7 +96,7 @@ class SwitchStep(StepSettings, kw_only=True):
         return run
 
 
-class EachStep(StepSettings, kw_only=True):
+class EachStep(StepSettings):
     """Do some steps for each item of a list, one after the other.
 
     A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.
@@ -115,7 +115,7 @@ class EachStep(StepSettings, kw_only=True):
 
     items: Expression
     steps: StepList
-    to: Annotated[str, Meta(min_length=1)] | None = None
+    to: Text | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         if self.to is not None:
@@ -149,10 +149,10 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
     steps: StepList
     on_duplicate: Literal["replay", "drop"] = "replay"
-    to: Annotated[str, Meta(min_length=1)] | None = None
+    to: Text | None = None
 
     def build(self, kit: "Kit") -> StepAction:
-        guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
+        guard = InnerGuard(kit, self, self.name or kit.named or "guard", drops=self.on_duplicate == "drop")
         if self.to is not None:
             kit.place("to", self.to)
         steps = kit.chain(self.steps, guarded=True, within="", around=kit.within or kit.around)

@@ -1,21 +1,19 @@
 """The step ``put``."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepNotMade
 from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.settings import Expression, as_written
+from onceward.pipelines.settings import Expression, Text, as_written
 from onceward.wire.calls import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
 
 
-class PutStep(EffectSettings, kw_only=True):
+class PutStep(EffectSettings):
     """Put an item into a table of DynamoDB.
 
     If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key. Then this
@@ -31,7 +29,7 @@ class PutStep(EffectSettings, kw_only=True):
         region: The region, if the ledger is elsewhere.
     """
 
-    table: Annotated[str, Meta(min_length=1)]
+    table: Text
     item: Expression = as_written("message")
     condition: str | None = None
     names: dict[str, str] = {}

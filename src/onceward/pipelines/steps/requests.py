@@ -74,8 +74,9 @@ class Requester:
                 in_doubt = in_doubt or not isinstance(error, _UNSENT)
                 pause = None if isinstance(error, httpx.InvalidURL) else tries.pause()
                 if pause is None:
-                    kind = StepFailed if in_doubt else StepNotMade
-                    raise kind(f"{where}: {str(error) or type(error).__name__}") from error
+                    raise (StepFailed if in_doubt else StepNotMade)(
+                        f"{where}: {str(error) or type(error).__name__}"
+                    ) from error
             else:
                 in_doubt = in_doubt or answer.status_code in _OPEN
                 pause = tries.pause(answer.status_code, answer.headers)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from onceward.errors import OncewardError
-from onceward.pipe.commands import described_status, executable, run_between, tail_of, unnamed_file, variables_of
+from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
@@ -20,7 +20,7 @@ from onceward.pipelines.settings import Expression, Settings, as_written
 _NEGATIVE: Final = re.compile(r"-[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?").fullmatch
 
 
-class Argument(Settings, kw_only=True):
+class Argument(Settings):
     """An argument from the message.
 
     Attributes:
@@ -30,7 +30,7 @@ class Argument(Settings, kw_only=True):
     value: Expression
 
 
-class RunStep(EffectSettings, kw_only=True):
+class RunStep(EffectSettings):
     """Run a command, without a shell. A value of the message is always a whole argument, never a part of one.
 
     The command finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The
@@ -111,9 +111,10 @@ class Commands:
         """Return what the command wrote; raises StepFailed, or OSError if it cannot be started."""
         with self._lock:
             watchdog = self._watchdog = self._watchdog or Watchdog()
-        with unnamed_file() as out, unnamed_file() as err:
+        with unnamed_file(data) as stdin, unnamed_file() as out, unnamed_file() as err:
             try:
-                status = run_between(watchdog, self._program, argv, variables, data, out, err)
+                standard = [file.fileno() for file in (stdin, out, err)]
+                status = watchdog.run(self._program, argv, variables, standard)
             except WatchdogGone:
                 self._drop(watchdog)
                 # No failure of the step: on_lapse decides about it, and not on_error.

@@ -1,21 +1,20 @@
 """The step ``sql``."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 
 from onceward.errors import StepMade
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
 from onceward.pipelines.databases import Database, Statement, opened
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.settings import Expression
+from onceward.pipelines.settings import Expression, Text
 
 _KEY: Final = "onceward_key"
 _FENCE: Final = "onceward_fence"
 
 
-class SqlStep(EffectSettings, kw_only=True):
+class SqlStep(EffectSettings):
     """Run one statement of SQL.
 
     In the ledger's own database, the statement commits together with its record, so it takes effect exactly once. In
@@ -30,7 +29,7 @@ class SqlStep(EffectSettings, kw_only=True):
             ledger's.
     """
 
-    statement: Annotated[str, Meta(min_length=1)]
+    statement: Text
     parameters: dict[str, Expression] = {}
     database: str | None = None
 
