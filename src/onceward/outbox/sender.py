@@ -175,7 +175,9 @@ class Sender:
 
     def _queue(self, outgoing: SendingRecord) -> None:
         entry = outgoing.head
-        if entry is not None and entry.tries == 0 and self.is_full(entry.to):  # all before it may have been sent meanwhile
+        if (
+            entry is not None and entry.tries == 0 and self.is_full(entry.to)
+        ):  # all before it may have been sent meanwhile
             outgoing.put_off(self.pause_of(entry.to))
             if not outgoing.must_note:
                 self._forget(outgoing)

@@ -121,7 +121,9 @@ def test_a_moment_without_the_ledger_is_one_failure_for_all_messages(once, conne
         connection.commit()
         assert drain(1) == 25
     load, bad = type(once.store).load, records(once)[7].key
-    damaged = Mock(side_effect=StoreError("damaged"))  # which harms no neighbour, and counts as no failure of the ledger
+    damaged = Mock(
+        side_effect=StoreError("damaged")
+    )  # which harms no neighbour, and counts as no failure of the ledger
     monkeypatch.setattr(type(once.store), "load", lambda store, key: (damaged if key == bad else load)(store, key))
     until(lambda: len(box.bodies) == 24)
     assert drain(5) == 0
