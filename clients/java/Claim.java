@@ -35,7 +35,7 @@ class Claim {
         String key = arguments[0].replace("\\", "\\\\").replace("\"", "\\\"");
         String claim = "\"key\": \"" + key + "\", \"id\": \"" + HexFormat.of().formatHex(random) + "\"";
         var won = ask("claim", "{" + claim + ", \"lease\": 30, \"wait\": 20}");
-        if (won.statusCode() != 201 || System.nanoTime() - until >= 0) end(won);
+        if (won.statusCode() != 201 || !says(won, "claimed") || System.nanoTime() - until >= 0) end(won);
         Matcher fence = Pattern.compile("\"fence\":(\\d+)").matcher(won.body());
         fence.find();
         String mine = claim + ", \"fence\": " + fence.group(1);
@@ -63,6 +63,10 @@ class Claim {
     /** End with status 0 only if the work is done and recorded. */
     static void end(HttpResponse<String> answer) {
         System.out.println(answer.statusCode() + " " + answer.body());
-        System.exit(answer.statusCode() == 200 ? 0 : 1);
+        System.exit(answer.statusCode() == 200 && says(answer, "completed") ? 0 : 1);
+    }
+
+    static boolean says(HttpResponse<String> answer, String outcome) { // else it is not the service's, such as a proxy's page
+        return answer.body().contains("\"outcome\":\"" + outcome + "\"");
     }
 }

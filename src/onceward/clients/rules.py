@@ -19,7 +19,8 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 # 409: the first request with this key still runs (draft-ietf-httpapi-idempotency-key-header-07, section 2.7); 425: RFC 8470; 429:
 # RFC 6585. 500 is not among them: servers record it as the answer of the key, as Stripe's do.
 _AGAIN: Final = frozenset({408, 409, 425, 429, 502, 503, 504})
-_MOVED: Final = frozenset({307, 308})  # not carried out: the same request is sent elsewhere (RFC 9110, section 15.4.8)
+# Not carried out: the same request is sent elsewhere, or with credentials (RFC 9110, sections 15.4.8, 15.5.2 and 15.5.8).
+_NOT_DONE: Final = frozenset({307, 308, 401, 407})
 _FIRST, _DOUBLED, _LONGEST = 0.25, 6, 8.0  # seconds, how often they double, seconds
 
 
@@ -92,7 +93,7 @@ class ClientCall:
             headers: of the answer.
         """
         self._tries += 1
-        if status in _MOVED and self._claim is not None and self._made is not None:
+        if status in _NOT_DONE and self._claim is not None and self._made is not None:
             self._claim.free_request_key(self._made)
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None

@@ -72,7 +72,7 @@ class Results:
         """
         try:
             result = self._of_fastmcp(value) if is_fastmcp(context) else self._of_sdk(value)
-            result.model_dump_json()  # a result of the tool's own can hold any object
+            result.model_dump_json(warnings=False)  # a result of the tool's own can hold any object
         except Exception as error:
             text = "The tool has done its work, but its result cannot be shown"
             return error_result(f"{text} ({type(error).__name__}). Do not call it again for this.")
@@ -109,7 +109,7 @@ def error_result(text: str, **meta: object) -> CallToolResult:
 
 def recorded(result: CallToolResult) -> Recorded:
     """Return what is recorded of a result."""
-    return {_RESULT: result.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    return {_RESULT: result.model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)}
 
 
 def replay(result: CallToolResult) -> CallToolResult:

@@ -100,14 +100,15 @@ class HttpTarget:
     def _send(self, message: OutboxMessage) -> Exception | None:
         if (refusal := refusal_of(self, message)) is not None:
             return refusal
+        begun: list[Raw] = []
         try:
             more = {} if self._headers is None else self._headers(message)
             _check(more)
-            raw = _SOCKETS.exchange(self._request(message, more))
+            raw = _SOCKETS.exchange(self._request(message, more), begun)
         except (OSError, Unreadable, UnicodeError, StoreError) as error:
             # UnicodeError: the host name is not possible. StoreError: the wire's own word for a proxy or a certificate.
-            if isinstance(error, Unreadable) and error.begun is not None:  # such as content that is too long
-                return self._answer(error.begun)
+            if begun:  # only its content is too long, cut short or without an end
+                return self._answer(begun[0])
             return not_sent(str(self._origin), error)
         except Exception as error:  # the user's callable can raise anything
             return error

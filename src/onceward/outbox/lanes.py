@@ -196,18 +196,22 @@ class StoreLane(Lane):
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Look for those that may not be committed yet, and write about the others together."""
         waiting: list[SendingRecord] = []
-        left = list(batch)
-        try:
-            for outgoing in batch:
-                if not outgoing.is_certain:
-                    reply = drive(self._store.load(outgoing.record.key), self._store)
-                    left.remove(outgoing)
-                    if outgoing.looked(reply.record):
-                        waiting.append(outgoing)
-        except Exception as error:  # one failure, of however many records
-            self._failed(error)
-            return [*waiting, *left] if self._failures < _TRIES else waiting
-        return [*waiting, *self._noted(left)]
+        certain = [outgoing for outgoing in batch if outgoing.is_certain]
+        looks = [outgoing for outgoing in batch if not outgoing.is_certain]
+        for number, outgoing in enumerate(looks):
+            try:
+                reply = drive(self._store.load(outgoing.record.key), self._store)
+            except Exception as error:
+                if getattr(error, "transient", False):  # one failure, of however many records
+                    self._failed(error)
+                    return [*waiting, *looks[number:], *certain] if self._failures < _TRIES else waiting
+                logger().warning("%s: its messages are left to a relay: %s", outgoing.record.key, describe(error))
+            else:
+                if outgoing.looked(reply.record):
+                    waiting.append(outgoing)
+        if not certain:
+            self._works()
+        return [*waiting, *self._noted(certain)]
 
     def _noted(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         if not batch:

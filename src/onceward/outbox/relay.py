@@ -143,7 +143,7 @@ class Relay:
             return None, "they are refused"
         if entry.is_sealed and self._seal is None:
             return None, "they are sealed, and this relay has no seal"
-        if sender.SENDER.pause_of(entry.to):
+        if sender.SENDER.pause_of(entry.to) or sender.SENDER.is_full(entry.to):
             return None, f"{entry.to}{_PAUSES}"
         try:
             opened_message(entry, self._seal)

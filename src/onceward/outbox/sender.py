@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 IDLE: Final = 10.0  # seconds without work after which a thread ends
 THREADS: Final = 8  # at most: so many targets can hang before others wait
-MOST: Final = 10_000  # records in memory, without those of targets that have failed; more are left to a relay
-STUCK: Final = 500  # the same for a target that has failed
+MOST: Final = 10_000  # records in memory, and as many of targets that have failed; more are left to a relay
+STUCK: Final = 500  # those of one target that has failed
 AT_EXIT: Final = 5.0  # seconds for which a process that ends still sends
 
 
@@ -71,7 +71,8 @@ class Sender:
 
     def hand_over(self, outgoing: SendingRecord) -> bool:
         """Send the messages of a record soon. Return False if there are too many records already. It does not wait."""
-        if len(self) >= STUCK and not self._has_room(outgoing):
+        count = len(self)
+        if count >= 2 * MOST or (count >= STUCK and not self._has_room(outgoing)):
             return False
         self._inbox.append(outgoing)
         with self._lock:
@@ -80,12 +81,18 @@ class Sender:
 
     def _has_room(self, outgoing: SendingRecord) -> bool:
         """Return whether a record can be kept: no target that has failed takes the room of others."""
+        entry = outgoing.head
+        return not (entry is not None and self.is_full(entry.to)) and len(self) - self._stuck() < MOST
+
+    def _stuck(self) -> int:
         with self._lock:
-            stuck = {lane.place: count for lane in self._lanes.values() if (count := lane.stuck) is not None}
-        entry, together = outgoing.head, sum(stuck.values())
-        if entry is not None and entry.to in stuck:
-            return stuck[entry.to] < STUCK and together < MOST
-        return len(self) - together < MOST
+            return sum(lane.stuck or 0 for lane in self._lanes.values())
+
+    def is_full(self, target: str) -> bool:
+        """Return whether no more records are kept for a target, because it has failed."""
+        lane = self._lanes.get(target)
+        stuck = None if lane is None else lane.stuck
+        return stuck is not None and (stuck >= STUCK or self._stuck() >= MOST)
 
     def pause_of(self, target: str) -> float:
         """Return for how many seconds nothing is sent to a target, because it has failed; 0 if it works."""
@@ -168,11 +175,22 @@ class Sender:
 
     def _queue(self, outgoing: SendingRecord) -> None:
         entry = outgoing.head
+        if (
+            entry is not None and entry.tries == 0 and self.is_full(entry.to)
+        ):  # all before it may have been sent meanwhile
+            outgoing.put_off(self.pause_of(entry.to))
+            if not outgoing.must_note:
+                self._forget(outgoing)
+                return
         if entry is None or outgoing.must_note or not outgoing.is_ours:
             lane: Lane = self._lanes.setdefault(id(outgoing.store), StoreLane(outgoing.store))
         else:
             lane = self._lanes.setdefault(entry.to, TargetLane(entry.to))
         lane.add(outgoing)
+
+    def _forget(self, outgoing: SendingRecord) -> None:
+        self._records.pop(outgoing.place, None)
+        outgoing.wake()
 
     def _ready(self) -> Lane | None:
         now = boottime()
@@ -203,8 +221,7 @@ class Sender:
                     if outgoing in going_on:
                         self._queue(outgoing)
                     else:
-                        self._records.pop(outgoing.place, None)
-                        outgoing.wake()
+                        self._forget(outgoing)
                 lane.busy = False
                 self._lanes[lane.place] = self._lanes.pop(lane.place)  # last in turn
                 for other in [one for one in self._lanes.values() if one.is_over]:

@@ -163,6 +163,10 @@ class SendingRecord:
             self._happened("send_failed", error=error, target=entry.to)
         self.wake()
 
+    def put_off(self, seconds: float) -> None:
+        """Leave the next message to others, due after so many seconds. What was sent before it is written first."""
+        self._pause = seconds
+
     def wake(self) -> None:
         """Wake who waits for the first answer."""
         if self._first_try is not None and not self._first_try.done():

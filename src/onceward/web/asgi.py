@@ -80,6 +80,10 @@ class AsgiIdempotency:
                 raise
             self._wrong = error
 
+    def inside(self) -> tuple[Application, list[Rules]]:
+        """Return the application that this guards, and by which rules."""
+        return self._app, [] if self._wrong is not None else [self._guarded.rules]
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:

@@ -21,6 +21,7 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
 from onceward.http.held import claim, claim_async
+from onceward.http.recording import tell
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -234,10 +235,13 @@ def _keep(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     return response
 
 
-def _close(request: HttpRequest, **_: object) -> None:
+def _close(request: HttpRequest | None = None, **_: object) -> None:
     """Record a streamed answer that Django drops, without closing it, because a middleware around has raised."""
-    if (response := request.META.pop(_STREAMED, None)) is not None:
-        response.close()
+    if request is not None and (response := request.META.pop(_STREAMED, None)) is not None:
+        try:
+            response.close()
+        except Exception as error:  # the application's own exception goes on
+            tell(f"{request.path}: the rest of a streamed answer", error)
 
 
 got_request_exception.connect(_close)

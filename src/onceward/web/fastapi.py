@@ -184,15 +184,20 @@ def _unguarded(
     for route in in_context(routes):
         original: Any = getattr(route, "original_route", route)
         at = base + (getattr(route, "path", None) or "")  # a Host has none
-        if inner := getattr(original, "routes", ()):
-            yield from _unguarded(inner, at, methods, around + _middleware(original.app, at))
+        app, outer = getattr(original, "app", None), around
+        while isinstance(app, AsgiIdempotency):
+            app, rules = app.inside()
+            outer = outer + [(at, one) for one in rules]
+        is_mounted = isinstance(original, Mount | Host)
+        if inner := getattr(original, "routes", ()) or (getattr(app, "routes", ()) if is_mounted else ()):
+            yield from _unguarded(inner, at, methods, outer + _middleware(app, at))
             continue
-        if isinstance(original, Mount | Host) and not isinstance(original.app, StaticFiles | AsgiIdempotency):
+        if is_mounted and not isinstance(app, StaticFiles):
             own, path = methods, f"{at}/*"
         elif isinstance(original, Route) and not getattr(original, "is_guarded", False):
             own, path = route.methods or methods, base + route.path_format  # None is any method
         else:
             continue
         for method in set(own).intersection(methods):
-            if not any(rules.covers(method, path[len(start) :]) for start, rules in around):
+            if not any(rules.covers(method, path[len(start) :]) for start, rules in outer):
                 yield f"{method} {path}"

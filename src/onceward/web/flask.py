@@ -15,6 +15,7 @@ from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
+from onceward.http.recording import tell
 from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -130,8 +131,11 @@ _SENDING: Final = "onceward.sending"  # in the environ: the body that a server i
 
 def _close(_: flask.Flask, **__: object) -> None:
     """Record a streamed answer that Flask drops, without closing it, because ``after_request`` has raised."""
-    if (sending := flask.request.environ.pop(_SENDING, None)) is not None:
-        sending.close()
+    if flask.has_request_context() and (sending := flask.request.environ.pop(_SENDING, None)) is not None:
+        try:
+            sending.close()
+        except Exception as error:  # the application's own exception goes on
+            tell(f"{flask.request.path}: the rest of a streamed answer", error)
 
 
 flask.got_request_exception.connect(_close)

@@ -31,10 +31,7 @@ class Unreadable(Exception):
 
     Attributes:
         too_large: whether its size is the reason.
-        begun: its status and headers, if only its content cannot be read.
     """
-
-    begun: Raw | None = None
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -51,8 +48,8 @@ def header(head: bytes, name: bytes) -> bytes | None:
     return head[start : end if end >= 0 else None].strip()
 
 
-def reply(limit: int) -> Generator[None, bytes, Raw]:
-    """Read one answer whose content has at most ``limit`` bytes.
+def reply(limit: int, begun: list[Raw] | None = None) -> Generator[None, bytes, Raw]:
+    """Read one answer whose content has at most ``limit`` bytes. ``begun`` gets it without content, as soon as its head is read.
 
     Raises:
         ConnectionResetError: the connection ended before the answer did.
@@ -67,22 +64,20 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
             break
     else:
         raise Unreadable("there are only interim answers")
+    if begun is not None:
+        begun.append(Raw(status, head, b"", False))
     persistent = head.startswith(b"http/1.1") and b"close" not in (header(head, b"connection") or b"")
     if status in {204, 304}:
         return Raw(status, head, b"", persistent and not data)
-    try:
-        size = size_of(head)
-        if size == CHUNKED:
-            body, rest = yield from _chunked(data, limit)
-            return Raw(status, head, body, persistent and not rest)
-        if size is None:
-            return Raw(status, head, (yield from _until_closed(data, limit)), False)
-        _check(size, limit)
-        data = yield from _filled(data, size)
-        return Raw(status, head, data[:size], persistent and len(data) == size)
-    except Unreadable as error:
-        error.begun = Raw(status, head, b"", False)
-        raise
+    size = size_of(head)
+    if size == CHUNKED:
+        body, rest = yield from _chunked(data, limit)
+        return Raw(status, head, body, persistent and not rest)
+    if size is None:
+        return Raw(status, head, (yield from _until_closed(data, limit)), False)
+    _check(size, limit)
+    data = yield from _filled(data, size)
+    return Raw(status, head, data[:size], persistent and len(data) == size)
 
 
 def status_of(head: bytes) -> int:

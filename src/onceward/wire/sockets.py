@@ -75,8 +75,10 @@ class Sockets:
         """Close the idle connections. The next exchange opens new ones."""
         _close(self._pools)
 
-    def exchange(self, request: WireRequest) -> Raw:
+    def exchange(self, request: WireRequest, begun: list[Raw] | None = None) -> Raw:
         """Send one request, perhaps twice (see :meth:`onceward.wire.calls.Wire.send`). Return its answer, whatever its status.
+
+        ``begun`` gets the answer without its content, as soon as its head is read.
 
         Raises:
             OSError, Unreadable, UnicodeError: no complete answer came.
@@ -89,19 +91,25 @@ class Sockets:
         pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, IdleConnections(is_quiet))
         if (idle := pool.take()) is not None:
             try:
-                return self._converse(idle, pool, request, deadline)
-            except ConnectionError:
-                pass  # the server closed it meanwhile
-        return self._converse(_connect(request.origin, deadline, self._bundle), pool, request, deadline)
+                return self._converse(idle, pool, request, deadline, begun)
+            except ConnectionError:  # the server closed it meanwhile
+                if begun:
+                    raise
+        return self._converse(_connect(request.origin, deadline, self._bundle), pool, request, deadline, begun)
 
     def _converse(
-        self, connection: socket.socket, pool: IdleConnections[socket.socket], request: WireRequest, deadline: float
+        self,
+        connection: socket.socket,
+        pool: IdleConnections[socket.socket],
+        request: WireRequest,
+        deadline: float,
+        begun: list[Raw] | None,
     ) -> Raw:
         reusable = False
         try:
             connection.settimeout(_remaining(deadline))
             connection.sendall(request.data)
-            steps = reply(connections.LIMIT)
+            steps = reply(connections.LIMIT, begun)
             next(steps)
             while True:
                 steps.send(connection.recv(connections.CHUNK))

@@ -192,7 +192,9 @@ def test_a_step_that_is_not_entered_again_takes_its_key_along(ask, downstream, o
 def test_two_requests_that_the_key_cannot_tell_apart_are_refused(ask, downstream, once):
     @once(key="order", name="shop")
     def charge(order):
-        downstream.answers = [(307, {"Location": f"{downstream.url}/cards?region=eu"})]
+        downstream.answers = [(401, {}), (407, {}), (307, {"Location": f"{downstream.url}/cards?region=eu"})]
+        for status in (401, 407):  # as an auth flow of httpx does
+            assert ask("POST", f"{downstream.url}/cards", json={"amount": 10}) == status
         assert ask("POST", f"{downstream.url}/cards", json={"amount": 10}, **follow(ask)) == 200
         with pytest.raises(ValueError, match=r"claim\.key"):
             ask("POST", f"{downstream.url}/cards", json={"amount": 10})

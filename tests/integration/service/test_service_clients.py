@@ -29,6 +29,7 @@ from servers.needs import needs, typescript
 from servers.orphans import watched
 from servers.proxy import Fault, Proxy
 from web.asgi import ask
+from web.scripted import Server, serve
 from web.services import PATIENCE, Api, new_id, serving
 
 SOURCE = ROOT / "clients" / "typescript"
@@ -222,6 +223,14 @@ def works_once(folder, client, build, shown, work, large):
         won = service.api("claim", key="parked", id=(mine := new_id()))
         service.api("park", key="parked", id=mine, fence=won.body["fence"])
         assert [subprocess.run([*large, name], capture_output=True).returncode for name in (key, "parked")] == [0, 1]
+    own, other = (
+        f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        for status, body in ((201, '{"outcome":"claimed","fence":7,"lease":30.0}'), (200, "{}"))
+    )
+    for answers in ([other], [own, other]):
+        with Server(serve(*answers)) as proxy:
+            source.write_text(text.replace(service.place, proxy.url))
+            assert subprocess.run([*build(source), key], capture_output=True).returncode == 1
 
 
 def test_a_request_that_offers_an_upgrade_keeps_its_body(service):

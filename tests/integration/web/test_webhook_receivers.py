@@ -284,14 +284,16 @@ async def _awaited(event: WebhookEvent) -> None:
 
 
 async def test_fastapi_receives(once, handled):
-    async def handle(event: WebhookEvent) -> None:
+    async def handle(event: WebhookEvent) -> Answer:
         handled.append(event.kind)
+        return Answer(200, [("Link", "a"), ("Link", "b")], b"ok")
 
     app = FastAPI()
     app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         for _ in range(2):
-            assert (await client.post("/stripe", content=BODY, headers=by_stripe())).text == "ok"
+            told = await client.post("/stripe", content=BODY, headers=by_stripe())
+            assert (told.text, told.headers.get_list("link")) == ("ok", ["a", "b"])
         assert (await client.post("/stripe", content=BODY)).status_code == 401
         twice = [("Stripe-Signature", "t=1,v1=a"), *by_stripe().items()]  # WSGI joins them: t=1 is too old
         assert (await client.post("/stripe", content=BODY, headers=twice)).status_code == 401

@@ -198,6 +198,9 @@ def test_an_event_is_handled_once_and_a_forged_one_never(source):
     assert [handler(sent(source), context)["statusCode"] for _ in range(2)] == [200, 200]
     assert handled == [("d1", "ping", "ü", "hooks/r-1")]
     assert handler(sent(source, HOOK + " "))["statusCode"] == 401
+    twice = sent(rest)
+    twice["multiValueHeaders"]["X-Hub-Signature-256"].insert(0, "sha256=0")
+    assert handler(twice)["statusCode"] == 401
     with pytest.raises(MalformedEvent):
         handler({"Records": []})
 

@@ -15,6 +15,7 @@ from mcp.server.mcpserver import Context, Resolve
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once, errors, mcp, stores
 from onceward.cli.mcp_tools import ToolError, _Tools
+from onceward.mcp.results import Results, recorded
 from onceward.stores.audit import entries_of
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
@@ -334,6 +335,14 @@ def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once, cha
     results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
     assert ran == ["o"]
     assert all(result.is_error and "has done its work" in text(result) for result in results)
+
+
+def test_a_result_of_which_pydantic_warns_is_recorded_as_it_is():  # warnings are errors here
+    def charge() -> types.CallToolResult: ...
+
+    odd = types.TextContent.model_construct(type="text", text="paid", annotations="x")
+    result = Results(charge, "context").convert(None, types.CallToolResult(content=[odd]))
+    assert recorded(result)["onceward/result"]["content"] == [{"type": "text", "text": "paid", "annotations": "x"}]
 
 
 def test_a_tool_whose_body_has_not_begun_has_failed(shop, once):

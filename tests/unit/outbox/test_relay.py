@@ -117,6 +117,9 @@ def test_a_target_that_this_process_does_not_know_is_left_and_said(once, box, cr
     assert "names no target" in why
     assert once.ledger.show("n:k")[0].beat == 1  # nobody has taken its lease
     register(box.address.partition(":")[0], lambda _: box.target)
+    with monkeypatch.context() as patch:  # the sender has enough for it, and other targets' records come behind
+        patch.setattr(Sender, "is_full", lambda *_: True)
+        assert Relay(once).look()[1:4] == ({"n:k": f"{box.address} has failed, and is tried again later"}, False, False)
     assert Relay(once).look().taken == 1
     drained()
 

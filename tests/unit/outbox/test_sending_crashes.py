@@ -205,9 +205,13 @@ def test_draining_waits_for_no_target_that_has_failed_and_its_records_take_the_r
     monkeypatch.setattr(senders, "MOST", 3)
     other, dead = Box(), Box()
     dead.target.answers.append(MessageNotSent("away", retry_after=600))
-    for number, (to, left) in enumerate([(dead, 1), (dead, 2), (dead, 2), (dead, 2), (other, 2), (other, 2)]):
+    rows = [([dead], 1), ([dead], 2), ([dead], 2), ([dead], 2), ([other], 2), ([other, dead], 2)]
+    for number, (targets, left) in enumerate(rows):
         with once.claim(number) as claim:
-            claim.send(to.address, number)
+            for to in targets:
+                claim.send(to.address, number)
         assert senders.SENDER.drain(600) == left
+    unsent = [record.unsent for record, _ in once.ledger.records() if record.unsent is not None]
+    assert [len(unsent_of(one).messages) for one in unsent] == [1] * 5  # what the last one has sent is written
     assert 0 < senders.SENDER.pause_of(dead.address) <= 600
     assert other.bodies == ["4", "5"]

@@ -9,6 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.handlers.asgi import ASGIHandler
+from django.core.signals import got_request_exception
 from django.db import connection, transaction
 from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import RequestFactory, override_settings
@@ -72,14 +73,17 @@ def failing(get_response):
     return lambda request: get_response(request) and {}["a middleware that raises"]
 
 
-@each("is_async", [False, True])
-def test_a_streamed_response_is_recorded_though_a_middleware_around_raises(site, once, is_async):
+@pytest.mark.parametrize("recorded", [COMPLETED, RELEASED])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_streamed_response_is_recorded_though_a_middleware_around_raises(site, once, is_async, recorded):
     async def parts():
-        yield b"a"
+        yield bytes([1 // (recorded == COMPLETED)])
 
-    site(lambda request, number: StreamingHttpResponse(parts() if is_async else iter([b"a"])))
+    several = (bytes([1 // (recorded == COMPLETED)]) for _ in "a")
+    site(lambda request, number: StreamingHttpResponse(parts() if is_async else several))
     with override_settings(MIDDLEWARE=[f"{__name__}.failing", MIDDLEWARE]):
-        assert (post().status_code, statuses(once)) == (500, [COMPLETED])
+        assert (post().status_code, statuses(once)) == (500, [recorded])
+    got_request_exception.send(None)  # by a program, outside of requests
 
 
 def streams(site, parts, **options):

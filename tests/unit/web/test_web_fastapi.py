@@ -145,9 +145,9 @@ def test_what_no_guard_covers_can_be_found(once):
     app.mount("/raw", AsgiIdempotency(raw, once, Rules(), name="raw"))
     app.mount("/files", StaticFiles(check_dir=False))
     app.websocket("/talk")(endpoint)
-    assert unguarded(app, ["PUT"]) == ["PUT /class"]
+    assert unguarded(app, ["PUT"]) == ["PUT /class", "PUT /raw/class"]
     raw.router.routes[:] = []
-    assert unguarded(app, ["PUT"]) == ["PUT /*"]
+    assert unguarded(app, ["PUT"]) == ["PUT /*", "PUT /raw/*"]
     app.router.routes[:] = [route for route in app.router.routes if not isinstance(route, Host)]
     assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
     assert "GET /guards/nothing" in unguarded(app, ["GET"])

@@ -88,11 +88,12 @@ def flask_view(service):
     @app.post("/orders")
     @flask_face.idempotent(service.once, service.rules, name="n")
     def order():
-        return flask.Response(iter(["a", "b"])) if service.status == "streams" else ("", service.run())
+        parts = (str(1 // (service.status == "streams")) for _ in "ab")
+        return flask.Response(parts) if service.status in {"streams", "breaks"} else ("", service.run())
 
     @app.after_request
     def audit(response):
-        return {}[response] if service.status == "streams" else response  # a KeyError, which is a LookupError
+        return {}[response] if response.is_streamed else response  # a KeyError, which is a LookupError
 
     return with_werkzeug(app)
 
@@ -267,11 +268,13 @@ def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(serve, 
     assert all("ran unguarded" in record.getMessage() for record in told)
 
 
-def test_a_streamed_answer_of_flask_is_recorded_though_after_request_raises(serve):
+@pytest.mark.parametrize(("status", "recorded"), [("streams", COMPLETED), ("breaks", RELEASED)])
+def test_a_streamed_answer_of_flask_is_recorded_though_after_request_raises(serve, status, recorded):
     service, send = serve(flask_view)
-    service.status = "streams"
+    service.status = status
     assert send("/orders", b"{}") == 500
-    assert statuses(service) == [COMPLETED]
+    assert statuses(service) == [recorded]
+    flask.got_request_exception.send(None, exception=ValueError())  # by a program, outside of requests
 
 
 @pytest.mark.parametrize("face", [asgi, flask_view, django_view, django_view_async, fastapi_route])

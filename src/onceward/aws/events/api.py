@@ -231,7 +231,8 @@ def on_webhook(receiver: Receives) -> LambdaHandler[Event]:
         shape, request, body = api_event.read(event)
         query = dict(parse_qsl(request.query, keep_blank_values=True))
         receive = receiver.answer_async if receiver.is_async else receiver.answer
-        answer = receive(dict(request.headers), body, method=request.method, query=query)
+        headers = {name: ",".join(request.lines(name)) for name, _ in request.headers}
+        answer = receive(headers, body, method=request.method, query=query)
         if not isinstance(answer, Answer):
             from onceward.aws.events.loop import run  # a cold start without coroutines does not pay for it
 

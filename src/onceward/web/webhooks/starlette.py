@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +25,8 @@ def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Respons
         answer = await receiver.answer_async(
             request.headers, body, method=request.method, query=dict(request.query_params)
         )
-        return Response(answer.body, answer.status, dict(answer.headers))
+        lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        return Response(answer.body, answer.status, Headers(raw=lines))
 
     return receive
 
