@@ -85,13 +85,11 @@ class Run:
         if self._guard.policy.on_lapse != "park":
             return items
         chosen: list[Item] = []
-        before: set[object] = set()  # the groups of all that came before, and the items of these that wait
+        before: set[object] = set()  # the items and groups of all that came before
         for item in items:
             if len(chosen) < self._batch.concurrency and not {item.group, item.first} & before:
                 chosen.append(item)
-            else:
-                before.add(item)
-            before |= {item.group} - {None}
+            before |= {item, item.group} - {None}
         return chosen
 
     def bids(self, chunk: list[Item]) -> list[Bid]:

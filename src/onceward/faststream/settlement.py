@@ -267,22 +267,24 @@ def _is_of_message(error: Exception, body: object) -> bool:
         arguments = set(_AT.findall(str(refused))[-1:])
     else:
         return False
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    for caller, frame in pairwise(frames):
-        model, serializer = caller.f_locals.get("self"), frame.f_locals.get("self")
-        if isinstance(model, CallModel) and not isinstance(serializer, CallModel):  # the models before it depend on it
-            # It has __call__ for arguments, and response() for what a dependency returns.
-            is_called = isinstance(serializer, Serializer) and frame.f_code.co_name == "__call__"
-            return is_called and not arguments <= _filled_by_others(model, body, frame.f_locals["call_kwargs"])
+    others: set[str] = set()  # the names that dependencies and contexts have filled
+    for caller, frame in pairwise(frame for frame, _ in walk_tb(error.__traceback__)):
+        model, inner = caller.f_locals.get("self"), frame.f_locals.get("self")
+        if not isinstance(model, CallModel) or inner is model:
+            continue
+        if not isinstance(inner, CallModel):
+            # The serializer: it has __call__ for arguments, and response() for what a dependency returns.
+            others |= {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
+            others |= model.dependencies.keys() - _fields(body, frame.f_locals.get("call_kwargs", ()))
+            return isinstance(inner, Serializer) and frame.f_code.co_name == "__call__" and not arguments <= others
+        solved = caller.f_locals.get("kwargs", {}).keys()  # a later dependency gets by name what earlier ones gave
+        others |= (model.dependencies.keys() & solved) - _fields(body, solved)
     return False
 
 
-def _filled_by_others(model: CallModel, body: object, arguments: Collection[str]) -> set[str]:
-    """Return the parameters of a handler, or of one dependency, that are filled in without a part of the message."""
-    contexts = {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
-    # FastStream passes the fields of a body as arguments, or the body as one. A field takes the place of a dependency.
-    fields = body.keys() if isinstance(body, dict) and body.keys() <= set(arguments) else set[str]()
-    return contexts.union(model.dependencies.keys() - fields)
+def _fields(body: object, arguments: Collection[str]) -> set[str]:
+    """Return the fields of a body that are arguments, each in the place of a dependency of its name; none if the body is one argument."""
+    return set(body) if isinstance(body, dict) and body.keys() <= set(arguments) else set()
 
 
 def _is_in_message(name: str, field: CustomField) -> bool:

@@ -113,6 +113,10 @@ def test_with_park_the_first_of_each_group_begin_together(form, once):
     ]
     assert list(dict.fromkeys(claims)) == ["a1 b1 c1", "a2 b2 c2", "a3"]
     assert [key for key in ran if key < "b"] == ["a1", "a2", "a3"]
+    groups = iter("hhgg")
+    batch = form.batch(once, lambda order: None, **options | {"concurrency": 8, "group": lambda _: next(groups)})
+    outcomes = form.run(batch, orders("first", "second", "first", "last"))
+    assert [outcome.status for outcome in outcomes] == ["done", "done", "replayed", "done"]
 
 
 def test_what_is_finished_is_recorded_while_another_handler_runs(once):

@@ -309,6 +309,7 @@ def gives_no_order() -> Order:
 def needs_rate(rate: Annotated[float, Depends(lambda: None)]) -> None: ...
 def of_tenant(part: Annotated[str, Header("tenant")]) -> str: ...
 def of_id(id: str) -> int: ...
+def of_rate(rate: float) -> float: ...
 
 
 @each("serializer", [PydanticSerializer(use_fastdepends_errors=False), PydanticSerializer(), MsgSpecSerializer()])
@@ -325,12 +326,15 @@ def of_id(id: str) -> int: ...
         (Annotated[float, Depends(lambda: 1.0)], {"id": "1", "x": "2"}, "is malformed, and"),
         (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}, "part": "x"}, "is malformed, and"),
         (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}}, "is failed, and comes again"),
+        (Annotated[float, Depends(of_rate)], {"id": "1"}, "is failed, and comes again"),  # what another dependency gave
     ],
 )
 def test_a_message_is_malformed_only_if_a_part_of_the_message_does_not_fit(
     once, caplog, serializer, part, body, becomes
 ):
-    async def charge(order: dict[Literal["id"], str], part: part) -> None: ...
+    async def charge(
+        order: dict[Literal["id"], str], rate: Annotated[object, Depends(lambda: None)], part: part
+    ) -> None: ...
 
     caplog.clear()
     broker = NatsBroker(logger=None, serializer=serializer)
