@@ -8,7 +8,7 @@ from typing import Final
 from onceward.core.writes import WAITS
 from onceward.stores.inspection import Finding
 
-SOON: Final = WAITS * 0.75  # seconds: a record that expires later waits for a person (an absurd lease and retention aside)
+SOON: Final = WAITS * 0.75  # seconds; what expires later waits for a person
 _BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
 _COLUMN = re.compile(r"(?:^|[,(])\s*(\w+) (text|bigint|timestamptz|integer|real)\b", re.IGNORECASE)
 _MIGRATE = "let a role that may alter the table run `onceward migrate`, or apply your project's migrations"
