@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import os
@@ -121,6 +122,8 @@ def _ports() -> Iterator[int]:
 
 
 _PORTS = _ports()
+# A byte of this file is locked for each port, so that no two processes, of this run or another one, take the same.
+_TAKEN = os.open(Path(tempfile.gettempdir()) / "onceward-ports", os.O_RDWR | os.O_CREAT)
 _COUNTED = itertools.count(10**6 * _number())
 
 
@@ -130,6 +133,7 @@ def free_port(beside: int = 0) -> int:
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + beside if beside else 0))
+            fcntl.lockf(_TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             return port
     raise AssertionError("this machine has no free port")
 
