@@ -170,9 +170,9 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
-        sent = body
-        codings = [line for line in request.lines("content-encoding") if line.strip().lower() != "identity"]
+        sent, codings = body, request.lines("content-encoding")
         if codings:
+            codings = [line for line in codings if line.strip().lower() != "identity"]
             try:
                 body = plain(body, codings)
             except TooLargeDecoded:

@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
-from types import FrameType, TracebackType
+from types import CoroutineType, FrameType, TracebackType
 from typing import Any, Final
 
 from onceward.errors import OncewardError
@@ -259,7 +259,8 @@ class _Within:
         return await self._what
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._plain()  # a server's own awaitable can give an iterator without send and throw (PEP 492)
+        # A server's own awaitable can give an iterator without send and throw (PEP 492).
+        steps: Any = self._what if type(self._what) is CoroutineType else self._plain()
         step, given = steps.send, None
         while True:
             try:

@@ -87,18 +87,23 @@ class AsgiHandling(AsgiDelivery):
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
 
+    async def _call(self, app: Application, scope: Scope) -> None:
+        """Call the application. Then record an answer whose end waits for that."""
+        try:
+            await app(scope, self.receive, self.send)
+        except BaseException as error:
+            if self.waits and not isinstance(error, GeneratorExit):  # a closed coroutine must not await
+                self.whole = False
+                await self.conclude()
+            raise
+        if self.waits:
+            await self.conclude()
+
     async def _handle(self, app: Application, scope: Scope) -> None:
         try:
             if scope.get("extensions"):
                 _hide_extensions(scope)
-            try:
-                await app(scope, self.receive, self.send)
-            except BaseException:
-                self.whole = self.whole and not self.waits
-                raise
-            finally:
-                if self.waits:
-                    await self.conclude()
+            await self._call(app, scope)
             if not self.complete:
                 await self._cut_short()
                 await self.flush()
