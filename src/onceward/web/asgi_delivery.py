@@ -168,8 +168,9 @@ class AsgiDelivery(ABC):
             if not message.get("more_body", False):
                 self.whole = gate.cut is None and (gate.has_proof or not self._knows)
                 self.complete = True
-                # A BaseHTTPMiddleware always ends an answer, even if the endpoint fails in the middle of it, and raises only after that.
-                self.waits = self.whole and not gate.has_proof and is_by_base(sys._getframe())
+                # A BaseHTTPMiddleware always ends an answer by an empty message, even if the endpoint fails in the middle of it, and
+                # raises only after that.
+                self.waits = self.whole and not (message.get("body") or gate.has_proof) and is_by_base(sys._getframe())
                 if self.waits:
                     self._telling.set()
                 else:
