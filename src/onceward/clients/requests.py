@@ -22,11 +22,12 @@ class RequestsAdapter(HTTPAdapter):
         ValueError: the handler has sent such a request before, so the two need keys of their own.
     """
 
-    __attrs__ = [*HTTPAdapter.__attrs__, "_rules"]  # noqa: RUF012 - as in its base class
-
     def __init__(self, rules: SendAgain | None = None, **options: Any) -> None:
         self._rules = rules or SendAgain()
         super().__init__(**options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_rules": self._rules}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         """Send a request until it is answered."""
