@@ -33,9 +33,7 @@ _PARKED: Final = (
     "again"
 )
 # What calls the handler of the delivery that is received here: it gets the call, and returns its result.
-AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar(
-    "onceward_webhook_around", default=None
-)
+AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar("webhook_around", default=None)
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _MOST: Final = 64  # accepted events of a plain handler that run at a time, each in its thread
 _PATIENCE: Final = 3.0  # seconds that a delivery waits for such a thread; providers wait five and more
@@ -317,11 +315,10 @@ def _answer_of(record: Recorded | None) -> Answer:
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    lower: dict[str, str] = {}
+    lines: dict[str, list[str]] = {}
     for name, value in headers.items():  # of Starlette, with a pair for each line. WSGI joins the lines in the same way
-        one = name.lower()
-        lower[one] = f"{lower[one]},{value}" if one in lower else value
-    return lower
+        lines.setdefault(name.lower(), []).append(value)
+    return {name: ",".join(values) for name, values in lines.items()}
 
 
 def _wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
