@@ -14,6 +14,7 @@ from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
 from onceward.batch.time_left import TimeLeft
 from onceward.claim import heartbeat
+from onceward.claim.called import is_failure
 from onceward.core import steps
 from onceward.core.drivers import Steps
 from onceward.core.many import Claimed
@@ -21,7 +22,6 @@ from onceward.core.record import COMPLETED, Elsewhere
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.results.firmly import firmly
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -56,10 +56,9 @@ class Run:
         try:
             self._fill(item)
         except Exception as error:  # a user's callable may raise anything; the other records go on
-            failed = error
-        else:
-            return item
-        self.report.report(item, "malformed", error=firmly(self._fill, item, failed))
+            if not is_failure(error):
+                raise
+            self.report.report(item, "malformed", error=error)
         return item
 
     def _fill(self, item: Item) -> None:

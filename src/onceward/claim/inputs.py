@@ -16,7 +16,6 @@ from onceward.errors import InputNotKept
 from onceward.keys.signatures import Args, Kwargs, without
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
-from onceward.results.firmly import firmly
 from onceward.results.outcomes import SEALED, sealing
 
 LONGEST: Final = 64 * 1024  # bytes of a record's input: each write of its claim sends it again
@@ -121,9 +120,10 @@ class InputCodec:
         """
         self.resolve()
         arguments = self._signature.bind(*args, **kwargs).arguments
-        text = firmly(self._encode, arguments)  # encoding may run a user's code
-        if isinstance(text, Exception):
-            raise InputNotKept(f"{self.name}: {text}. Nothing ran. {_FIX}") from text
+        try:
+            text = self._encode(arguments)
+        except Exception as error:  # encoding may run a user's code
+            raise InputNotKept(f"{self.name}: {error}. Nothing ran. {_FIX}") from error
         if (size := len(text.encode())) > LONGEST:
             raise InputNotKept(
                 f"{self.name}: keep_input=True keeps at most {LONGEST} bytes of arguments, and these take {size}. Nothing ran. "

@@ -84,7 +84,7 @@ class Lease(Claim):
         self.codec = codec
         self.number = next(_NUMBERS)
         self._process = worker.generation
-        self.outer = innermost()
+        self.outer = CURRENT.get() and innermost()
         self.observers = observers
         self.story = self._new_story(clock()) if listening else None
         self.settled = self.paused = None

@@ -8,7 +8,6 @@ from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
 from onceward.core.steps import Refused, Replay
 from onceward.errors import Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
-from onceward.results.firmly import firmly
 from onceward.results.outcomes import SEALED, opened_note, sealing
 
 if TYPE_CHECKING:
@@ -92,13 +91,10 @@ class Replays:
                 return self.codec.decode(result)
             is_raised, value = self._decoded(result)
         except self._codecs.NotReplayable as reason:
-            failed = reason
-        else:
-            if is_raised:
-                raise cast("Exception", value)
-            return value
-        unreadable = firmly(self._decoded, result, failed)  # raises instead if `failed` was an interrupt
-        raise ResultUnavailable(record.key, str(unreadable)) from cast("Exception", unreadable)
+            raise ResultUnavailable(record.key, str(reason)) from reason
+        if is_raised:
+            raise cast("Exception", value)
+        return value
 
     def _decoded(self, result: str) -> tuple[bool, object]:
         """Return whether an exception is recorded, and the exception or the result."""

@@ -18,7 +18,6 @@ import msgspec
 
 from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - Replays has all of the codec from here
 from onceward.results.classes import field_names, has_name, is_model, type_name
-from onceward.results.firmly import firmly
 from onceward.results.values import canonical, findable, is_plain, model_data, tagged, time_text, untagged
 
 ENVELOPE = '{"$onceward":1,'
@@ -53,14 +52,13 @@ class Codec:
         """
         if self._decoder is None:
             return _encode_open(value, False)
-        text = firmly(self._encode_typed, value)
-        return text if isinstance(text, str) and text else _encode_open(value, True)
-
-    def _encode_typed(self, value: object) -> str:
-        """Return plain JSON, or "" when it would not come back equal as the annotated type."""
-        assert self._decoder is not None
-        data = self._encoder.encode(value)
-        return data.decode() if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value) else ""
+        try:
+            data = self._encoder.encode(value)
+            if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
+                return data.decode()
+        except Exception:  # it may run a user's code; the envelope says why
+            pass
+        return _encode_open(value, True)
 
     def decode(self, text: str) -> object:
         """Return the value stored as ``text``.

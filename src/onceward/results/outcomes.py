@@ -1,16 +1,14 @@
 """How a handler's end is recorded: results and exceptions as text that any ledger takes."""
 
 import warnings
-from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.errors import OncewardError, ResultWarning
-from onceward.results.firmly import firmly
 
 if TYPE_CHECKING:
     from onceward.results.codec import Codec
@@ -25,9 +23,12 @@ class GivenBack(OncewardError):
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``. An outcome without a result says why it cannot be replayed."""
-    text = firmly(_sealing(codec.encode, policy), result)  # encoding may run a user's code
-    if isinstance(text, Exception):
-        return protocol.completed(None, noted(describe(text), policy).removeprefix("NotReplayable: "))
+    try:
+        text = codec.encode(result)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
+    except Exception as error:  # encoding may run a user's code
+        return protocol.completed(None, noted(describe(error), policy).removeprefix("NotReplayable: "))
     size = size_of(text)
     assert policy.max_result is not None  # the guard has asked the store
     if size <= policy.max_result:
@@ -38,10 +39,6 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
 def size_of(text: str) -> int:
     """Return the bytes of a text in UTF-8. ASCII is one byte a character, and ``isascii()`` costs nothing."""
     return len(text) if text.isascii() else len(text.encode())
-
-
-def _sealing(encode: Callable[[Any], str], policy: Policy) -> Callable[[Any], str]:
-    return encode if policy.seal is None else lambda value: sealing().sealed(policy.seal, encode(value))
 
 
 def without_result(error: Exception) -> Outcome:
@@ -68,9 +65,12 @@ def final(error: Exception, policy: Policy) -> Outcome:
     """Return the outcome that records an exception, to raise it again for every duplicate."""
     from onceward.results.codec import encode_exception
 
-    text = firmly(_sealing(encode_exception, policy), error)
-    if isinstance(text, Exception):
-        reason = describe(text).removeprefix("NotReplayable: ")
+    try:
+        text = encode_exception(error)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
+    except Exception as trouble:
+        reason = describe(trouble).removeprefix("NotReplayable: ")
         why = f"the outcome was {describe(error)}, which cannot be replayed: {reason}"
         return protocol.completed(None, noted(why, policy))
     return protocol.completed(text, noted(describe(error), policy))
@@ -95,8 +95,9 @@ def sealing() -> ModuleType:
 
 def describe(error: BaseException) -> str:
     """Return an exception as one line for the record."""
-    text = firmly(str, error)
-    if isinstance(text, Exception):  # a user's __str__ failed
+    try:
+        text = str(error)
+    except Exception:  # a user's __str__ failed
         text = "(its text cannot be shown)"
     kind = type(error).__qualname__
     return storable(f"{kind}: {text}" if text else kind)

@@ -130,7 +130,7 @@ a fence of a deleted record comes again
 7 a result that is too large is kept
         if size[- <= policy.max_result-]:
 7 a result that cannot be encoded fails the call
-    [-firmly(_sealing(codec.encode, policy), result)-]{+_sealing(codec.encode, policy)(result)+}
+    except [-Exception-]{+KeyError+} as error:  # encoding may run a user's code
 [claim/ends.py: CLAIM]
 9 an exception is masked by the store's
                 [-error.add_note(f"onceward: and then {trouble}")-]{+raise+}

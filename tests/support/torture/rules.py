@@ -126,8 +126,8 @@ def never_swallowed(facts: Facts) -> Iterator[str]:
             struck = [one for one in struck if "importlib" not in one["where"] and not one["callback"]]
             # The import system swallows some, and an event loop all but two kinds.
             struck = [one for one in struck if one["serial"] or call.caught]  # see Timers._traced
-            if sum(one["where"].startswith("results/") for one in struck) > 1:
-                continue  # two in one encoding pass for what the value's own code raises
+            if any(one["where"].startswith("results/") for one in struck):
+                continue  # one in the encoding passes for what the value's own code raises
             if struck and told.error in {None, "Completed"}:
                 where = ", ".join(f"{one['kind']} at {one['where']}" for one in struck)
                 yield f"{told.key}: call {call.name} was told {told.value!r}, and never of {where}"
