@@ -148,6 +148,45 @@ class Struck(Exception):
     """A time limit that is an Exception."""
 
 
+def test_nothing_is_imported_between_a_handler_and_its_record():
+    """A new release may have replaced the files by then, or the process has no descriptor left."""
+    code = """
+import sys
+from onceward import Once, current
+from onceward.errors import StoreError
+from onceward.stores.memory import MemoryStore
+
+class Away(MemoryStore):
+    tries = 0
+    def exchange(self, request):
+        self.tries += 1
+        if self.tries % 3 == 2:
+            raise StoreError("away", transient=True)
+        return super().exchange(request)
+
+class NoFiles:
+    def find_spec(self, name, *_):
+        raise ImportError(f"imported: {name}")
+
+def done(raises):
+    current().send("http://127.0.0.1:9/", "x")
+    sys.meta_path.insert(0, NoFiles())
+    if raises:
+        raise ValueError("declined")
+
+for raises, options in [(0, {}), (1, {}), (0, {"seal": (bytes, bytes)}), (1, {"seal": (bytes, bytes)}), (1, {"on_error": "park"})]:
+    store = Away()
+    try:
+        Once(store, name="n", **options).run("k", done, raises)
+    except ValueError as error:
+        assert not hasattr(error, "__notes__"), error.__notes__
+    sys.meta_path.pop(0)
+    print(*(record.status for record in store.records.values()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == [COMPLETED, RELEASED, COMPLETED, RELEASED, "PARKED"], done.stderr
+
+
 class Sweep:
     """Delivers keys, each struck at another point of the settling, until there is no such point."""
 

@@ -210,15 +210,8 @@ class EndingClaim(Lease):
 
     def hand_over(self) -> None:
         """Let this process send the messages that a completion carried. Call it when that is committed."""
-        if self.outbox is None or self.outbox.since is None or self.record.unsent is None:
-            return
-        if self.record.unsent != self.outbox.text():
-            return  # its reply came late, and somebody else has the send lease by now
-        from onceward.outbox.sender import send_soon
-        from onceward.outbox.sending import believed
-
-        until = believed(self.store, self.policy, self.outbox.since)
-        send_soon(self.store, self.record, self.policy.seal, self.observers, until)
+        if self.outbox is not None:
+            self.outbox.hand_over(self.store, self.record, self.observers)
 
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from onceward.claim.claim import Claim
+from onceward.claim.story import Story
 from onceward.core import retries, steps, worker
 from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
@@ -18,7 +19,6 @@ from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
-    from onceward.claim.story import Story
     from onceward.results.codec import Codec
 
 CURRENT: ContextVar["Lease | None"] = ContextVar("onceward_claim", default=None)
@@ -55,7 +55,7 @@ class Lease(Claim):
     # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
     paused: Callable[[], None] | None
     exclusive = False  # whether that transaction holds the whole ledger
-    story: "Story | None"  # None if nobody listens and nothing is wrong
+    story: Story | None  # None if nobody listens and nothing is wrong
     goes_on = False  # whether its handler may have begun in an earlier run of its durable execution
     left = False  # whether nothing of its handler runs: what that has started can see it for ever
     _lost = False
@@ -86,7 +86,7 @@ class Lease(Claim):
         self._process = worker.generation
         self.outer = CURRENT.get() and innermost()
         self.observers = observers
-        self.story = self._new_story(clock()) if listening else None
+        self.story = Story(observers, clock()) if listening else None
         self.settled = self.paused = None
 
     @property
@@ -179,16 +179,11 @@ class Lease(Claim):
             self.telling.note("lost", self.record)
 
     @property
-    def telling(self) -> "Story":
+    def telling(self) -> Story:
         """The claim's story. It is made even if nobody listened at first: some events must reach a person."""
         if self.story is None:
-            self.story = self._new_story(None)
+            self.story = Story(self.observers, None)
         return self.story
-
-    def _new_story(self, began: float | None) -> "Story":
-        from onceward.claim.story import Story  # no first call without observers pays for it
-
-        return Story(self.observers, began)
 
     def tell(self) -> None:
         """Tell observers what has happened; never within steps."""

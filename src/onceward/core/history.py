@@ -8,6 +8,7 @@ one, the next write of its claim notes the time: until then, ``updated_at`` has 
 """
 
 import re
+from json import dumps
 from typing import Final
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
@@ -131,8 +132,6 @@ def _trace(record: Record) -> str:
 
 
 def _error(error: str, most: int) -> str:
-    from json import dumps  # a cold start does without
-
     text = error[:most]
     if text == error and len(literal := dumps(text)) <= most:
         return literal

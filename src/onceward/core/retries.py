@@ -1,5 +1,6 @@
 """Retries of exchanges that failed, while their errors are transient."""
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,9 +33,7 @@ def retry_transient(
 
 def jittered(seconds: float) -> Sleep:
     """Return a pause of at most ``seconds``, so that many workers do not retry at once."""
-    from random import SystemRandom  # a seeded generator of the application's is left alone
-
-    return Sleep(seconds * SystemRandom().uniform(0.5, 1.0))
+    return Sleep(seconds * (0.5 + os.urandom(1)[0] / 510))
 
 
 def patience(clock: Clock, seconds: float = CLAIM_PATIENCE) -> Callable[[], float]:

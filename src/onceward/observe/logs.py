@@ -82,14 +82,13 @@ def write(event: "Event") -> None:
     # The text of a handler's own exception may quote the payload, which must not be logged. Parked has that text, too.
     is_ours = isinstance(error, str | OncewardError) and not isinstance(error, Parked)
     why = str(error) if is_ours else type(error).__name__
-    log = logger()
     text = (
         f"{event.key or event.name}: {_TEXTS[kind]}{details and f' ({details})'}{'' if error is None else f': {why}'}"
     )
     if not text.isprintable():  # keys and reasons come from others, who could forge lines, or speak to a terminal
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     try:
-        log.log(level, "%s", text)
+        logger().log(level, "%s", text)
     except Exception:  # a log handler is the user's; a time limit that comes elsewhere goes on
         pass
 

@@ -19,6 +19,8 @@ from onceward.results.step_entries import entries_of, without
 from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, Purged
 from onceward.stores.ledger_reader import PAGE, LedgerReader, delete_kept
 
+_AHEAD = 10.0  # seconds that a store's own stamps can be ahead of its time
+
 
 class Ledger(LedgerReader):
     """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
@@ -53,8 +55,9 @@ class Ledger(LedgerReader):
                 _check_message(record, ". Clearing it loses the message")
             if not unsent:
                 _check_sent(record)
-            # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.
-            if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
+            # A clock of whole seconds stamps ahead of its time, and a slow first request adds its timeout: wait, so that the
+            # next claim gets a larger fence.
+            if 0 < (ahead := record.fence / 1e6 - now) < _AHEAD:
                 time.sleep(ahead)
             if self._delete(record):
                 delete_kept(self.store, record)

@@ -106,6 +106,7 @@ PASSING: Final = frozenset(
         "ReplicatedWriteConflict",
         "RequestLimitExceeded",
         "RequestThrottled",
+        "RequestTimeout",
         "ServiceUnavailable",
         "SlowDown",
         "Throttling",

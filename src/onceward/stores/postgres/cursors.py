@@ -38,7 +38,7 @@ _FIXES: Final = {
     "3F000": "there is no such schema: make it with `onceward init --store '{url}'`, or check schema=",
     "42703": "the table lacks a column: run `onceward migrate --store '{url}'`",
     "25006": "this server is a standby or read-only: give the address of the primary, or target_session_attrs=read-write",
-    "54000": "the key is too long for an index: a key may have about 2,600 bytes",
+    "54000": "a value is too long for an index",
     "28P01": "check the user and the password",
     "28000": "check the user, and the server's pg_hba.conf",
     "3D000": "there is no such database: check the URL",
@@ -113,13 +113,15 @@ async def fetch_async(cursor: Any, text: str, parameters: Sequence[str | None], 
     return await cursor.fetchall() if cursor.pgresult.nfields else ()
 
 
-def failure(error: psycopg.Error) -> Exception:
-    """Return what an error of psycopg means."""
+def failure(error: psycopg.Error | OSError) -> Exception:
+    """Return what an error of psycopg means, or of the system while it connects."""
+    if isinstance(error, OSError):
+        return Broken(str(error))
     state = error.sqlstate
     message = error.diag.message_primary or str(error)
     if state is None and isinstance(error, psycopg.DataError):
         return ValueError(message)
-    if state is None or state.startswith("57P"):  # the server closes the connection
+    if state is None or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}:  # the server closes the connection
         return Broken(message)
     return SqlRefusal(state, message)
 

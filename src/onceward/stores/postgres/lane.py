@@ -73,7 +73,7 @@ class PostgresLane(SocketLane):
                 self._is_own = bool(fetch(self._cursor, _SETTINGS, own, prepare=False))
                 self.is_ready = True
             return fetch(self._cursor, text, parameters, prepare=self._is_own)
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
             raise failure(error) from error
 
 
@@ -89,7 +89,7 @@ class AsyncPostgresLane(PostgresLane):
                 self._is_own = bool(await fetch_async(self._cursor, _SETTINGS, own, prepare=False))
                 self.is_ready = True
             return await fetch_async(self._cursor, text, parameters, prepare=self._is_own)
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
             raise failure(error) from error
 
 

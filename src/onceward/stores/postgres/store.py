@@ -30,7 +30,7 @@ from onceward.stores.sql.store import SqlStore
 if TYPE_CHECKING:
     from onceward.observe.events import StoreRequest
 
-
+LONGEST_KEY: Final = 2600  # bytes: an index takes 2,704, and some have more columns than the key
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
@@ -90,6 +90,12 @@ class PostgresStore(SqlStore):
         self.names = names
         self.statements = Statements(names.table, names.meta)
         self.tells = True  # whether the end of a claim can tell those who wait for its key
+
+    def _too_long(self, key: str) -> StoreError | None:
+        """Return the error for a key that an index may not take later, when its claim has messages."""
+        if (size := len(key.encode())) <= LONGEST_KEY:
+            return None
+        return StoreError(f"ledger {self.url}: the key has {size} bytes, and may have {LONGEST_KEY}: {key[:60]}…")
 
     def arguments(self, request: Query) -> tuple[str, Sequence[object]]:
         return request.text, request.values

@@ -191,6 +191,7 @@ class SqliteFile:
             raise error
         if self._place is None:
             self._real = os.path.realpath(self.path)
+            place.check_mount(self.path, self._real)
             place.make_private(self._real)
         self._check_place()
         self._frozen = False

@@ -18,6 +18,7 @@ from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
 from onceward.stores.sql.finding import Dialect, having, sql_of
 from onceward.stores.sql.inspection import columns_in, differences
+from onceward.stores.sqlite.place import mounts
 from onceward.stores.sqlite.requests import SqlRequest, make_index
 from onceward.stores.sqlite.schema import (
     ADDED,
@@ -121,19 +122,10 @@ def _differences(path: str) -> tuple[Finding, ...]:
 
 
 def _kind(folder: str) -> str | None:
-    """Return the kind of a folder's file system, if Linux gives it (proc_pid_mountinfo(5))."""
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    real = os.path.realpath(folder)
-    kinds = {}
-    for mount in mounts:
-        before, _, after = mount.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")  # a space is written \040
-        if real == point or real.startswith(point.rstrip("/") + "/"):
-            kinds[point] = after.split()[0]  # a later mount hides an earlier one
-    return kinds[max(kinds, key=len)] if kinds else None
+    """Return the kind of a folder's file system, if Linux gives it."""
+    real = os.path.realpath(folder) + "/"
+    around = {point: kind for point, kind in mounts().items() if real.startswith(point.rstrip("/") + "/")}
+    return around[max(around, key=len)] if around else None
 
 
 def survey(_: SqliteStore) -> Steps[Survey]:

@@ -1,6 +1,7 @@
 """The files of an SQLite ledger: whether they are still the ones opened, and who may read them."""
 
 import os
+from pathlib import Path
 
 from onceward.errors import StoreError
 
@@ -27,6 +28,25 @@ def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
         f"ledger {path}: its -wal or -shm file was deleted while this worker had it open, and other workers would not see "
         "what this one writes. Stop all workers before you start one again: the last to end writes the -wal into the ledger"
     )
+
+
+def mounts() -> dict[str, str]:
+    """Return the kind of file system at each mount point, such as ``ext4``, if Linux tells it (proc_pid_mountinfo(5))."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    parts = [line.partition(" - ") for line in lines]  # a space is written \\040; a later mount hides an earlier one
+    return {before.split()[4].encode().decode("unicode_escape"): after.split()[0] for before, _, after in parts}
+
+
+def check_mount(path: str, real: str) -> None:
+    """Raise StoreError if the file alone is mounted: other workers would have another -wal and -shm beside it."""
+    if real in mounts():
+        raise StoreError(
+            f"ledger {path}: this file alone is mounted here, so its -wal and -shm would be other files than those of other workers, and "
+            "lost with this container. Mount its folder"
+        )
 
 
 def make_private(path: str) -> None:
