@@ -77,10 +77,12 @@ def _try(
     """Try once. Return the claims whose ends were not recorded in time, and why."""
     ends = []
     for one in todo:
-        one.held.ending = True
-        assert one.end is not None
-        end = one.held.carrying(NO_TIME if bare and one.end.result is not None else one.end)
-        ends.append((one.held.record, end, one.held.policy))
+        claim, end = one.held, one.end
+        claim.ending = True
+        assert end is not None
+        if bare and end.result is not None:
+            end = NO_TIME
+        ends.append((claim.record, end if claim.outbox is None else claim.carrying(end), claim.policy))
     until = lambda: limit(max(one.held.limit(leases, succeeded=one.error is None) for one in todo))
     answers: list[Settled | Lost | OncewardError | None]
     try:
