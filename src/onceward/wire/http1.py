@@ -55,10 +55,13 @@ def reply(limit: int, begun: list[Raw] | None = None) -> Generator[None, bytes, 
         ConnectionResetError: the connection ended before the answer did.
         Unreadable: it is not HTTP/1, its length is stated twice or unclear, or it is too large.
     """
-    data = b""
+    data = _some((yield))
     for _ in range(INTERIM + 1):
-        head, data = yield from _until(b"\r\n\r\n", data, "the answer has no end of its headers")
-        head = head.lower()
+        if (at := data.find(b"\r\n\r\n")) >= 0:  # most answers come as a whole
+            head, data = data[:at].lower(), data[at + 4 :]
+        else:
+            head, data = yield from _until(b"\r\n\r\n", data, "the answer has no end of its headers")
+            head = head.lower()
         status = status_of(head)
         if status >= 200:  # else it is interim (RFC 9110, 15.2): the final answer follows
             break
@@ -76,7 +79,8 @@ def reply(limit: int, begun: list[Raw] | None = None) -> Generator[None, bytes, 
     if size is None:
         return Raw(status, head, (yield from _until_closed(data, limit)), False)
     _check(size, limit)
-    data = yield from _filled(data, size)
+    if len(data) < size:
+        data = yield from _filled(data, size)
     return Raw(status, head, data[:size], persistent and len(data) == size)
 
 
