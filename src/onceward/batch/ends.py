@@ -91,11 +91,10 @@ def _try(
         answers = [error] * len(todo)
     late: list[tuple[HandledClaim, Exception]] = []
     for one, (_, end, _), answer in zip(todo, ends, answers, strict=True):
-        if isinstance(answer, OncewardError):
-            late.append((one, answer))
-            continue
         try:
-            if answer is not None:
+            if isinstance(answer, OncewardError):
+                late.append((one, answer))
+            elif answer is not None:
                 one.held.ended(answer, end, "record its result")
             elif one.held.settled is None:  # an interrupted call may have ended it
                 yield from _alone(one, end)

@@ -25,6 +25,7 @@ _ALWAYS: Final = {  # never None
     for field in ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")
 }
 _always = itemgetter(*_ALWAYS.values())
+_ABSENT: Final = tuple.__new__(Record, [None] * len(Record._fields))  # before the first write
 _RESULT: Final = Record._fields.index("result") - 1
 NULL: Final[Value] = {"NULL": True}
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
@@ -126,28 +127,16 @@ class Layout:
 
         With the record ``seen``, return only the attributes that change, and NULL for those that go.
         """
-        if seen is not None:
-            return self._changes(record, seen)
-        item = self.key(record.key)
-        for (name, kind, write, _), value in zip(self._columns, record[1:], strict=True):
-            if value is not None:
-                item[name] = {kind: value if write is None else write(value)}
-        if record.result is not None:
+        before = _ABSENT if seen is None else seen
+        item: Item = {} if seen is not None else self.key(record.key)
+        for (name, kind, write, _), value, was in zip(self._columns, record[1:], before[1:], strict=True):
+            if value is not was and value != was:
+                item[name] = NULL if value is None else {kind: value if write is None else write(value)}
+        if record.result is not None and record.result != before.result:
             item[self.names["result"]] = _packed(record.result)
-        if record.due_at is not None:
+        if record.due_at != before.due_at:
             item[self.shard] = self._shard_of(record)
         return item
-
-    def _changes(self, record: Record, seen: Record) -> Item:
-        changes: Item = {}
-        for (name, kind, write, _), value, was in zip(self._columns, record[1:], seen[1:], strict=True):
-            if value != was:
-                changes[name] = NULL if value is None else {kind: value if write is None else write(value)}
-        if record.result is not None and record.result != seen.result:
-            changes[self.names["result"]] = _packed(record.result)
-        if record.due_at != seen.due_at:
-            changes[self.shard] = self._shard_of(record)
-        return changes
 
     def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:
         """Return an item as a record.
