@@ -138,7 +138,8 @@ class Batch(BatchHandler):
     def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         """Note how a handler ended. After an interrupt it may be called again."""
         failure = _failure(claim, call)
-        self._note(run, item, call, failure, ended=drive(run.ended_steps(item, failure), self.guard.store))
+        ended = failure is None or drive(run.ended_steps(claim, failure), self.guard.store)
+        self._note(run, item, call, failure, ended=ended)
 
     def _note(self, run: Run, item: Item, call: Call, failure: BaseException | None, *, ended: bool) -> None:
         if failure is None or isinstance(failure, Exception):
@@ -245,7 +246,7 @@ class Batch(BatchHandler):
     async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         """As :meth:`_ended`."""
         failure = _failure(claim, call)
-        ended = await drive_async(run.ended_steps(item, failure), self.guard.store)
+        ended = failure is None or await drive_async(run.ended_steps(claim, failure), self.guard.store)
         self._note(run, item, call, failure, ended=ended)
 
 

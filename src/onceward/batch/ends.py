@@ -77,10 +77,12 @@ def _try(
     """Try once. Return the claims whose ends were not recorded in time, and why."""
     ends = []
     for one in todo:
-        one.held.ending = True
-        assert one.end is not None
-        end = one.held.carrying(NO_TIME if bare and one.end.result is not None else one.end)
-        ends.append((one.held.record, end, one.held.policy))
+        claim, end = one.held, one.end
+        claim.ending = True
+        assert end is not None
+        if bare and end.result is not None:
+            end = NO_TIME
+        ends.append((claim.record, end if claim.outbox is None else claim.carrying(end), claim.policy))
     until = lambda: limit(max(one.held.limit(leases, succeeded=one.error is None) for one in todo))
     answers: list[Settled | Lost | OncewardError | None]
     try:
@@ -89,11 +91,10 @@ def _try(
         answers = [error] * len(todo)
     late: list[tuple[HandledClaim, Exception]] = []
     for one, (_, end, _), answer in zip(todo, ends, answers, strict=True):
-        if isinstance(answer, OncewardError):
-            late.append((one, answer))
-            continue
         try:
-            if answer is not None:
+            if isinstance(answer, OncewardError):
+                late.append((one, answer))
+            elif answer is not None:
                 one.held.ended(answer, end, "record its result")
             elif one.held.settled is None:  # an interrupted call may have ended it
                 yield from _alone(one, end)

@@ -24,9 +24,8 @@ class Order:
         self._process = worker.generation
         self._lock = threading.Lock()
         self._stopped = False
-        self._lanes: deque[deque[Item]] = deque()  # may begin now: each a group or a single item
-        self._waiting: dict[Item, deque[Item]] = {}  # by a running item: the rest of its group
-        self._began: dict[Item, float] = {}
+        self._ready: deque[Item] = deque()  # may begin now
+        self._rest: dict[int | None, deque[Item]] = {}  # by group: what waits for the item that is ready or runs
         self.broken: set[int] = set()
         self.handled: dict[Item, None] = {}
 
@@ -43,20 +42,24 @@ class Order:
     @property
     def more(self) -> bool:
         """Whether something may begin now."""
-        return bool(self._lanes) and not self._stopped
+        return bool(self._ready) and not self._stopped
 
     @property
     def width(self) -> int:
         """How many handlers can run in parallel, at most."""
-        return len(self._lanes)
+        return len(self._ready)
 
     def queue(self, chunk: Sequence[Item]) -> None:
         """Queue the items of a chunk that are claimed, or whose group waits for them."""
-        lanes: dict[object, deque[Item]] = {}
+        self._ready, self._rest = deque(), {}
         for item in chunk:
-            if item.group is not None or item.claim is not None:
-                lanes.setdefault(item if item.group is None else item.group, deque()).append(item)
-        self._lanes = deque(lanes.values())
+            if item.group in self._rest:
+                self._rest[item.group].append(item)
+            elif item.group is not None:
+                self._rest[item.group] = deque()
+                self._ready.append(item)
+            elif item.claim is not None:
+                self._ready.append(item)
 
     def stop(self) -> None:
         """Begin no more items."""
@@ -67,26 +70,29 @@ class Order:
         if self._process != worker.generation:  # inherited
             return None
         with self._lock:
-            while self._lanes and not self._stopped and not self._time.is_over():
-                lane = self._lanes.popleft()
-                while lane and lane[0].group not in self.broken:
-                    item = lane.popleft()
-                    if item.claim is None:
-                        if self._passes(item):
-                            continue
-                        break
-                    if item.claim.lost:
-                        item.trouble = LeaseLost(item.key, "begin its handler")
-                        self.break_group(item)
-                        break
+            while self._ready and not self._stopped and not self._time.is_over():
+                item = self._ready.popleft()
+                if item.group in self.broken:
+                    continue
+                claim = item.claim
+                if claim is None:
+                    if self._passes(item):
+                        self._go_on(item)
+                elif claim.lost:
+                    item.trouble = LeaseLost(item.key, "begin its handler")
+                    self.break_group(item)
+                else:
                     item.begun = True
-                    self._began[item] = began = self._time.begin()
-                    if item.claim.story is not None:
-                        item.claim.story.began = began
-                    if lane:
-                        self._waiting[item] = lane
+                    item.began = began = self._time.begin()
+                    if claim.story is not None:
+                        claim.story.began = began
                     return None if self._process != worker.generation else item  # a signal handler can fork meanwhile
         return None
+
+    def _go_on(self, item: Item) -> None:
+        """Let the next item of the group of ``item`` begin."""
+        if self._rest.get(item.group):
+            self._ready.append(self._rest[item.group].popleft())
 
     def _passes(self, item: Item) -> bool:
         """Return whether the rest of the group of ``item``, which has no claim of its own, may begin."""
@@ -103,15 +109,15 @@ class Order:
     def ended(self, item: Item, *, ok: bool) -> None:
         """Note that a handler has ended. After an interrupt it may be called again."""
         with self._lock:
-            if item not in self._began:
+            if item.began is None:
                 return  # noted before an interrupt
             if item.end is not None:
                 self.handled[item] = None
-            self._time.ended(self._began.pop(item))
-            lane = self._waiting.pop(item, None)
-            if ok and lane is not None:
-                self._lanes.append(lane)
-            elif not ok:
+            self._time.ended(item.began)
+            item.began = None
+            if ok:
+                self._go_on(item)
+            else:
                 self.break_group(item)
 
     def break_group(self, item: Item) -> None:

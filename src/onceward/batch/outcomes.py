@@ -71,6 +71,7 @@ class Item(HandledClaim, eq=False, kw_only=True):
     first: "Item | None" = None  # the first item with the same key; both share its outcome
     replay: Replay | None = None  # an earlier record that answers it
     begun: bool = False  # whether its handler was entered
+    began: float | None = None  # when, on the owner's clock; None if it has ended
     outcome: BatchOutcome | None = None
 
     def differs(self, other: "Item") -> bool:

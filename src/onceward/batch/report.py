@@ -6,7 +6,6 @@ from typing import Final
 
 from onceward.batch.handler import BatchHandler
 from onceward.batch.outcomes import BatchOutcome, Item, Status
-from onceward.claim.held import HeldClaim
 from onceward.claim.replays import refusal
 from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED
@@ -83,7 +82,10 @@ class Report:
             else:
                 error.add_note(f"onceward: and then {item.trouble}")
         elif status == "done":
-            _warn(claim)
+            try:
+                claim.warn()
+            except Warning as warning:  # where warnings are errors: the record is completed anyway
+                logger().warning("%s", warning)
         self.report(item, status, item.value, error)
 
     def finished(self, items: Sequence[Item]) -> list[BatchOutcome]:
@@ -169,11 +171,3 @@ def _without_payload(error: BaseException | None) -> str:
         f"{kinds}, whose text may quote the payload and is not logged. "
         "Look at the message where it came from; an observer of Once(observe=[...]) is given the error itself"
     )
-
-
-def _warn(claim: HeldClaim) -> None:
-    """Warn about a result that was not stored. If warnings are errors, log it instead: the record is completed anyway."""
-    try:
-        claim.warn()
-    except Warning as warning:
-        logger().warning("%s", warning)

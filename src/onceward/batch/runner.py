@@ -15,6 +15,7 @@ from onceward.batch.report import Report
 from onceward.batch.time_left import TimeLeft
 from onceward.claim import heartbeat
 from onceward.claim.called import is_failure
+from onceward.claim.held import HeldClaim
 from onceward.core import steps
 from onceward.core.drivers import Steps
 from onceward.core.many import Claimed
@@ -74,22 +75,22 @@ class Run:
         rest = list(self.items)
         while rest and not self.order.is_over:
             size = self._time.chunk()
-            self._chunk = self._together(rest[:size])
-            taken = set(self._chunk)
-            rest[:size] = [item for item in rest[:size] if item not in taken]
+            self._chunk, rest = rest[:size], rest[size:]
+            if self._guard.policy.on_lapse == "park":
+                self._chunk, later = self._at_once(self._chunk)
+                rest = later + rest
             yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self.order.broken]
 
-    def _together(self, items: list[Item]) -> list[Item]:
-        """Return the items to claim together: if a lapse parks a key, only those that begin at once, the first of each group."""
-        if self._guard.policy.on_lapse != "park":
-            return items
+    def _at_once(self, items: list[Item]) -> tuple[list[Item], list[Item]]:
+        """Return the items that begin at once, the first of each group, and the others: if a lapse parks a key, no claim waits."""
         chosen: list[Item] = []
+        later: list[Item] = []
         before: set[object] = set()  # the items and groups of all that came before
         for item in items:
-            if len(chosen) < self._batch.concurrency and not {item.group, item.first} & before:
-                chosen.append(item)
+            now = len(chosen) < self._batch.concurrency and not {item.group, item.first} & before
+            (chosen if now else later).append(item)
             before |= {item, item.group} - {None}
-        return chosen
+        return chosen, later
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
         """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""
@@ -114,16 +115,17 @@ class Run:
         """Process the answers to the claims, and queue the items that may begin."""
         listening = self.report.listening
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
-            if isinstance(answer, Refused) or (listening and not isinstance(answer, Exception)):
+            if not isinstance(answer, Exception) and (listening or isinstance(answer, Refused)):
                 self.report.events += self._guard.events_of(answer, self._since, item.span)
-            if isinstance(answer, Replay) and answer.is_due:
-                self._guard.send_due(answer.record)
             if isinstance(answer, Won):
                 span, item.span = item.span, None
                 item.claim = claim = self._guard.held(answer, bid.policy, self._since, listening=listening, span=span)
                 claim.deadline = self._time.deadline
                 heartbeat.HEARTBEAT.watch(claim)
-            elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
+                continue
+            if isinstance(answer, Replay) and answer.is_due:
+                self._guard.send_due(answer.record)
+            if self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
                 item.replay = answer  # reported after its result is fetched
             else:
                 self.report.answered(item, answer)
@@ -147,9 +149,8 @@ class Run:
             else:
                 self.report.answered(item, item.replay._replace(record=record))
 
-    def ended_steps(self, item: Item, failure: BaseException | None) -> Steps[bool]:
+    def ended_steps(self, claim: HeldClaim, failure: BaseException) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed. Return False if one still runs."""
-        claim = item.held
         if claim.chain is None or claim.settled is not None or not isinstance(failure, Exception):
             return True
         if claim.paused is not None:
@@ -198,10 +199,9 @@ class Run:
         """Record how handlers ended; then report. You can drive it again after an interrupt."""
         if self.order.inherited:
             return
-        pending = list(items)
-        todo = [item for item in pending if item.outcome is None]
+        todo = [item for item in items if item.outcome is None]
         yield from end_together(self._guard, todo, (1, 2), self._time.limit)
-        for item in pending:
+        for item in todo:
             if item.outcome is None:
                 self._ended(item)
 

@@ -175,14 +175,16 @@ class DeliveryReader:
         """
         if delivery.fault is not None:
             raise delivery.fault
-        args = tuple(argument.make(delivery) for argument in self._arguments)
+        args = []
         for_paths: dict[str, object] = {}
         for_calls: dict[str, object] = {DELIVERY_NAME: delivery}
-        for argument, value in zip(self._arguments, args, strict=True):
-            for_calls[argument.name] = [value] if argument.several else value
+        for name, make, several, is_delivery in self._arguments:
+            value = make(delivery)
+            args.append(value)
+            for_calls[name] = [value] if several else value
             if self._keys.by_path:  # otherwise a converted payload is not decoded twice
-                seen = fields_of(delivery) if argument.delivery else delivery.data
-                for_paths[argument.name] = [seen] if argument.several else seen
+                seen = fields_of(delivery) if is_delivery else delivery.data
+                for_paths[name] = [seen] if several else seen
         try:
             key, mark = self._keys.key(for_paths, for_calls), self._keys.fingerprint(for_paths, for_calls)
         except KeyMissing as error:
@@ -191,7 +193,7 @@ class DeliveryReader:
             raise MalformedRecord(
                 f"the payload is {delivery.not_json}, and so has no key: {error}"
             ) from delivery.not_json
-        return Reading(args, key, mark, delivery.comes, provenance_in(delivery.header))
+        return Reading(tuple(args), key, mark, delivery.comes, provenance_in(delivery.header))
 
 
 def default_key(_delivery: Delivery) -> object:

@@ -4,7 +4,6 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 ``steps.py`` goes on. It recognises what the exchange has written.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -14,7 +13,7 @@ from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
 from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
-from onceward.core.record import Record, Write
+from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
@@ -37,8 +36,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy, bid.provenance) for bid in bids]
     verb: Verb = lambda numbers: store.insert_many([writes[number] for number in numbers])
     others = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
-    free = {number: (verdict, held) for number, (verdict, held) in others.items() if verdict in FREE}
-    if free:
+    if len(outcomes) < len(bids) and (free := {n: other for n, other in others.items() if other[0] in FREE}):
         pairs = {n: (_next(bids[n], writes[n], held, verdict), held) for n, (verdict, held) in free.items()}
         verb = lambda numbers: store.swap_many([pairs[number] for number in numbers])
         yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
@@ -70,10 +68,8 @@ def _claims(
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
-    tries = itertools.count()
-    asking: Verb = lambda todo: verb(todo) if next(tries) else _busy_if_locked(verb(todo), [bids[n] for n in todo])
     try:
-        answers = yield from _answers(asking, numbers, clock, patience(clock, seconds))
+        answers = yield from _answers(verb, numbers, clock, patience(clock, seconds), bids)
     except OncewardError as error:
         if getattr(error, "transient", False):
             outcomes.update(dict.fromkeys(numbers, error))  # each alone would wait as long, and fail
@@ -87,8 +83,8 @@ def _claims(
         held = reply.record
         if held is None:
             continue  # deleted meanwhile
-        verdict = Verdict.WON if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, bid.policy)
-        if verdict is Verdict.WON:
+        verdict = None if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, bid.policy)
+        if verdict is None or verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
                 outcomes[number] = tuple.__new__(Won, (held, until, seen.get(number)))  # in half the time of Won(...)
@@ -100,20 +96,6 @@ def _claims(
         else:
             others[number] = (verdict, held)
     return others
-
-
-def _busy_if_locked(verb: Steps[list[Answered]], bids: Sequence[Bid]) -> Steps[list[Answered]]:
-    """Return a first try's answers; a key that somebody's open transaction holds is a busy one.
-
-    Later, what holds it can be the claim's own first write, which is still on its way.
-    """
-    answers = yield from verb
-    if KeyLocked not in map(type, answers):
-        return answers
-    return [
-        locked(first_claim(bid.key, bid.owner, None, bid.policy)) if isinstance(answer, KeyLocked) else answer
-        for bid, answer in zip(bids, answers, strict=True)
-    ]
 
 
 def end_many(
@@ -209,11 +191,12 @@ def note_many(
 
 
 def _answers(
-    verb: Verb, numbers: Sequence[int], clock: Clock, until: Callable[[], float]
+    verb: Verb, numbers: Sequence[int], clock: Clock, until: Callable[[], float], bids: Sequence[Bid] = ()
 ) -> Steps[dict[int, tuple[float, Answered]]]:
     """Return the time of each key's request, and the key's answer. Retry transient errors until ``until()``.
 
-    Raises the OncewardError of a request if no key has an answer yet.
+    For ``bids``, a key that somebody's open transaction holds at the first try is a busy one. Later, what holds it can be the
+    claim's own first write, which is still on its way. Raises the OncewardError of a request if no key has an answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
     todo, pause = list(numbers), FIRST_PAUSE
@@ -226,14 +209,21 @@ def _answers(
             failure = error
             replies = [error if isinstance(error, StoreError) else StoreError(str(error))] * len(todo)
         if failure is None or answers:
-            answers.update({number: (sent, reply) for number, reply in zip(todo, replies, strict=True)})
-            todo = [number for number in todo if getattr(answers[number][1], "transient", False)]
+            for number, reply in zip(todo, replies, strict=True):
+                busy = bids and isinstance(reply, KeyLocked)
+                answers[number] = sent, _as_busy(bids[number]) if busy else reply
+            todo = [n for n in todo if isinstance(reply := answers[n][1], StoreError) and reply.transient]
             if not todo or clock() + pause >= until():
                 return answers
         elif not getattr(failure, "transient", False) or clock() + pause >= until():
             raise failure
+        bids = ()
         yield jittered(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _as_busy(bid: Bid) -> Reply:
+    return locked(first_claim(bid.key, bid.owner, None, bid.policy))
 
 
 def abandon_many(store: Register, bids: Sequence[Bid]) -> Steps[None]:

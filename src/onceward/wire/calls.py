@@ -132,7 +132,7 @@ _TOKEN: Final = re.compile(r"(x-amz-security-token:)\S+", re.IGNORECASE)
 def code_of(answer: ServiceAnswer) -> str:
     """Return the error's short code: ``com.amazonaws…#ThrottlingException`` is ``Throttling``."""
     body = answer.body
-    kind = str(body.get("__type", "")) if isinstance(body, Mapping) else ""
+    kind = str(body.get("__type", "")) if isinstance(body, dict) else ""
     return short(kind) or f"HTTP {answer.status}"
 
 

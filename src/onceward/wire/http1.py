@@ -55,13 +55,20 @@ def reply(limit: int, begun: list[Raw] | None = None) -> Generator[None, bytes, 
         ConnectionResetError: the connection ended before the answer did.
         Unreadable: it is not HTTP/1, its length is stated twice or unclear, or it is too large.
     """
-    data = b""
+    data = _some((yield))
     for _ in range(INTERIM + 1):
-        head, data = yield from _until(b"\r\n\r\n", data, "the answer has no end of its headers")
-        head = head.lower()
-        status = status_of(head)
-        if status >= 200:  # else it is interim (RFC 9110, 15.2): the final answer follows
+        if (at := data.find(b"\r\n\r\n")) >= 0:  # most answers come as a whole
+            head, data = data[:at].lower(), data[at + 4 :]
+        else:
+            head, data = yield from _until(b"\r\n\r\n", data, "the answer has no end of its headers")
+            head = head.lower()
+        if (match := _HEAD(head)) is None:  # strict, because a lenient parser can be tricked here
+            raise Unreadable("the answer is not one of HTTP/1, or a line of its headers does not end as it should")
+        if (status := int(match[1])) >= 200:
             break
+        if status < 100 or status == 101:  # no request asks for another protocol
+            raise Unreadable(f"the answer has the status {status}")
+        # it is interim (RFC 9110, 15.2): the final answer follows
     else:
         raise Unreadable("there are only interim answers")
     if begun is not None:
@@ -76,18 +83,9 @@ def reply(limit: int, begun: list[Raw] | None = None) -> Generator[None, bytes, 
     if size is None:
         return Raw(status, head, (yield from _until_closed(data, limit)), False)
     _check(size, limit)
-    data = yield from _filled(data, size)
+    if len(data) < size:
+        data = yield from _filled(data, size)
     return Raw(status, head, data[:size], persistent and len(data) == size)
-
-
-def status_of(head: bytes) -> int:
-    """Return the status of a well-formed head. Strict, because a lenient parser can be tricked here."""
-    if (match := _HEAD(head)) is None:
-        raise Unreadable("the answer is not one of HTTP/1, or a line of its headers does not end as it should")
-    status = int(match[1])
-    if status < 100 or status == 101:  # no request asks for another protocol
-        raise Unreadable(f"the answer has the status {status}")
-    return status
 
 
 def size_of(head: bytes) -> int | None:

@@ -296,7 +296,7 @@ a seal that fails records in the open
             [-raise NotSealed(f"its seal returned {type(token).__name__} instead of bytes")-]{+return text.encode()+}
 [batch/order.py: unit/batch/test_batch_cut_short.py]
 a batch begins a handler whose claim was lost
-    if [-item.claim.lost-]{+False+}:
+    elif [-claim.lost-]{+False+}:
 [batch/checkpoint/blocking.py: unit/batch/test_checkpoint_failures.py]
 a lost claim is flushed
                 [-raise lost-]{+pass+}

@@ -109,8 +109,11 @@ def at(value: object, *path: str) -> object:
 
 def text_at(value: object, *path: str) -> str | None:
     """Return the str at ``path``; None if it is missing, empty or not a str."""
-    text = at(value, *path)
-    return text if isinstance(text, str) and text else None
+    for name in path:  # as at(), without a call for each text
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value if isinstance(value, str) and value else None
 
 
 def require_text(value: object, *path: str) -> str:

@@ -81,7 +81,8 @@ class Requests:
         """Write an item if its key is absent, or make its changes to the record seen. Attributes of others stay."""
         if seen is None:
             return Call(DYNAMODB, "PutItem", {**self._inserting, "Item": item})
-        return Call(DYNAMODB, "UpdateItem", self._changing(item, seen) | self._metered)
+        body = self._changing(item, seen)
+        return Call(DYNAMODB, "UpdateItem", body if not self._metered else body | self._metered)
 
     def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
         """Write as :meth:`write`, and with it all effects."""

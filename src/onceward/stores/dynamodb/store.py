@@ -58,11 +58,7 @@ class DynamoStore(DynamoTable, Polled):
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
-        if self.probe or not self.clock.known:
-            seen = yield from self.look(write.key, consistent=False)
-            if seen.record is not None:
-                return seen
-        return (yield from self._put(write, None))
+        return self._put(write, None)
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         return self._put(write, seen)
@@ -108,7 +104,12 @@ class DynamoStore(DynamoTable, Polled):
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
-        if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
+        known = clock.known
+        if seen is None and again and (self.probe or not known):
+            found = yield from self.look(write.key, consistent=False)
+            if found.record is not None:
+                return found
+        if not known or (write.result is not None and len(write.result) > COMPRESS_OVER):
             (record,), (item,), now = yield from self.stamp([(write, seen)])
         else:
             now = clock.latest()
@@ -116,13 +117,14 @@ class DynamoStore(DynamoTable, Polled):
             item = self.layout.item(record, seen)
         call = self.requests.write(item, seen)
         answer: ServiceAnswer = yield call
+        clock.learn(answer)
         if answer.status == 200:
-            clock.learn(answer)
             return won(record, answer, now)
-        answer = yield from self.learn_from(call, answer, again=False)
-        if again and self.may_renew(answer):  # as in sent()
+        if code_of(answer) == REFUSED:
+            return (yield from self.refusal(record, member(answer, "Item"), inserted=seen is None))
+        if again and self.may_renew(answer):  # as in send()
             return (yield from self._put(write, seen, again=False))
-        return (yield from self.reply(call, answer, record, now, inserted=seen is None))
+        raise self.failure(call, answer)
 
     # --- what becomes of writes ------------------------------------------------------------------------------------
 
@@ -216,23 +218,25 @@ class DynamoStore(DynamoTable, Polled):
         """Make writes of different keys. ``alone``: with a request for each, in parallel."""
         alone = alone or len(changes) == 1 or not self.may_batch
         records, now, calls, sent = yield from self.send(changes, partial(self._calls, changes, alone))
+        answers = (
+            sent if alone else [one for call, answer in zip(calls, sent, strict=True) for one in apart(call, answer)]
+        )
         replies: list[Answered | None] = []
         lost: dict[int, str] = {}
-        for call, answers in zip(calls, sent, strict=True):
-            for answer in [answers] if alone else apart(call, answers):
-                record, inserted = records[len(replies)], changes[len(replies)][1] is None
-                reply: Answered | None = None
-                if isinstance(answer, StoreError):  # the callers' steps retry it
-                    reply = answer
-                elif answer.status == 200:
-                    reply = won(record, answer, now)
-                elif alone:
-                    reply = yield from answer_of(self.reply(call, answer, record, 0.0, inserted=inserted))
-                elif (code := code_of(answer)) in _LOST:
-                    lost[len(replies)] = record.key
-                elif code == DENIED:
-                    self.may_batch = False
-                replies.append(reply)
+        for number, (answer, record) in enumerate(zip(answers, records, strict=True)):
+            reply: Answered | None = None
+            if isinstance(answer, StoreError):  # the callers' steps retry it
+                reply = answer
+            elif answer.status == 200:
+                reply = won(record, answer, now)
+            elif alone:
+                refused = self.reply(calls[number], answer, record, 0.0, inserted=changes[number][1] is None)
+                reply = yield from answer_of(refused)
+            elif (code := code_of(answer)) in _LOST:
+                lost[number] = record.key
+            elif code == DENIED:
+                self.may_batch = False
+            replies.append(reply)
         if not self.may_batch and not alone:
             warnings.warn(
                 f"ledger {self.url}: these credentials may not write in batches, so single writes are sent instead. Allow "

@@ -267,21 +267,20 @@ def apart(call: Call, answer: ServiceAnswer | StoreError) -> list[ServiceAnswer 
     count = len(call.body["Statements"])  # type: ignore[arg-type]  # a list
     if isinstance(answer, StoreError) or answer.status != 200:
         return [answer] * count
-    replies = answer.body.get("Responses") if isinstance(answer.body, Mapping) else None
-    if not isinstance(replies, list) or len(replies) != count or not all(isinstance(one, dict) for one in replies):
+    replies = answer.body.get("Responses") if isinstance(answer.body, dict) else None
+    if not isinstance(replies, list) or len(replies) != count or {*map(type, replies)} != {dict}:
         return [answer._replace(status=500, body={"__type": "no sense"})] * count
-    return [_member(answer, one) for one in replies]
+    rest = answer[2:]
+    return [_refused(answer, one) if "Error" in one else ServiceAnswer(200, one, *rest) for one in replies]
 
 
-def _member(answer: ServiceAnswer, response: Mapping[str, Any]) -> ServiceAnswer:
-    if "Error" not in response:
-        return ServiceAnswer(200, response, *answer[2:])
+def _refused(answer: ServiceAnswer, response: Mapping[str, Any]) -> ServiceAnswer:
     error = response["Error"] if isinstance(response["Error"], Mapping) else {}
     return answer._replace(status=400, body={"__type": error.get("Code") or "no code", "message": error.get("Message")})
 
 
 def _body(answer: ServiceAnswer) -> Mapping[str, object]:
-    if not isinstance(answer.body, Mapping):
+    if not isinstance(answer.body, dict):
         raise _shapeless("members")
     return answer.body
 
