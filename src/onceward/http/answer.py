@@ -134,7 +134,18 @@ _EVENTS: Final = "text/event-stream"
 class AnswerGate:
     """The gate of one answer. ``most`` is how many bytes of the body are kept."""
 
-    __slots__ = ("_most", "_parts", "headers", "held", "is_events", "length", "size", "status")
+    __slots__ = (
+        "_most",
+        "_parts",
+        "ends_with_client",
+        "has_proof",
+        "headers",
+        "held",
+        "is_events",
+        "length",
+        "size",
+        "status",
+    )
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], most: int) -> None:
         self.status = status
@@ -151,22 +162,18 @@ class AnswerGate:
                 self.length = int(value)
             elif lower == "content-type":
                 self.is_events = value.strip().lower().startswith(_EVENTS)
-
-    @property
-    def ends_with_client(self) -> bool:
-        """Whether the rest can be skipped if the client has left: the body, which can be endless, will not be replayed."""
-        return self.is_events or self.size > self._most
-
-    @property
-    def has_proof(self) -> bool:
-        """Whether the headers show where the body ends."""
-        return self.length is not None or self.status in _WITHOUT_LENGTH
+        if status in _WITHOUT_LENGTH:
+            self.length = None
+        # Whether the rest can be skipped if the client has left: the body, which can be endless, will not be replayed.
+        self.ends_with_client = self.is_events
+        self.has_proof = (
+            self.length is not None or status in _WITHOUT_LENGTH
+        )  # whether the headers show where the body ends
 
     @property
     def cut(self) -> str | None:
         """Why an answer that the application has ended is not whole: it is shorter than its Content-Length. Else None."""
-        is_short = self.length is not None and self.size < self.length and self.status not in _WITHOUT_LENGTH
-        return CUT_SHORT if is_short else None
+        return CUT_SHORT if self.length is not None and self.size < self.length else None
 
     @property
     def answer(self) -> Answer:
@@ -181,6 +188,8 @@ class AnswerGate:
         if (room := self._most + 1 - self.size) > 0:
             self._parts.append(bytes(part[:room]))
         self.size += len(part)
+        if self.size > self._most:
+            self.ends_with_client = True
         if part and self.size == self.length:
             self.held = part
             return b""

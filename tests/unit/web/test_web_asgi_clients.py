@@ -1,6 +1,8 @@
 """The middleware for ASGI, whose clients leave, whose requests are cancelled, and whose handlers exit."""
 
 import asyncio
+import contextlib
+import contextvars
 import gc
 
 import anyio
@@ -10,6 +12,7 @@ from onceward import Once
 from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
+from onceward.web.asgi_handling import begin
 from tables import each
 from web import asgi
 from web.calls import AsgiIdempotency
@@ -230,3 +233,56 @@ async def test_events_that_begin_after_their_request_was_cancelled_come_to_end(o
     await asgi.cancelled(AsgiIdempotency(app, once), begun)
     while asgi.statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
         await asyncio.sleep(0.01)
+
+
+async def _pause():
+    await asyncio.sleep(0)
+    await asyncio.Event().wait()
+
+
+async def _wait_for_a_child():
+    await asyncio.create_task(_pause())
+
+
+async def _swallow_it():
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.create_task(_pause())
+    await asyncio.sleep(0)
+    raise ZeroDivisionError
+
+
+async def _cancel_itself():
+    asyncio.current_task().cancel("why")
+    await asyncio.Event().wait()
+
+
+async def _pass_its_time_limit():
+    async with asyncio.timeout(0):
+        await asyncio.Event().wait()
+
+
+@each("turns", [0, 1, 5])
+@each("handler", [_pause, _wait_for_a_child, _swallow_it, _cancel_itself, _pass_its_time_limit])
+async def test_a_handler_that_begins_at_once_is_cancelled_as_any_task_is(handler, turns):
+    seen, loop = [], asyncio.get_running_loop()
+    for begins in (True, False):
+        task = begin(handler(), loop, contextvars.copy_context()) if begins else loop.create_task(handler())
+        for _ in range(turns if begins else turns + 1):
+            await asyncio.sleep(0)
+        task.cancel("why")
+        seen.append((repr(await asyncio.gather(task, return_exceptions=True)), task.cancelling()))
+    assert seen[0] == seen[1]
+
+
+async def test_handlers_that_begin_at_once_can_wait_for_one_future():
+    loop = asyncio.get_running_loop()
+    shared, ends = loop.create_future(), []
+
+    async def handle():
+        assert asyncio.current_task() in asyncio.all_tasks()
+        ends.append(await shared)
+
+    tasks = [begin(handle(), loop, contextvars.copy_context()) for _ in range(3)]
+    loop.call_soon(shared.set_result, 1)
+    await asyncio.gather(*tasks, handle())
+    assert ends == [1] * 4
