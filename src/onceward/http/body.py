@@ -39,7 +39,15 @@ def fingerprint(request: Request, body: bytes) -> str:
 
     An extra slash in the path does not matter: frameworks redirect to the path without it.
     """
-    kind, data = _canonical(request, body)
+    kind, data, types = "bytes", body, request.lines("content-type")
+    if body and any(map(_is_json, types)):
+        try:
+            kind, data = "json", _ENCODE(read_json(body, _DECODE))
+        except NotJson:
+            pass  # not JSON, or not exactly readable: compare the bytes
+    elif (match := next(filter(None, map(_BOUNDARY, types)), None)) is not None:
+        boundary = (match[1] or match[2]).encode("latin-1", "replace")
+        kind, data = "multipart", body.replace(b"--" + boundary, b"--")
     head = f"{(request.method, request.place, request.query, kind)!a}\n"  # ASCII, without line breaks
     return sha256(head.encode() + data).hexdigest()
 
@@ -81,19 +89,6 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
         return key
 
     return read
-
-
-def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
-    if body and any(map(_is_json, request.lines("content-type"))):
-        try:
-            return "json", _ENCODE(read_json(body, _DECODE))
-        except NotJson:
-            return "bytes", body  # not JSON, or not exactly readable: compare the bytes
-    for line in request.lines("content-type"):
-        if (match := _BOUNDARY(line)) is not None:
-            boundary = (match[1] or match[2]).encode("latin-1", "replace")
-            return "multipart", body.replace(b"--" + boundary, b"--")
-    return "bytes", body
 
 
 def _number(text: str) -> object:

@@ -55,7 +55,7 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
 
 def _repeat(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
     """Return what the client gets if its key has an answer already."""
-    return adapt(guarded.rules.repeat(record), ask.lines("accept-encoding"))
+    return adapt(guarded.rules.repeat(record), ask.lines)
 
 
 class HeldRequest:

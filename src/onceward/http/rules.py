@@ -108,7 +108,7 @@ class Rules:
     def route(self, method: str, path: str) -> Route | None:
         """Return the route that covers a request, or None for one that passes unchanged."""
         for route in self.routes:
-            if route.covers(method, path):
+            if method in route.methods and route.matches(path):
                 return None if self.exempt and self.exempts(path) else route
         return None
 
@@ -134,25 +134,22 @@ class Rules:
         route = route or self.route(request.method, request.path)
         if route is None:
             return None
+        key: str | None = None
         try:
-            return self._begin(request, route)
+            if route.read is None:
+                lines = request.lines(route.header)
+                if not lines:
+                    return self._keyless(route)
+                least, most = self.length
+                key = read_key(lines, strict=self.strict, least=least, most=most)
+            length = request.lines("content-length")
+            if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
+                return self.too_large()
+            scope = None if self.scope is None else self.scope(request)
         except BadRequest as error:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
-
-    def _begin(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
-        key: str | None = None
-        if route.read is None:
-            lines = request.lines(route.header)
-            if not lines:
-                return self._keyless(route)
-            least, most = self.length
-            key = read_key(lines, strict=self.strict, least=least, most=most)
-        length = request.lines("content-length")
-        if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
-            return self.too_large()
-        scope = None if self.scope is None else self.scope(request)
         if type(scope) is not str:
             if scope is Scope.PASS:
                 return PassedRequest(f"{request.method} {route.path}")

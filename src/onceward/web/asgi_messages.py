@@ -54,7 +54,9 @@ def request_of(scope: Scope) -> AsgiRequest:
 
 def place_of(scope: Scope) -> tuple[str, str]:
     """Return the path that the application routes by, and the root before it, which is empty if the path lacks it."""
-    path = with_slash(scope["path"])
+    path: str = scope["path"]
+    if not path.startswith("/"):
+        path = with_slash(path)
     root: str = scope.get("root_path") or ""
     if root and (path + "/").startswith(root.rstrip("/") + "/"):
         root = root.rstrip("/")
