@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
-from onceward.http.answer import Answer, Recorded, adapt
+from onceward.http.answer import Answer, Recorded
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
 from onceward.http.route import KeyedRequest
@@ -21,15 +21,15 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     Raises:
         Exception: one that is recorded as the outcome (``final``).
     """
-    key, exchange = guarded.begin(ask)
+    key = guarded.key(ask)
     token = ROUTE.set(ask.route)
     try:
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
-            return HeldRequest(guarded, exchange, entry)
-        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
+            return HeldRequest(guarded, entry, ask.route)
+        return guarded.rules.repeat(guarded.recorded(key, entry.value), ask.lines)
     except Exception as error:
-        answer = exchange.refusal(error)
+        answer = guarded.refusal(error, ask.route)
     finally:
         ROUTE.reset(token)
     assert answer is not None  # no handler has run
@@ -38,24 +38,19 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
 
 async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     """As :func:`claim`, for a coroutine."""
-    key, exchange = guarded.begin(ask)
+    key = guarded.key(ask)
     token = ROUTE.set(ask.route)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
-            return HeldRequest(guarded, exchange, entry)
-        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
+            return HeldRequest(guarded, entry, ask.route)
+        return guarded.rules.repeat(guarded.recorded(key, entry.value), ask.lines)
     except Exception as error:
-        answer = exchange.refusal(error)
+        answer = guarded.refusal(error, ask.route)
     finally:
         ROUTE.reset(token)
     assert answer is not None  # as above
     return answer
-
-
-def _repeat(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
-    """Return what the client gets if its key has an answer already."""
-    return adapt(guarded.rules.repeat(record), ask.lines)
 
 
 class HeldRequest:
@@ -67,11 +62,11 @@ class HeldRequest:
     recorder: Thread | None = None  # the thread in which it goes on, if it has one
     error: Exception | None = None  # why the answer could not be recorded, if the client gets another one
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
+    def __init__(self, guarded: Guarded, claim: HeldClaim, route: str) -> None:
         self.guarded = guarded
-        self.exchange = exchange
         self.claim = claim
-        claim.exchange = exchange
+        self.exchange = claim.exchange = Exchange(guarded)
+        self._route = route
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a part of the handler under the claim. Its exception gives the key back or is recorded, and is raised."""
@@ -137,7 +132,7 @@ class HeldRequest:
 
     async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
         """As :meth:`settle`, for a coroutine. The caller runs what is pending."""
-        recording = self._recording(outcome)
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
         try:
             await recording.settle_async()
         except Exception as error:
@@ -148,7 +143,9 @@ class HeldRequest:
 
     async def fail_async(self, error: Exception) -> None:
         """Record that the handler has raised ``error``. The caller runs what is pending."""
-        recording = self._recording(self.exchange.outcome_of_error(error))
+        recording = Recording(
+            self.guarded.guard, self.claim, self.exchange.outcome_of_error(error), self.guarded.within
+        )
         try:
             await recording.settle_async()
         except Exception as trouble:  # the handler's own exception goes on
@@ -156,11 +153,8 @@ class HeldRequest:
         if recording.pending:
             self.pending = recording
 
-    def _recording(self, outcome: Recorded | Exception) -> Recording:
-        return Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
-
     def _record(self, outcome: Recorded | Exception) -> None:
-        recording = self._recording(outcome)
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
         recording.settle()
         if recording.pending:
             self.pending = recording
@@ -172,6 +166,6 @@ class HeldRequest:
             self.recorder = self.pending.start()
 
     def _refusal(self, error: Exception) -> Answer | None:
-        instead = self.exchange.refusal(error, done=True)
+        instead = self.guarded.refusal(error, self._route, done=True)
         self.error = None if instead is None else error
         return instead

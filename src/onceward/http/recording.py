@@ -74,18 +74,12 @@ class Recording:
         with self:
             if (make := self._begin()) is not None:
                 settle(make, self)
-        self._check_stopped()
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
         with self:
             if (make := self._begin()) is not None:
                 await settle_async(make, self)
-        self._check_stopped()
-
-    def _check_stopped(self) -> None:
-        if self._stopped is not None and not self.pending:
-            raise self._stopped
 
     def _begin(self) -> Make | None:
         """Begin the first try, which ends in time. Return the maker of its steps."""
@@ -104,19 +98,20 @@ class Recording:
         try:
             if error is not None:
                 return isinstance(error, ResultNotRecorded) and self._is_late(error)
-            if self._make is None:
-                return False
-            if self._failure is None:
-                self._claim.warn()
-            elif self._within is not None:  # a failing claim raises nothing
-                self.pending = self._claim.settled is None and not self._claim.lost
-            return False
+            if self._make is not None:
+                if self._failure is None:
+                    self._claim.warn()
+                elif self._within is not None:  # a failing claim raises nothing
+                    self.pending = self._claim.settled is None and not self._claim.lost
         finally:
             if self.pending:
                 self._claim.telling.forget()  # behind() tries again
             else:
                 heartbeat.HEARTBEAT.forget(self._claim)
                 self._claim.tell()
+        if self._stopped is not None and not self.pending:
+            raise self._stopped
+        return False
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost

@@ -14,7 +14,18 @@ import msgspec
 from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
-from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, fault_of, plain, recorded, replay
+from onceward.http.answer import (
+    LARGEST,
+    Answer,
+    Recorded,
+    TooLargeDecoded,
+    adapt,
+    bodiless,
+    fault_of,
+    plain,
+    recorded,
+    replay,
+)
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
@@ -236,22 +247,22 @@ class Rules:
         """Return the recorded 500 that later requests get after the handler raised an exception."""
         return self._refuse(problem.FAILED)
 
-    def keep(self, answer: Answer, most: int) -> Recorded:
+    def keep(self, answer: Answer, most: int | None) -> Recorded:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
         if (fault := fault_of(answer, blanks=True)) is not None:
             return bodiless(answer.status, (), fault)
         record = recorded(answer)
-        if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
+        if most is not None and _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
         return record
 
-    def repeat(self, record: Recorded) -> Answer:
-        """Return the answer to a request that has run before."""
+    def repeat(self, record: Recorded, lines: Callable[[str], list[str]]) -> Answer:
+        """Return the answer to a request that has run before; ``lines`` returns the lines of one of its headers."""
         if record.missing is not None:
             return self._refuse(problem.BODILESS.about(status=record.status, why=record.missing))
-        return replay(record)
+        return adapt(replay(record), lines)
 
     def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for any other error."""

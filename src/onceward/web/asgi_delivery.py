@@ -10,15 +10,13 @@ useless: server-sent events, and bodies longer than the rules record.
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from types import FrameType, TracebackType
 from typing import Final
 
 from onceward.claim.lease import CURRENT
-from onceward.errors import OncewardError
-from onceward.http.answer import PENDING, Answer, AnswerGate
+from onceward.http.answer import AnswerGate
 from onceward.http.held import HeldRequest
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, lines_of, reply
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, lines_of
 
 BEGAN: Final = "onceward.began"  # in ASGI's scope: whether the endpoint began, where a route of ours knows it
 # In ASGI's scope while the endpoint may have had its effect and nobody knows its outcome: the key then stays claimed. A proxy sets it.
@@ -87,9 +85,6 @@ def is_unrouted(scope: Scope) -> bool:
     return bool(default == app.router.not_found)
 
 
-_PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
-
-
 class AsgiDelivery(ABC):
     """The messages between an application and its client.
 
@@ -105,7 +100,6 @@ class AsgiDelivery(ABC):
     whole = True  # whether that end is real: inner middleware may end an answer that was broken off
     waits = False  # whether that end waits until the application returns or raises, because only this shows whether it is real
     invalid = False  # whether the framework's answer says that the request is not valid
-    behind: Callable[[], Awaitable[None]] | None = None  # continues to record an answer that goes out first
     interrupted = False
     server_left = False  # whether the server has given up the request and takes no more messages
     fault: BaseException | None = None
@@ -124,8 +118,8 @@ class AsgiDelivery(ABC):
         self._telling = asyncio.Event()  # set when the application can be told about the client
 
     @abstractmethod
-    async def settle(self) -> Answer | None:
-        """Record the answer, whose end is held back meanwhile; return what is sent instead, or None."""
+    async def conclude(self) -> None:
+        """Record the complete answer, and send its end, which is held back meanwhile."""
 
     @property
     def ends_early(self) -> bool:
@@ -204,30 +198,6 @@ class AsgiDelivery(ABC):
             self.invalid = is_invalid(sys.exception())
         if self.gate.is_events:
             self._end_with_client()
-
-    async def conclude(self) -> None:
-        """Record the complete answer, and send its end."""
-        self.waits = False
-        try:
-            instead = await self.settle()
-            if instead is None:
-                held, self._held = self._held, []
-                if self.behind is not None and not self._sent:
-                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
-                self._sent = True
-                await self._forward(*held)
-                if self.behind is not None:
-                    self._telling.set()
-                    await self.behind()  # inside the request, so that a stopping server waits for it
-            elif self._sent:
-                self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
-            else:
-                await reply(self._forward, instead)
-        except asyncio.CancelledError:
-            self.interrupted = True
-            raise
-        finally:
-            self._telling.set()
 
     def _end_with_client(self) -> None:
         self._open = True

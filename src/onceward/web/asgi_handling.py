@@ -13,14 +13,16 @@ from typing import Any, Final
 
 from onceward.claim.lease import CURRENT
 from onceward.claim.running import enter_span, leave_span
-from onceward.http.answer import CUT_SHORT, Answer, Recorded
+from onceward.errors import OncewardError
+from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.guarded import Unrecorded
 from onceward.observe.logs import logger
 from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
-from onceward.web.asgi_messages import Application, Scope
+from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
 _NOTHING: Final = object()
+_PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 # With these extensions an answer's body does not come as messages, or does not end with them. Without them, ASGI requires
 # that applications send messages, which can be recorded.
 _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
@@ -106,17 +108,35 @@ class AsgiHandling(AsgiDelivery):
         elif not self.interrupted or not isinstance(error, asyncio.CancelledError):
             self._request.guarded.guard.drop(self._request.claim)
 
-    async def settle(self) -> Answer | None:
-        """Record the answer that the application has ended; return what its client gets instead, or None."""
-        held, gate = self._request, self.gate
+    async def conclude(self) -> None:
+        """As :meth:`AsgiDelivery.conclude`."""
+        self.waits = False
+        request, gate = self._request, self.gate
         assert gate is not None
-        if self._stays_claimed():
-            return None
-        held.exchange.began = None if gate.status < 300 else self._began
-        outcome = held.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
-        instead = await held.settle_async(outcome)
-        self.behind = None if held.pending is None else held.pending.behind_async
-        return instead
+        instead: Answer | None = None
+        try:
+            if not self._stays_claimed():
+                request.exchange.began = None if gate.status < 300 else self._began
+                outcome = request.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
+                instead = await request.settle_async(outcome)
+            if instead is None:
+                held, self._held = self._held, []
+                if request.pending is not None and not self._sent:
+                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
+                self._sent = True
+                await self._forward(*held)
+                if request.pending is not None:
+                    self._telling.set()
+                    await request.pending.behind_async()  # inside the request, so that a stopping server waits for it
+            elif self._sent:
+                self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
+            else:
+                await reply(self._forward, instead)
+        except asyncio.CancelledError:
+            self.interrupted = True
+            raise
+        finally:
+            self._telling.set()
 
     async def _record(self, error: Exception) -> None:
         """Record that the application has raised ``error`` before its answer was complete."""
