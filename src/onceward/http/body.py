@@ -24,14 +24,8 @@ _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole number
 # Most numbers are already in canonical form. This check takes a fifth of a Decimal's time.
 _PLAIN: Final = re.compile(r"-?(?:[1-9][0-9]*\.|0\.0{0,5}(?=[1-9]))[0-9]*[1-9]").fullmatch
-_LONG: Final = 1 << 14  # bytes; a longer body takes up to 4 ms to read
 # Raises instead of rounding.
 _EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
-
-
-def is_long(request: Request, body: bytes) -> bool:
-    """Return whether a body may take so long to read that an event loop must use a thread."""
-    return len(body) > _LONG or bool(request.lines("content-encoding"))
 
 
 def fingerprint(request: Request, body: bytes) -> str:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
+from onceward.core.drivers import settle, settle_async
 from onceward.http.answer import Answer, Recorded
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
@@ -130,32 +131,29 @@ class HeldRequest:
         self._go_on()
         return instead
 
-    async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
-        """As :meth:`settle`, for a coroutine. The caller runs what is pending."""
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+    async def settle_async(self, outcome: Recorded | Exception, *, raised: bool = False) -> Answer | None:
+        """As :meth:`settle`, for a coroutine. The caller runs what is pending. If the handler ``raised``, nothing else is raised."""
         try:
-            await recording.settle_async()
+            with Recording(self.guarded.guard, self.claim, outcome, self.guarded.within) as recording:
+                if (make := recording.begin()) is not None:
+                    await settle_async(make, recording)
         except Exception as error:
-            return self._refusal(error)
+            if not raised:
+                return self._refusal(error)
+            tell(self.claim.record.key, error)
+            return None
         if recording.pending:
             self.pending = recording
         return None
 
     async def fail_async(self, error: Exception) -> None:
-        """Record that the handler has raised ``error``. The caller runs what is pending."""
-        recording = Recording(
-            self.guarded.guard, self.claim, self.exchange.outcome_of_error(error), self.guarded.within
-        )
-        try:
-            await recording.settle_async()
-        except Exception as trouble:  # the handler's own exception goes on
-            tell(self.claim.record.key, trouble)
-        if recording.pending:
-            self.pending = recording
+        """Record that the handler has raised ``error``, which goes on. The caller runs what is pending."""
+        await self.settle_async(self.exchange.outcome_of_error(error), raised=True)
 
     def _record(self, outcome: Recorded | Exception) -> None:
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
-        recording.settle()
+        with Recording(self.guarded.guard, self.claim, outcome, self.guarded.within) as recording:
+            if (make := recording.begin()) is not None:
+                settle(make, recording)
         if recording.pending:
             self.pending = recording
             self._go_on()

@@ -12,6 +12,8 @@ from typing import Final, Literal, cast
 import msgspec
 
 from onceward.core.arguments import check_flag
+from onceward.core.origin import PARENT
+from onceward.core.writes import UNKNOWN
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import (
@@ -167,7 +169,7 @@ class Rules:
             if isinstance(scope, Answer):
                 return scope
         # tuple.__new__ takes half the time of PendingRequest(...).
-        return tuple.__new__(PendingRequest, (request, route, key, scope))
+        return tuple.__new__(PendingRequest, (request, route, key, scope, request.lines("content-encoding")))
 
     def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
         """Check a request with its body. Return None or an Answer as :meth:`begin` does, else the guard's question.
@@ -175,10 +177,10 @@ class Rules:
         Raises:
             TypeError: the scope's type cannot be part of a key.
         """
-        request, route, key, scope = pending
+        request, route, key, scope, codings = pending
         if len(body) > self.max_request:
             return self.too_large()
-        sent, codings = body, request.lines("content-encoding")
+        sent = body
         if codings:
             codings = [line for line in codings if line.strip().lower() != "identity"]
             try:
@@ -207,7 +209,8 @@ class Rules:
         print_ = self._print(request, body)
         # As above.
         label = f"{request.method} {route.path}"
-        fields = ((name, *place, scope), print_, label, request.comes, request.provenance(), request.lines)
+        provenance = request.provenance() if request.lines(PARENT) else UNKNOWN
+        fields = ((name, *place, scope), print_, label, request.comes, provenance, request.lines)
         return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:

@@ -107,6 +107,8 @@ class AsgiDelivery(ABC):
     _open = False  # whether the application may know that the client has left
     _client_left = False  # whether the client has left
     _knows = False  # whether the application was told, before its answer was complete
+    _told = False  # whether the application can be told about the client
+    _telling: asyncio.Event | None = None  # set when that is so, if something waits for it
     _sender: asyncio.Task[object] | None = None  # the task that is sending to the server
 
     def __init__(self, held: HeldRequest, *, body: bytes, receive: Receive, send: Send) -> None:
@@ -115,7 +117,6 @@ class AsgiDelivery(ABC):
         self._receive = receive
         self._send = send
         self._held: list[Message] = []
-        self._telling = asyncio.Event()  # set when the application can be told about the client
 
     @abstractmethod
     async def conclude(self) -> None:
@@ -137,7 +138,9 @@ class AsgiDelivery(ABC):
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._telling.wait()
+        if not self._told:
+            self._telling = self._telling or asyncio.Event()
+            await self._telling.wait()
         if self.complete or self._client_left or self.server_left:
             self._knows = True
             return {"type": DISCONNECT}
@@ -172,7 +175,7 @@ class AsgiDelivery(ABC):
                 # raises only after that.
                 self.waits = self.whole and not (body or gate.has_proof) and is_by_base(sys._getframe())
                 if self.waits:
-                    self._telling.set()
+                    self._tell()
                 else:
                     await self.conclude()
             elif gate.size != gate.length:
@@ -201,7 +204,12 @@ class AsgiDelivery(ABC):
 
     def _end_with_client(self) -> None:
         self._open = True
-        self._telling.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = True
+        if self._telling is not None:
+            self._telling.set()
 
     async def _forward(self, *messages: Message) -> None:
         if self.server_left:

@@ -126,7 +126,7 @@ class AsgiHandling(AsgiDelivery):
                 self._sent = True
                 await self._forward(*held)
                 if request.pending is not None:
-                    self._telling.set()
+                    self._tell()
                     await request.pending.behind_async()  # inside the request, so that a stopping server waits for it
             elif self._sent:
                 self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
@@ -136,7 +136,7 @@ class AsgiHandling(AsgiDelivery):
             self.interrupted = True
             raise
         finally:
-            self._telling.set()
+            self._tell()
 
     async def _record(self, error: Exception) -> None:
         """Record that the application has raised ``error`` before its answer was complete."""

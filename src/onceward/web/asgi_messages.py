@@ -20,10 +20,11 @@ DISCONNECT = "http.disconnect"
 class AsgiRequest(Request):
     """The request of an HTTP scope. Header lines are decoded on demand, because few are needed."""
 
+    identity = None
+
     def __init__(self, scope: Scope, method: str, path: str, root: str) -> None:
         self.method, self.path, self.root = method, path, root
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.identity = None
         self.native = scope
         raw = scope["headers"]
         if type(raw) is not list:  # ASGI allows an iterable that can be read only once
