@@ -85,6 +85,7 @@ class AsgiHandling(AsgiDelivery):
                 await self._fail(error)
                 raise
             finally:
+                CURRENT.set(claim.outer)  # else the context keeps the claim alive
                 claim.left = True
                 leave_span(claim)
                 if self.interrupted:
