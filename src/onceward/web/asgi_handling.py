@@ -200,10 +200,10 @@ else:
         steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context
     ) -> asyncio.Task[None] | None:
         """Take the first step at once, as a task in ``context``; return the task, or None if nothing is left of it."""
-        rest = _steps(steps)
-        task: asyncio.Task[None] = asyncio.Task(rest, loop=loop, name="onceward-http", context=context)
         outer = asyncio.current_task(loop)
         assert outer is not None  # ASGI servers call applications in tasks
+        rest = _steps(steps)
+        task: asyncio.Task[None] = asyncio.Task(rest, loop=loop, name="onceward-http", context=context)
         _leave_task(loop, outer)
         _enter_task(loop, task)
         try:
