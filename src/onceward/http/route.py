@@ -57,11 +57,11 @@ class Route:
         self.key = key
         self.read = None if _is_header(key) else _reader(key)
         self.header = key.lower()
-        self.matches = _pattern(path).fullmatch
+        self._matches = _pattern(path).fullmatch
 
     def covers(self, method: str, path: str) -> bool:
         """Return whether this route covers a request of that method for that path."""
-        return method in self.methods and self.matches(path) is not None
+        return method in self.methods and self._matches(path) is not None
 
     def __repr__(self) -> str:
         return f"Route({self.path!r}, methods={sorted(self.methods)!r}, required={self.required!r}, key={self.key!r})"

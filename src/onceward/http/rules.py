@@ -121,7 +121,7 @@ class Rules:
     def route(self, method: str, path: str) -> Route | None:
         """Return the route that covers a request, or None for one that passes unchanged."""
         for route in self.routes:
-            if method in route.methods and route.matches(path):
+            if route.covers(method, path):
                 return None if self.exempt and self.exempts(path) else route
         return None
 
