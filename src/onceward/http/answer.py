@@ -7,8 +7,8 @@ The ledger holds an answer as readable JSON. The body is text if it is UTF-8, el
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -86,9 +86,11 @@ def fault_of(answer: Answer, *, blanks: bool = False) -> str | None:
 
     Most bear ``blanks`` around a value.
     """
-    if not isinstance(cast("object", answer.status), int) or not 200 <= answer.status <= 999:
-        return f"its status is {answer.status!r}: give a number from 200 on"
-    for name, value in cast("Iterable[tuple[object, object]]", answer.headers):
+    status: object = answer.status
+    if not isinstance(status, int) or not 200 <= status <= 999:
+        return f"its status is {status!r}: give a number from 200 on"
+    headers: Iterable[tuple[object, object]] = answer.headers
+    for name, value in headers:
         text = value.strip(" \t") if blanks and isinstance(value, str) else value
         if not isinstance(name, str) or not isinstance(text, str) or not TOKEN(name) or not _VALUE(text):
             return (
@@ -134,7 +136,18 @@ _EVENTS: Final = "text/event-stream"
 class AnswerGate:
     """The gate of one answer. ``most`` is how many bytes of the body are kept."""
 
-    __slots__ = ("_most", "_parts", "headers", "held", "is_events", "length", "size", "status")
+    __slots__ = (
+        "_most",
+        "_parts",
+        "ends_with_client",
+        "has_proof",
+        "headers",
+        "held",
+        "is_events",
+        "length",
+        "size",
+        "status",
+    )
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], most: int) -> None:
         self.status = status
@@ -151,22 +164,18 @@ class AnswerGate:
                 self.length = int(value)
             elif lower == "content-type":
                 self.is_events = value.strip().lower().startswith(_EVENTS)
-
-    @property
-    def ends_with_client(self) -> bool:
-        """Whether the rest can be skipped if the client has left: the body, which can be endless, will not be replayed."""
-        return self.is_events or self.size > self._most
-
-    @property
-    def has_proof(self) -> bool:
-        """Whether the headers show where the body ends."""
-        return self.length is not None or self.status in _WITHOUT_LENGTH
+        if status in _WITHOUT_LENGTH:
+            self.length = None
+        # Whether the rest can be skipped if the client has left: the body, which can be endless, will not be replayed.
+        self.ends_with_client = self.is_events
+        self.has_proof = (
+            self.length is not None or status in _WITHOUT_LENGTH
+        )  # whether the headers show where the body ends
 
     @property
     def cut(self) -> str | None:
         """Why an answer that the application has ended is not whole: it is shorter than its Content-Length. Else None."""
-        is_short = self.length is not None and self.size < self.length and self.status not in _WITHOUT_LENGTH
-        return CUT_SHORT if is_short else None
+        return CUT_SHORT if self.length is not None and self.size < self.length else None
 
     @property
     def answer(self) -> Answer:
@@ -181,6 +190,8 @@ class AnswerGate:
         if (room := self._most + 1 - self.size) > 0:
             self._parts.append(bytes(part[:room]))
         self.size += len(part)
+        if self.size > self._most:
+            self.ends_with_client = True
         if part and self.size == self.length:
             self.held = part
             return b""
@@ -195,15 +206,16 @@ _OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "dig
 LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
 
 
-def adapt(answer: Answer, accepted: Sequence[str]) -> Answer:
+def adapt(answer: Answer, lines: Callable[[str], list[str]]) -> Answer:
     """Return an answer that its client can read: decoded, if it is in gzip or deflate and the client does not take that.
 
     Args:
         answer: the recorded answer. What cannot be decoded here, such as brotli, is returned as it is.
-        accepted: the lines of the request's Accept-Encoding (RFC 9110, section 12.5.3). A client that sends none may not decode.
+        lines: returns the lines of a header of the request. A client that sends no Accept-Encoding (RFC 9110, section 12.5.3)
+            may not decode.
     """
     codings = [value.strip().lower() for name, value in answer.headers if name.lower() == _CODING]
-    if not codings or _takes(codings[0], accepted):
+    if not codings or _takes(codings[0], lines("accept-encoding")):
         return answer
     try:
         body = plain(answer.body, codings)

@@ -24,14 +24,8 @@ _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole number
 # Most numbers are already in canonical form. This check takes a fifth of a Decimal's time.
 _PLAIN: Final = re.compile(r"-?(?:[1-9][0-9]*\.|0\.0{0,5}(?=[1-9]))[0-9]*[1-9]").fullmatch
-_LONG: Final = 1 << 14  # bytes; a longer body takes up to 4 ms to read
 # Raises instead of rounding.
 _EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
-
-
-def is_long(request: Request, body: bytes) -> bool:
-    """Return whether a body may take so long to read that an event loop must use a thread."""
-    return len(body) > _LONG or bool(request.lines("content-encoding"))
 
 
 def fingerprint(request: Request, body: bytes) -> str:
@@ -39,7 +33,15 @@ def fingerprint(request: Request, body: bytes) -> str:
 
     An extra slash in the path does not matter: frameworks redirect to the path without it.
     """
-    kind, data = _canonical(request, body)
+    kind, data, types = "bytes", body, request.lines("content-type")
+    if body and any(map(_is_json, types)):
+        try:
+            kind, data = "json", _ENCODE(read_json(body, _DECODE))
+        except NotJson:
+            pass  # not JSON, or not exactly readable: compare the bytes
+    elif (match := next(filter(None, map(_BOUNDARY, types)), None)) is not None:
+        boundary = (match[1] or match[2]).encode("latin-1", "replace")
+        kind, data = "multipart", body.replace(b"--" + boundary, b"--")
     head = f"{(request.method, request.place, request.query, kind)!a}\n"  # ASCII, without line breaks
     return sha256(head.encode() + data).hexdigest()
 
@@ -81,19 +83,6 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
         return key
 
     return read
-
-
-def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
-    if body and any(map(_is_json, request.lines("content-type"))):
-        try:
-            return "json", _ENCODE(read_json(body, _DECODE))
-        except NotJson:
-            return "bytes", body  # not JSON, or not exactly readable: compare the bytes
-    for line in request.lines("content-type"):
-        if (match := _BOUNDARY(line)) is not None:
-            boundary = (match[1] or match[2]).encode("latin-1", "replace")
-            return "multipart", body.replace(b"--" + boundary, b"--")
-    return "bytes", body
 
 
 def _number(text: str) -> object:

@@ -23,14 +23,13 @@ class Unrecorded(OncewardError):
 
 
 class Exchange:
-    """One request under a guard. ``most`` is how many bytes of an answer the ledger takes (``Policy.max_result``)."""
+    """What a handler's answer means under a guard."""
 
     began: bool | None = None  # whether the endpoint itself began, as far as the face knows; None if unknown
 
-    def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
-        self._rules = rules
-        self._route = ask.route
-        self._most = most
+    def __init__(self, guarded: "Guarded") -> None:
+        self._rules = guarded.rules
+        self._most = guarded.guard.policy.max_result
 
     def outcome(self, answer: Answer, cut: str | None = None) -> Recorded | Exception:
         """Take in the handler's answer. Return what the guard must record, or the error to fail with.
@@ -56,25 +55,6 @@ class Exchange:
         if self._rules.records(500, self.began):
             return self._rules.keep(self._rules.failure(), self._most)
         return error
-
-    def refusal(self, error: Exception, *, done: bool = False) -> Answer | None:
-        """Return what the client gets if the guard raised ``error``; None is the handler's own answer, if that is ``done``.
-
-        Raises:
-            Exception: ``error``, if it is recorded as ``final``, or a mistake in the program.
-        """
-        if not isinstance(error, OncewardError):
-            raise error
-        if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
-            from onceward.http.recording import tell
-
-            tell(self._route, error)
-        if done and isinstance(error, ResultNotRecorded):
-            return None  # it has run: a client that gets the answer need not send it again
-        answer = self._rules.refusal(error)
-        if answer is None:
-            raise error
-        return answer
 
 
 class Guarded:
@@ -120,11 +100,28 @@ class Guarded:
                 "services with one name on one ledger would give each other's answers"
             )
 
-    def begin(self, ask: KeyedRequest) -> tuple[str, Exchange]:
-        """Return the ledger's key and the exchange of a request."""
-        most = self.guard.policy.max_result
-        assert most is not None  # the guard has asked the store
-        return scoped_key(self.guard.name, ask.key), Exchange(self.rules, ask, most)
+    def key(self, ask: KeyedRequest) -> str:
+        """Return the ledger's key of a request."""
+        return scoped_key(self.guard.name, ask.key)
+
+    def refusal(self, error: Exception, route: str, *, done: bool = False) -> Answer | None:
+        """Return what the client gets if the guard raised ``error``; None is the handler's own answer, if that is ``done``.
+
+        Raises:
+            Exception: ``error``, if it is recorded as ``final``, or a mistake in the program.
+        """
+        if not isinstance(error, OncewardError):
+            raise error
+        if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
+            from onceward.http.recording import tell
+
+            tell(route, error)
+        if done and isinstance(error, ResultNotRecorded):
+            return None  # it has run: a client that gets the answer need not send it again
+        answer = self.rules.refusal(error)
+        if answer is None:
+            raise error
+        return answer
 
     def recorded(self, key: str, value: object) -> Recorded:
         """Return the answer that the ledger holds.

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
-from onceward.http.answer import Answer, Recorded, adapt
+from onceward.core.drivers import settle, settle_async
+from onceward.http.answer import Answer, Recorded
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
 from onceward.http.route import KeyedRequest
@@ -21,15 +22,15 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     Raises:
         Exception: one that is recorded as the outcome (``final``).
     """
-    key, exchange = guarded.begin(ask)
+    key = guarded.key(ask)
     token = ROUTE.set(ask.route)
     try:
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
-            return HeldRequest(guarded, exchange, entry)
-        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
+            return HeldRequest(guarded, entry, ask.route)
+        return guarded.rules.repeat(guarded.recorded(key, entry.value), ask.lines)
     except Exception as error:
-        answer = exchange.refusal(error)
+        answer = guarded.refusal(error, ask.route)
     finally:
         ROUTE.reset(token)
     assert answer is not None  # no handler has run
@@ -38,24 +39,19 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
 
 async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     """As :func:`claim`, for a coroutine."""
-    key, exchange = guarded.begin(ask)
+    key = guarded.key(ask)
     token = ROUTE.set(ask.route)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
-            return HeldRequest(guarded, exchange, entry)
-        return _repeat(guarded, ask, guarded.recorded(key, entry.value))
+            return HeldRequest(guarded, entry, ask.route)
+        return guarded.rules.repeat(guarded.recorded(key, entry.value), ask.lines)
     except Exception as error:
-        answer = exchange.refusal(error)
+        answer = guarded.refusal(error, ask.route)
     finally:
         ROUTE.reset(token)
     assert answer is not None  # as above
     return answer
-
-
-def _repeat(guarded: Guarded, ask: KeyedRequest, record: Recorded) -> Answer:
-    """Return what the client gets if its key has an answer already."""
-    return adapt(guarded.rules.repeat(record), ask.lines("accept-encoding"))
 
 
 class HeldRequest:
@@ -67,11 +63,11 @@ class HeldRequest:
     recorder: Thread | None = None  # the thread in which it goes on, if it has one
     error: Exception | None = None  # why the answer could not be recorded, if the client gets another one
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
+    def __init__(self, guarded: Guarded, claim: HeldClaim, route: str) -> None:
         self.guarded = guarded
-        self.exchange = exchange
         self.claim = claim
-        claim.exchange = exchange
+        self.exchange = claim.exchange = Exchange(guarded)
+        self._route = route
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a part of the handler under the claim. Its exception gives the key back or is recorded, and is raised."""
@@ -135,33 +131,29 @@ class HeldRequest:
         self._go_on()
         return instead
 
-    async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
-        """As :meth:`settle`, for a coroutine. The caller runs what is pending."""
-        recording = self._recording(outcome)
+    async def settle_async(self, outcome: Recorded | Exception, *, raised: bool = False) -> Answer | None:
+        """As :meth:`settle`, for a coroutine. The caller runs what is pending. If the handler ``raised``, nothing else is raised."""
         try:
-            await recording.settle_async()
+            with Recording(self.guarded.guard, self.claim, outcome, self.guarded.within) as recording:
+                if (make := recording.begin()) is not None:
+                    await settle_async(make, recording)
         except Exception as error:
-            return self._refusal(error)
+            if not raised:
+                return self._refusal(error)
+            tell(self.claim.record.key, error)
+            return None
         if recording.pending:
             self.pending = recording
         return None
 
     async def fail_async(self, error: Exception) -> None:
-        """Record that the handler has raised ``error``. The caller runs what is pending."""
-        recording = self._recording(self.exchange.outcome_of_error(error))
-        try:
-            await recording.settle_async()
-        except Exception as trouble:  # the handler's own exception goes on
-            tell(self.claim.record.key, trouble)
-        if recording.pending:
-            self.pending = recording
-
-    def _recording(self, outcome: Recorded | Exception) -> Recording:
-        return Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        """Record that the handler has raised ``error``, which goes on. The caller runs what is pending."""
+        await self.settle_async(self.exchange.outcome_of_error(error), raised=True)
 
     def _record(self, outcome: Recorded | Exception) -> None:
-        recording = self._recording(outcome)
-        recording.settle()
+        with Recording(self.guarded.guard, self.claim, outcome, self.guarded.within) as recording:
+            if (make := recording.begin()) is not None:
+                settle(make, recording)
         if recording.pending:
             self.pending = recording
             self._go_on()
@@ -172,6 +164,6 @@ class HeldRequest:
             self.recorder = self.pending.start()
 
     def _refusal(self, error: Exception) -> Answer | None:
-        instead = self.exchange.refusal(error, done=True)
+        instead = self.guarded.refusal(error, self._route, done=True)
         self.error = None if instead is None else error
         return instead

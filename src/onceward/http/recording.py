@@ -7,7 +7,7 @@ The steps recognise their own earlier write. So the first try can stop at any ti
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Final
+from typing import Final, Self
 
 from onceward.claim import heartbeat
 from onceward.claim.guard import Guard
@@ -32,6 +32,8 @@ class Recording:
         guard, claim: the claim and its guard.
         outcome: the answer to record, or the handler's exception.
         within: seconds for which the answer waits; None waits until it is recorded.
+
+    Record the outcome in its ``with`` block, which raises what :meth:`Guard.leave` raises, for as long as the answer can wait.
 
     Attributes:
         pending: whether that time is over and nothing is recorded yet. If so, send the answer and call :meth:`behind`.
@@ -65,30 +67,8 @@ class Recording:
         if self._tries > 1 and self._guard.clock() >= self._end:
             raise OutOfTime("the ledger has not taken the record in time. Recording continues behind the answer")
 
-    def settle(self) -> None:
-        """Record the outcome, for as long as the answer can wait.
-
-        Raises:
-            LeaseLost, Parked, ResultNotRecorded, StoreError: as :meth:`Guard.leave` does.
-        """
-        with self:
-            if (make := self._begin()) is not None:
-                settle(make, self)
-        self._check_stopped()
-
-    async def settle_async(self) -> None:
-        """As :meth:`settle`, for a coroutine."""
-        with self:
-            if (make := self._begin()) is not None:
-                await settle_async(make, self)
-        self._check_stopped()
-
-    def _check_stopped(self) -> None:
-        if self._stopped is not None and not self.pending:
-            raise self._stopped
-
-    def _begin(self) -> Make | None:
-        """Begin the first try, which ends in time. Return the maker of its steps."""
+    def begin(self) -> Make | None:
+        """Begin the first try, which ends in time. Return the maker of its steps; None if there is nothing to record."""
         if isinstance(self._outcome, Recorded) and self._outcome.is_failure:
             self._claim.send_nothing()
         if self._failure is None and self._claim.settled is None and self._claim.chain is not None:
@@ -98,25 +78,27 @@ class Recording:
             self._end = self._guard.clock() + self._within
         return self._make
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         try:
             if error is not None:
                 return isinstance(error, ResultNotRecorded) and self._is_late(error)
-            if self._make is None:
-                return False
-            if self._failure is None:
-                self._claim.warn()
-            elif self._within is not None:  # a failing claim raises nothing
-                self.pending = self._claim.settled is None and not self._claim.lost
-            return False
+            if self._make is not None:
+                if self._failure is None:
+                    self._claim.warn()
+                elif self._within is not None:  # a failing claim raises nothing
+                    self.pending = self._claim.settled is None and not self._claim.lost
         finally:
             if self.pending:
                 self._claim.telling.forget()  # behind() tries again
             else:
                 heartbeat.HEARTBEAT.forget(self._claim)
                 self._claim.tell()
+        if self._stopped is not None and not self.pending:
+            raise self._stopped
+        return False
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost

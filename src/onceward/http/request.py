@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onceward.core.origin import PARENT, decoded, provenance_in
-from onceward.core.writes import UNKNOWN, Provenance
+from onceward.core.origin import decoded, provenance_in
+from onceward.core.writes import Provenance
 
 if TYPE_CHECKING:
     from onceward.observe.spans import Incoming
@@ -64,8 +64,8 @@ class Request:
         return [value for held, value in self.headers if held == name]
 
     def provenance(self) -> Provenance:
-        """Return where the request comes from, if the outbox has sent it."""
-        return provenance_in(self._key) if self.lines(PARENT) else UNKNOWN
+        """Return where a request comes from that the outbox has sent: it has the header :data:`PARENT`."""
+        return provenance_in(self._key)
 
     def _key(self, name: str) -> str | None:
         """Return the key that a header of ours holds."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 HEADER: Final = "Idempotency-Key"
+_LONG: Final = 1 << 14  # bytes; a longer body takes up to 4 ms to read
 _BODY: Final = "body"  # what a key's path begins with
 
 # Other routers' syntax, and text that never is in a request's path. A route with these would protect nothing.
@@ -116,6 +117,11 @@ class PendingRequest(NamedTuple):
     route: Route
     key: str | None
     scope: object
+    codings: list[str]  # the lines of Content-Encoding
+
+    def is_long(self, body: bytes) -> bool:
+        """Return whether a body may take so long to read that an event loop must use a thread."""
+        return len(body) > _LONG or bool(self.codings)
 
 
 class PassedRequest(NamedTuple):

@@ -12,9 +12,22 @@ from typing import Final, Literal, cast
 import msgspec
 
 from onceward.core.arguments import check_flag
+from onceward.core.origin import PARENT
+from onceward.core.writes import UNKNOWN
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
-from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, fault_of, plain, recorded, replay
+from onceward.http.answer import (
+    LARGEST,
+    Answer,
+    Recorded,
+    TooLargeDecoded,
+    adapt,
+    bodiless,
+    fault_of,
+    plain,
+    recorded,
+    replay,
+)
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
@@ -134,32 +147,29 @@ class Rules:
         route = route or self.route(request.method, request.path)
         if route is None:
             return None
+        key: str | None = None
         try:
-            return self._begin(request, route)
+            if route.read is None:
+                lines = request.lines(route.header)
+                if not lines:
+                    return self._keyless(route)
+                least, most = self.length
+                key = read_key(lines, strict=self.strict, least=least, most=most)
+            length = request.lines("content-length")
+            if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
+                return self.too_large()
+            scope = None if self.scope is None else self.scope(request)
         except BadRequest as error:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
-
-    def _begin(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
-        key: str | None = None
-        if route.read is None:
-            lines = request.lines(route.header)
-            if not lines:
-                return self._keyless(route)
-            least, most = self.length
-            key = read_key(lines, strict=self.strict, least=least, most=most)
-        length = request.lines("content-length")
-        if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
-            return self.too_large()
-        scope = None if self.scope is None else self.scope(request)
         if type(scope) is not str:
             if scope is Scope.PASS:
                 return PassedRequest(f"{request.method} {route.path}")
             if isinstance(scope, Answer):
                 return scope
         # tuple.__new__ takes half the time of PendingRequest(...).
-        return tuple.__new__(PendingRequest, (request, route, key, scope))
+        return tuple.__new__(PendingRequest, (request, route, key, scope, request.lines("content-encoding")))
 
     def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
         """Check a request with its body. Return None or an Answer as :meth:`begin` does, else the guard's question.
@@ -167,10 +177,10 @@ class Rules:
         Raises:
             TypeError: the scope's type cannot be part of a key.
         """
-        request, route, key, scope = pending
+        request, route, key, scope, codings = pending
         if len(body) > self.max_request:
             return self.too_large()
-        sent, codings = body, request.lines("content-encoding")
+        sent = body
         if codings:
             codings = [line for line in codings if line.strip().lower() != "identity"]
             try:
@@ -199,7 +209,8 @@ class Rules:
         print_ = self._print(request, body)
         # As above.
         label = f"{request.method} {route.path}"
-        fields = ((name, *place, scope), print_, label, request.comes, request.provenance(), request.lines)
+        provenance = request.provenance() if request.lines(PARENT) else UNKNOWN
+        fields = ((name, *place, scope), print_, label, request.comes, provenance, request.lines)
         return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:
@@ -239,22 +250,22 @@ class Rules:
         """Return the recorded 500 that later requests get after the handler raised an exception."""
         return self._refuse(problem.FAILED)
 
-    def keep(self, answer: Answer, most: int) -> Recorded:
+    def keep(self, answer: Answer, most: int | None) -> Recorded:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
         if (fault := fault_of(answer, blanks=True)) is not None:
             return bodiless(answer.status, (), fault)
         record = recorded(answer)
-        if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
+        if most is not None and _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
         return record
 
-    def repeat(self, record: Recorded) -> Answer:
-        """Return the answer to a request that has run before."""
+    def repeat(self, record: Recorded, lines: Callable[[str], list[str]]) -> Answer:
+        """Return the answer to a request that has run before; ``lines`` returns the lines of one of its headers."""
         if record.missing is not None:
             return self._refuse(problem.BODILESS.about(status=record.status, why=record.missing))
-        return replay(record)
+        return adapt(replay(record), lines)
 
     def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for any other error."""

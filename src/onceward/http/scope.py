@@ -206,7 +206,15 @@ class Scope:
             Unscoped: the caller is unknown.
             TypeError: the callable returned something that cannot be part of a key.
         """
-        return _check_result(self._identify(request))
+        scope = self._identify(request)
+        if (
+            (type(scope) is str and scope.strip())
+            or type(scope) is int
+            or scope is Scope.PASS
+            or isinstance(scope, Answer)
+        ):
+            return scope
+        return _check_result(scope)
 
     def __repr__(self) -> str:
         return self._title
@@ -273,8 +281,6 @@ def _host(request: Request) -> str:
 
 def _check_result(scope: object) -> object:
     """Return a callable's result, if it can be part of a key."""
-    if (type(scope) is str and scope.strip()) or type(scope) is int or scope is Scope.PASS or isinstance(scope, Answer):
-        return scope
     error: Exception | None = None
     if type(scope) is not bool:
         try:

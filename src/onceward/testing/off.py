@@ -45,7 +45,7 @@ def off() -> Iterator[None]:
             "could happen again"
         )
     logger().warning("onceward is OFF until this test ends: nothing is recorded, and every duplicate runs")
-    read, begin_strictly = KeyReader.key, Rules._begin  # noqa: SLF001 - where a request without a key is refused
+    read, begin_strictly = KeyReader.key, Rules.begin  # where a request without a key is refused
 
     def key(self: KeyReader, *inputs: Any) -> object:
         try:
@@ -53,8 +53,9 @@ def off() -> Iterator[None]:
         except KeyMissing:
             return _any_key()
 
-    def begin(self: Rules, request: Any, route: Any) -> Any:
-        if route.read is not None or request.lines(route.header):
+    def begin(self: Rules, request: Any, route: Any = None) -> Any:
+        route = route or self.route(request.method, request.path)
+        if route is None or route.read is not None or request.lines(route.header):
             return begin_strictly(self, request, route)
         answer = begin_strictly(self, cast("Any", _WithKey(request, route.header)), route)
         return answer._replace(request=request) if isinstance(answer, PendingRequest) else answer
@@ -62,7 +63,7 @@ def off() -> Iterator[None]:
     with (
         Stage(ManualClock(), _Forgetful, off=True),
         mock.patch.object(KeyReader, "key", key),
-        mock.patch.object(Rules, "_begin", begin),
+        mock.patch.object(Rules, "begin", begin),
         mock.patch.object(Rules, "_keyless", return_value=None),
     ):
         yield

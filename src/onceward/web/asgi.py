@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.body import is_long
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
@@ -146,7 +145,7 @@ async def read(
     body = await body_of(receive, rules.max_request)
     if body is None:
         return None, rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
-    if is_long(pending.request, body):
+    if pending.is_long(body):
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
 

@@ -10,14 +10,13 @@ useless: server-sent events, and bodies longer than the rules record.
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator
-from contextvars import Context, copy_context
-from types import CoroutineType, FrameType, TracebackType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Final
 
-from onceward.errors import OncewardError
-from onceward.http.answer import PENDING, Answer, AnswerGate
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, lines_of, reply
+from onceward.claim.lease import CURRENT
+from onceward.http.answer import AnswerGate
+from onceward.http.held import HeldRequest
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, lines_of
 
 BEGAN: Final = "onceward.began"  # in ASGI's scope: whether the endpoint began, where a route of ours knows it
 # In ASGI's scope while the endpoint may have had its effect and nobody knows its outcome: the key then stays claimed. A proxy sets it.
@@ -86,9 +85,6 @@ def is_unrouted(scope: Scope) -> bool:
     return bool(default == app.router.not_found)
 
 
-_PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
-
-
 class AsgiDelivery(ABC):
     """The messages between an application and its client.
 
@@ -104,7 +100,6 @@ class AsgiDelivery(ABC):
     whole = True  # whether that end is real: inner middleware may end an answer that was broken off
     waits = False  # whether that end waits until the application returns or raises, because only this shows whether it is real
     invalid = False  # whether the framework's answer says that the request is not valid
-    behind: Callable[[], Awaitable[None]] | None = None  # continues to record an answer that goes out first
     interrupted = False
     server_left = False  # whether the server has given up the request and takes no more messages
     fault: BaseException | None = None
@@ -112,20 +107,20 @@ class AsgiDelivery(ABC):
     _open = False  # whether the application may know that the client has left
     _client_left = False  # whether the client has left
     _knows = False  # whether the application was told, before its answer was complete
+    _told = False  # whether the application can be told about the client
+    _telling: asyncio.Event | None = None  # set when that is so, if something waits for it
     _sender: asyncio.Task[object] | None = None  # the task that is sending to the server
 
-    def __init__(self, body: bytes, receive: Receive, send: Send, most: int) -> None:
+    def __init__(self, held: HeldRequest, *, body: bytes, receive: Receive, send: Send) -> None:
+        self._request = held
         self._body: bytes | None = body
         self._receive = receive
         self._send = send
-        self._context = copy_context()  # the server's
-        self._most = most
         self._held: list[Message] = []
-        self._telling = asyncio.Event()  # set when the application can be told about the client
 
     @abstractmethod
-    async def settle(self) -> Answer | None:
-        """Record the answer, whose end is held back meanwhile; return what is sent instead, or None."""
+    async def conclude(self) -> None:
+        """Record the complete answer, and send its end, which is held back meanwhile."""
 
     @property
     def ends_early(self) -> bool:
@@ -143,11 +138,18 @@ class AsgiDelivery(ABC):
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._telling.wait()
+        if not self._told:
+            self._telling = self._telling or asyncio.Event()
+            await self._telling.wait()
         if self.complete or self._client_left or self.server_left:
             self._knows = True
             return {"type": DISCONNECT}
-        message: Message = await _Within(self._context, self._receive())
+        inner = CURRENT.get()
+        CURRENT.set(self._request.claim.outer)  # as in _forward
+        try:
+            message = await self._receive()
+        finally:
+            CURRENT.set(inner)
         if message["type"] == DISCONNECT:
             self._client_left = self._knows = True
         return message
@@ -162,17 +164,18 @@ class AsgiDelivery(ABC):
                 return
         elif kind == "http.response.body" and not self.complete:
             self._held.append(message)
-            gate.take(message.get("body", b""))
-            if not self._open and gate.ends_with_client:
+            body = message.get("body", b"")
+            gate.take(body)
+            if gate.ends_with_client and not self._open:
                 self._end_with_client()
             if not message.get("more_body", False):
                 self.whole = gate.cut is None and (gate.has_proof or not self._knows)
                 self.complete = True
                 # A BaseHTTPMiddleware always ends an answer by an empty message, even if the endpoint fails in the middle of it, and
                 # raises only after that.
-                self.waits = self.whole and not (message.get("body") or gate.has_proof) and is_by_base(sys._getframe())
+                self.waits = self.whole and not (body or gate.has_proof) and is_by_base(sys._getframe())
                 if self.waits:
-                    self._telling.set()
+                    self._tell()
                 else:
                     await self.conclude()
             elif gate.size != gate.length:
@@ -191,38 +194,22 @@ class AsgiDelivery(ABC):
     def _begin(self, message: Message) -> None:
         message = {**message, "headers": list(message.get("headers", ()))}  # it may be an iterator
         self._held.append(message)
-        self.gate = AnswerGate(message["status"], lines_of(message["headers"]), self._most)
+        self.gate = AnswerGate(
+            message["status"], lines_of(message["headers"]), self._request.guarded.rules.max_response
+        )
         if 400 <= message["status"] < 500:
             self.invalid = is_invalid(sys.exception())
         if self.gate.is_events:
             self._end_with_client()
 
-    async def conclude(self) -> None:
-        """Record the complete answer, and send its end."""
-        try:
-            instead = await self.settle()
-            if instead is None:
-                held, self._held = self._held, []
-                if self.behind is not None and not self._sent:
-                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
-                self._sent = True
-                await self._forward(*held)
-                if self.behind is not None:
-                    self._telling.set()
-                    await self.behind()  # inside the request, so that a stopping server waits for it
-            elif self._sent:
-                self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
-            else:
-                await reply(self._forward, instead)
-        except asyncio.CancelledError:
-            self.interrupted = True
-            raise
-        finally:
-            self._telling.set()
-
     def _end_with_client(self) -> None:
         self._open = True
-        self._telling.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = True
+        if self._telling is not None:
+            self._telling.set()
 
     async def _forward(self, *messages: Message) -> None:
         if self.server_left:
@@ -231,9 +218,12 @@ class AsgiDelivery(ABC):
                 raise OSError("the server takes no more of this answer")
             return
         self._sender = sender = asyncio.current_task()
+        inner = CURRENT.get()
+        # What a server reads later runs in a copy of this context. With the claim, the connection's next request would have it.
+        CURRENT.set(self._request.claim.outer)
         try:
             for message in messages:
-                await _Within(self._context, self._send(message))
+                await self._send(message)
         except OSError:  # the client has left (ASGI 2.4 and later)
             self._client_left = True
             if self._open and not self.complete:
@@ -243,32 +233,5 @@ class AsgiDelivery(ABC):
             if not self.server_left or sender is None or sender.uncancel():
                 raise  # somebody else cancelled, too
         finally:
+            CURRENT.set(inner)
             self._sender = None
-
-
-class _Within:
-    """Awaits something in a context of its own.
-
-    What a server reads from a connection later runs in a copy of the context in which it was told to read. In the handler's, the
-    connection's next request would have the handler's claim.
-    """
-
-    def __init__(self, context: Context, what: Awaitable[object]) -> None:
-        self._context, self._what = context, what
-
-    async def _plain(self) -> object:
-        return await self._what
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        # A server's own awaitable can give an iterator without send and throw (PEP 492).
-        steps: Any = self._what if type(self._what) is CoroutineType else self._plain()
-        step, given = steps.send, None
-        while True:
-            try:
-                waits_for = self._context.run(step, given)
-            except StopIteration as end:
-                return end.value
-            try:
-                step, given = steps.send, (yield waits_for)
-            except BaseException as error:
-                step, given = steps.throw, error

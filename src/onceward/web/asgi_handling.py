@@ -6,24 +6,23 @@ and a retry gets its answer.
 
 import asyncio
 import sys
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final
 
 from onceward.claim.lease import CURRENT
-from onceward.claim.running import Under
-from onceward.http.answer import CUT_SHORT, Answer, Recorded
+from onceward.claim.running import enter_span, leave_span
+from onceward.errors import OncewardError
+from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.guarded import Unrecorded
-from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
 from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
-from onceward.web.asgi_messages import Application, Receive, Scope, Send
+from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
 _NOTHING: Final = object()
-# An eager task starts at once, and needs no turn of the loop if it never waits (Python 3.12 and later).
-_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+_PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 # With these extensions an answer's body does not come as messages, or does not end with them. Without them, ASGI requires
 # that applications send messages, which can be recorded.
 _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
@@ -32,34 +31,30 @@ _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "h
 class AsgiHandling(AsgiDelivery):
     """An application's answer to a request whose key is claimed."""
 
+    _scope: Scope
     _waiter: "asyncio.Future[None] | None" = None  # done when the application has ended
-
-    def __init__(self, held: HeldRequest, *, body: bytes, receive: Receive, send: Send) -> None:
-        super().__init__(body, receive, send, held.guarded.rules.max_response)
-        self._request = held
-        self._scope: Scope = {}
 
     async def carry_out(self, app: Application, scope: Scope) -> None:
         """Let the application answer in a task that a cancellation does not reach; raises what it raises."""
         context = copy_context()
         loop = asyncio.get_running_loop()
-        running = self._run(app, scope)
-        running.send(None)  # to its first step: even a task that is cancelled before it begins then tells its end
-        task = asyncio.Task(running, loop=loop, name="onceward-http", context=context, **_EAGER)
+        task: asyncio.Task[None] | None = None
         try:
-            if not task.done():
-                self._waiter = loop.create_future()  # faster by 9 µs than asyncio.wait
-                try:
-                    await self._waiter
-                except asyncio.CancelledError:
-                    self._leave(task)
-                    raise
-                finally:
-                    if not task.done():
-                        keep(task)
-            task.result()
+            task = begin(self._run(app, scope), loop, context)
+            if task is not None:
+                if not task.done():
+                    self._waiter = loop.create_future()  # faster by 9 µs than asyncio.wait
+                    try:
+                        await self._waiter
+                    except asyncio.CancelledError:
+                        self._leave(task)
+                        raise
+                    finally:
+                        if not task.done():
+                            keep(task)
+                task.result()
         finally:
-            del task, running  # the task holds its error, which holds this frame
+            del task  # it holds its error, which holds this frame
             _adopt(context)
         if self.fault is not None:
             raise self.fault
@@ -72,13 +67,27 @@ class AsgiHandling(AsgiDelivery):
             task.cancel()  # nothing is left to be done
 
     async def _run(self, app: Application, scope: Scope) -> None:
+        claim = self._request.claim
         self._scope = scope
+        CURRENT.set(claim)
         try:
-            await _first_step()
+            enter_span(claim)
             try:
-                with Under(self._request.claim):
-                    await self._handle(app, scope)
+                if scope.get("extensions"):
+                    _hide_extensions(scope)
+                await app(scope, self.receive, self.send)
+                if self.waits:
+                    await self.conclude()
+                elif not self.complete:
+                    await self._cut_short()
+                    await self.flush()
+            except BaseException as error:
+                await self._fail(error)
+                raise
             finally:
+                CURRENT.set(claim.outer)  # else the context keeps the claim alive
+                claim.left = True
+                leave_span(claim)
                 if self.interrupted:
                     await self.conclude()
         except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -87,55 +96,50 @@ class AsgiHandling(AsgiDelivery):
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
 
-    async def _call(self, app: Application, scope: Scope) -> None:
-        """Call the application. Then record an answer whose end waits for that."""
-        try:
-            await app(scope, self.receive, self.send)
-        except BaseException as error:
-            if self.waits and not isinstance(error, GeneratorExit):  # a closed coroutine must not await
-                self.whole = False
-                await self.conclude()
-            raise
-        if self.waits:
+    async def _fail(self, error: BaseException) -> None:
+        """Record how the application failed, or leave its key claimed if it was interrupted."""
+        if self.waits and not isinstance(error, GeneratorExit):  # a closed coroutine must not await
+            self.whole = False
             await self.conclude()
-
-    async def _handle(self, app: Application, scope: Scope) -> None:
-        try:
-            if scope.get("extensions"):
-                _hide_extensions(scope)
-            await self._call(app, scope)
+        if isinstance(error, Exception | asyncio.CancelledError) and self.ends_early:
+            await self._cut_short()
+        elif isinstance(error, Exception):
             if not self.complete:
-                await self._cut_short()
-                await self.flush()
-        except Exception as error:
-            if self.ends_early:
-                await self._cut_short()
-            elif not self.complete:
-                await self._fail(error)
-            raise
-        except asyncio.CancelledError:
-            if self.ends_early:
-                await self._cut_short()
-            elif not self.interrupted:
-                self._request.guarded.guard.drop(self._request.claim)
-            raise
-        except BaseException:
+                await self._record(error)
+        elif not self.interrupted or not isinstance(error, asyncio.CancelledError):
             self._request.guarded.guard.drop(self._request.claim)
-            raise
 
-    async def settle(self) -> Answer | None:
-        """Record the answer that the application has ended; return what its client gets instead, or None."""
-        held, gate = self._request, self.gate
+    async def conclude(self) -> None:
+        """As :meth:`AsgiDelivery.conclude`."""
+        self.waits = False
+        request, gate = self._request, self.gate
         assert gate is not None
-        if self._stays_claimed():
-            return None
-        held.exchange.began = None if gate.status < 300 else self._began
-        outcome = held.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
-        instead = await held.settle_async(outcome)
-        self.behind = None if held.pending is None else held.pending.behind_async
-        return instead
+        instead: Answer | None = None
+        try:
+            if not self._stays_claimed():
+                request.exchange.began = None if gate.status < 300 else self._began
+                outcome = request.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
+                instead = await request.settle_async(outcome)
+            if instead is None:
+                held, self._held = self._held, []
+                if request.pending is not None and not self._sent:
+                    held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
+                self._sent = True
+                await self._forward(*held)
+                if request.pending is not None:
+                    self._tell()
+                    await request.pending.behind_async()  # inside the request, so that a stopping server waits for it
+            elif self._sent:
+                self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
+            else:
+                await reply(self._forward, instead)
+        except asyncio.CancelledError:
+            self.interrupted = True
+            raise
+        finally:
+            self._tell()
 
-    async def _fail(self, error: Exception) -> None:
+    async def _record(self, error: Exception) -> None:
         """Record that the application has raised ``error`` before its answer was complete."""
         if self._stays_claimed():
             return
@@ -181,9 +185,60 @@ class AsgiHandling(AsgiDelivery):
             logger().error("%s: raised after its client had left", self._request.claim.record.key, exc_info=error)
 
 
-@coroutine
-def _first_step() -> Generator[None, None, None]:
-    yield
+if sys.version_info >= (3, 12):
+
+    def begin(
+        steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context
+    ) -> asyncio.Task[None] | None:
+        """Take the first step at once, as a task in ``context``; return the task, or None if nothing is left of it."""
+        return asyncio.Task(steps, loop=loop, name="onceward-http", context=context, eager_start=True)
+
+else:
+    from asyncio import _enter_task, _leave_task  # documented: docs.python.org/3/library/asyncio-extending.html
+
+    def begin(
+        steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context
+    ) -> asyncio.Task[None] | None:
+        """Take the first step at once, as a task in ``context``; return the task, or None if nothing is left of it."""
+        outer = asyncio.current_task(loop)
+        assert outer is not None  # ASGI servers call applications in tasks
+        rest = _steps(steps)
+        task: asyncio.Task[None] = asyncio.Task(rest, loop=loop, name="onceward-http", context=context)
+        _leave_task(loop, outer)
+        _enter_task(loop, task)
+        try:
+            context.run(next, rest)
+        except StopIteration:  # the task ends with the loop's next turn
+            return None
+        finally:
+            _leave_task(loop, task)
+            _enter_task(loop, outer)
+        return task
+
+    @coroutine
+    def _steps(steps: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+        """Take the first step of a coroutine before its task asks, and the others with it."""
+        step, given, has_begun = steps.send, None, False
+        while True:
+            try:
+                waits_for = step(given)
+            except StopIteration:
+                return
+            step, given = steps.send, None
+            try:
+                if has_begun or waits_for is None:
+                    yield waits_for
+                else:
+                    waits_for._asyncio_future_blocking = False  # somebody else can await it before the task does
+                    try:
+                        yield
+                    except asyncio.CancelledError as error:
+                        if not waits_for.cancel(*error.args):
+                            raise
+                    yield from waits_for
+            except BaseException as error:
+                step, given = steps.throw, error
+            has_begun = True
 
 
 def _adopt(context: Context) -> None:

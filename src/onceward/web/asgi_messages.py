@@ -20,10 +20,11 @@ DISCONNECT = "http.disconnect"
 class AsgiRequest(Request):
     """The request of an HTTP scope. Header lines are decoded on demand, because few are needed."""
 
+    identity = None
+
     def __init__(self, scope: Scope, method: str, path: str, root: str) -> None:
         self.method, self.path, self.root = method, path, root
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.identity = None
         self.native = scope
         raw = scope["headers"]
         if type(raw) is not list:  # ASGI allows an iterable that can be read only once
@@ -54,7 +55,9 @@ def request_of(scope: Scope) -> AsgiRequest:
 
 def place_of(scope: Scope) -> tuple[str, str]:
     """Return the path that the application routes by, and the root before it, which is empty if the path lacks it."""
-    path = with_slash(scope["path"])
+    path: str = scope["path"]
+    if not path.startswith("/"):
+        path = with_slash(path)
     root: str = scope.get("root_path") or ""
     if root and (path + "/").startswith(root.rstrip("/") + "/"):
         root = root.rstrip("/")

@@ -11,7 +11,6 @@ from django.http.request import RawPostDataException
 from onceward.claim.held import HeldClaim
 from onceward.core.arguments import check_type
 from onceward.http.answer import PENDING, Answer, AnswerGate, Recorded
-from onceward.http.body import is_long
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest
 from onceward.http.request import Request
@@ -38,7 +37,7 @@ async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Pa
         pending = await sync_to_async(_begin)(guarded, request)
     if not isinstance(pending, PendingRequest):
         return pending
-    if not is_long(pending.request, request.body):
+    if not pending.is_long(request.body):
         return _ask(guarded, request, pending)
     return await sync_to_async(_ask, thread_sensitive=False)(guarded, request, pending)
 

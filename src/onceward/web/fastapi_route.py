@@ -124,7 +124,7 @@ class IdempotentRoute(APIRoute):
             receive = _disconnect if body is None else prepend([whole(body)], receive)
         if not isinstance(stage, KeyedRequest):
             return receive, False
-        key, _ = guarded.begin(stage)
+        key = guarded.key(stage)
         return receive, outer.store is guarded.guard.store and outer.record.key == key
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import errors, web
+from onceward import Once, errors, web
 from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
-from onceward.http.guarded import Exchange
+from onceward.http.guarded import Guarded
 from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
@@ -136,7 +136,7 @@ def test_a_body_over_the_limit_or_the_ledgers_is_recorded_without_it_and_duplica
     rules = Rules(max_response=3)
     kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
     assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
-    answer = rules.repeat(kept)
+    answer = rules.repeat(kept, list)
     assert (answer.status, kind_of(answer)) == (409, "unavailable")
     assert "status 201" in problem(answer)["detail"]
     large = Answer(200, [], b"\xff" * 800)  # in base64 more than the ledger takes
@@ -172,12 +172,12 @@ def test_a_busy_key_says_when_to_come_back(left, after):
 
 
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
-    exchange = Exchange(Rules(), KeyedRequest(("k",), "f", "POST /orders"), 10**6)
-    assert exchange.refusal(errors.ResultNotRecorded("k", None, "the store is away"), done=True) is None
+    guarded = Guarded(Once("memory:"), Rules(), "shop", None, {}, "")
+    assert guarded.refusal(errors.ResultNotRecorded("k", None, "the store is away"), "POST /orders", done=True) is None
     assert "the store is away" in caplog.text
     for error in (errors.Reentrant("k"), ZeroDivisionError()):
         with pytest.raises(type(error)):
-            exchange.refusal(error)
+            guarded.refusal(error, "POST /orders")
 
 
 ORDER = b'{"amount": 5, "id": "k"}'
