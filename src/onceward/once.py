@@ -139,8 +139,9 @@ class Once(ManyKeys, Unclaimed):
         """
         from onceward.claim import durable  # loaded by the first call
 
+        durable.refuse(args, kwargs)
         guard = self.guards.for_run(function)
-        return cast("R", durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs))
+        return cast("R", guard.call(ledger_key(guard.name, key), None, function, args, kwargs))
 
     @overload
     async def run_async(
@@ -154,6 +155,9 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
         """Like :meth:`run`, for a coroutine function (or a function that does not block)."""
+        from onceward.claim import durable
+
+        durable.refuse(args, kwargs)
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs)
 
@@ -163,8 +167,9 @@ class Once(ManyKeys, Unclaimed):
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
         from onceward.claim import durable
 
+        durable.refuse(args, kwargs)
         guard = self.guards.for_run(function)
-        outcome = durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        outcome = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", outcome)
 
     @overload
@@ -181,6 +186,9 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
         """Like :meth:`run_outcome`, for a coroutine function (or a function that does not block)."""
+        from onceward.claim import durable
+
+        durable.refuse(args, kwargs)
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
