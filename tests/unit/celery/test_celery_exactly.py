@@ -92,6 +92,16 @@ def test_eager_errors_go_on_as_they_are(app, once):
         charge.delay("b")
 
 
+def test_a_retry_after_which_the_task_goes_on_is_refused(app, once):
+    @app.task(shared=False, bind=True)
+    @exactly(once, key="order")
+    def charge(this, order):
+        return this.retry(countdown=1, throw=False)
+
+    with pytest.raises(TypeError, match="without throw=False"):
+        charge.delay("a")
+
+
 def test_a_class_of_tasks_and_the_whole_application(once):
     runs = []
 
