@@ -46,8 +46,8 @@ class Rules:
         strict: refuse keys without quotes. The draft does not allow these, but most clients send them.
         length: the fewest and the most characters of a key.
         scope: whose key it is; required. Give a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
-            callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``, an opaque
-            session id that does not change; or ``header:NAME``.
+            callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
+            The cookie must be an opaque session id, which does not change.
         fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
             callable is given the :class:`Request` and the body; its result stands for query and body. A body in
             gzip or deflate is given decoded; one of more than 16 MiB when decoded is refused with 413.
