@@ -137,10 +137,8 @@ class Once(ManyKeys, Unclaimed):
             Busy, Mismatch, Parked, KeyMissing, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their
                 docs say.
         """
-        from onceward.claim import durable  # loaded by the first call
-
-        guard = self.guards.for_run(function)
-        return cast("R", durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs))
+        guard = self.guards.for_run(function, args, kwargs)
+        return cast("R", guard.call(ledger_key(guard.name, key), None, function, args, kwargs))
 
     @overload
     async def run_async(
@@ -154,17 +152,15 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
         """Like :meth:`run`, for a coroutine function (or a function that does not block)."""
-        guard = self.guards.for_run(function, is_async=True)
+        guard = self.guards.for_run(function, args, kwargs, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs)
 
     def run_outcome(
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> "CallOutcome[R]":
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
-        from onceward.claim import durable
-
-        guard = self.guards.for_run(function)
-        outcome = durable.call(guard, ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        guard = self.guards.for_run(function, args, kwargs)
+        outcome = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", outcome)
 
     @overload
@@ -181,7 +177,7 @@ class Once(ManyKeys, Unclaimed):
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
         """Like :meth:`run_outcome`, for a coroutine function (or a function that does not block)."""
-        guard = self.guards.for_run(function, is_async=True)
+        guard = self.guards.for_run(function, args, kwargs, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
     # --- claims ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from commands.command_line import Cli
 from commands.mcp_tools import mark, text
 from onceward import Once
+from onceward.dashboard.actions import version_of
 from onceward.mcp import call_tool
 from places import SOURCES, WORKERS
 from servers.needs import free_port, listens
@@ -84,22 +85,22 @@ def test_it_looks_and_changes_nothing_and_shows_payloads_only_if_it_is_told_to(t
 
 
 def test_an_allowed_action_is_made_once_for_its_key_and_stands_in_the_audit(tmp_path, ledger):
-    settle = {"key": "shop:declined", "why": "paid by hand", "result": "receipt 7", "idempotency_key": "settle-1"}
+    seen = {"key": "shop:declined", "version": version_of(ledger.ledger.show("shop:declined")[0])}
+    settle = {**seen, "why": "paid by hand", "result": "receipt 7", "idempotency_key": "settle-1"}
     (first, again, other, story, keyless), tools = asking(
         agent(tmp_path, "--allow", "settle", "--allow", "clear"),
         ("settle", settle),
         ("settle", settle),
-        ("settle", {**settle, "idempotency_key": "settle-2"}),
+        ("clear", {**seen, "why": "it is parked", "idempotency_key": "clear-1"}),
         ("show_record", {"key": "shop:declined"}),
-        ("clear", {"key": "shop:paid", "why": "a test"}),
+        ("clear", {"key": "shop:paid", "version": "", "why": "a test"}),
     )
     assert [text(one) for one in (first, again)] == ["settle: done; it was PARKED"] * 2
-    assert (mark(again, "replayed"), other.is_error) == (True, True)  # it is completed already
-    assert "cannot be settled" in text(other)
-    (failed, done) = story.structured_content["changed_by_hand"]
+    assert (mark(again, "replayed"), other.is_error) == (True, True)
+    assert "has changed since you looked" in text(other)
+    (done,) = story.structured_content["changed_by_hand"]
     assert (done["action"], done["why"], done["end"]) == ("settle", "paid by hand", "done")
     assert done["before"].startswith("PARKED")
-    assert failed["end"].startswith("failed: ")
     assert ledger.run("declined", fail) == "receipt 7"
     assert {"settle", "clear"} < set(tools)
     assert "unpark" not in tools
@@ -117,8 +118,9 @@ def test_over_http_it_asks_for_the_token(tmp_path, ledger):
     async def unpark():
         async with httpx2.AsyncClient(headers={"Authorization": "Bearer the-token"}) as http:
             async with Client(streamable_http_client(url, http_client=http)) as client:
-                arguments = {"key": "shop:declined", "why": "the card is fine", "idempotency_key": "unpark-1"}
-                return await client.call_tool("unpark", arguments)
+                shown = await client.call_tool("show_record", {"key": "shop:declined"})
+                seen = {name: shown.structured_content[name] for name in ("key", "version")}
+                return await client.call_tool("unpark", {**seen, "why": "all is fine", "idempotency_key": "unpark-1"})
 
     try:
         assert listens(port, process)

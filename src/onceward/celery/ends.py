@@ -7,6 +7,7 @@ leaves a duplicate, never a gap. On AMQP the publish waits for the broker's conf
 import re
 from collections.abc import Mapping
 from functools import wraps
+from inspect import signature
 from math import ceil
 from time import sleep
 from typing import Final
@@ -63,13 +64,21 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
 
 
 def keep_refused_retries(task: Task) -> None:
-    """Let a retry of Celery's that the broker does not take requeue its message. Celery would reject the message, and lose it."""
+    """Let a retry of Celery's that the broker does not take requeue its message. Celery would reject the message, and lose it.
+
+    A retry after which the function goes on is refused.
+    """
     retry = task.retry
     if hasattr(retry, "onceward_keeps"):
         return
 
     @wraps(retry)
     def retry_or_requeue(*args: object, **kwargs: object) -> object:
+        if not signature(retry).bind(*args, **kwargs).arguments.get("throw", True):
+            raise TypeError(
+                "self.retry(throw=False) lets the function go on and complete its key, so the retry would be a duplicate, and would not "
+                "run. Call it without throw=False: it then ends the function"
+            )
         try:
             return retry(*args, **kwargs)
         except Reject as rejected:

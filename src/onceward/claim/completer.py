@@ -76,7 +76,7 @@ def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
     """
     handler = decorated(function)
     if handler is None:
-        return _checked(guards.for_run(function, is_async=True), function)
+        return _checked(guards.for_run(function, (), {}, is_async=True), function)
     if not _is_same(handler.guard.store, guards.store):
         name, url = handler.inputs.name, handler.guard.store.url
         raise ValueError(

@@ -102,6 +102,7 @@ def decorated(
 
     def calling(*, whole: bool) -> Function:
         async def call_async(*args: object, **kwargs: object) -> object:
+            durable.refuse(args, kwargs)
             key, print_ = of.read(args, kwargs)
             return await of.guard.call_async(key, print_, of.function, args, kwargs, whole=whole)
 

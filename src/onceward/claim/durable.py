@@ -54,6 +54,19 @@ def context_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     return None
 
 
+def refuse(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+    """Raise TypeError if the context of a durable execution is among the arguments of ``once.run`` or of a coroutine function.
+
+    AWS's SDK numbers the steps of a context. A recorded call takes no numbers in the next run, so later steps would get its results.
+    """
+    if context_of(args, kwargs) is not None:
+        raise TypeError(
+            "a DurableContext fits only a plain function under @once(key=...) that does all of the context's work: decorate the function "
+            "under @durable_execution, or the one that you give to context.run_in_child_context(). Else the next run of the execution "
+            "would give later steps the results of earlier ones"
+        )
+
+
 def execution_of(context: Any) -> str:
     """Return the ARN of the durable execution of a context, and its branch.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onceward.claim.handler import Handler
     from onceward.claim.inputs import InputCodec
     from onceward.keys.namesakes import Namesakes
+    from onceward.keys.signatures import Args, Kwargs
     from onceward.observe.events import Observer
     from onceward.results.codec import Codec
     from onceward.stores.contract import Store
@@ -123,12 +124,17 @@ class GuardFactory:
             self._check_namesakes(name, own)
         return name
 
-    def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
+    def for_run(
+        self, function: Callable[..., object], args: "Args", kwargs: "Kwargs", *, is_async: bool = False
+    ) -> "Guard":
         """Return the guard of a handler that runs without a decorator. The handler is examined once.
 
         Raises:
-            TypeError: it is a coroutine function, and ``is_async`` is false.
+            TypeError: it is a coroutine function, and ``is_async`` is false; or it gets the context of a durable execution.
         """
+        from onceward.claim import durable  # loaded by the first call
+
+        durable.refuse(args, kwargs)
         # `s.f` and `S.f` are one function, but `s.f` takes one argument less.
         method = function if isinstance(function, MethodType) else None
         try:

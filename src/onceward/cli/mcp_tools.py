@@ -16,7 +16,7 @@ from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.views import STATES, last_change, relative
-from onceward.dashboard.actions import run_audited
+from onceward.dashboard.actions import SeenLedger, run_audited, version_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
@@ -41,6 +41,7 @@ _INSTRUCTIONS: Final = (
 P = ParamSpec("P")
 T = TypeVar("T")
 KeyInput = Annotated[str, Field(description="The key in the ledger, as list_records shows it.", min_length=1)]
+VersionInput = Annotated[str, Field(description="The version of the record, as show_record returned it.")]
 WhyInput = Annotated[str, Field(description="Why, for the audit.", min_length=3)]
 Shown = dict[str, Any]
 
@@ -99,7 +100,8 @@ class _Tools:
             fields = {name: value for name, value in fields.items() if name not in _PAYLOADS}
             attempts = [{**one, "error": None} for one in attempts]
         set_fields = {name: value for name, value in fields.items() if value is not None and name != "history"}
-        return {**set_fields, "attempts_made": attempts, "changed_by_hand": deeds, "next": next_words(record, now)}
+        more = {"attempts_made": attempts, "changed_by_hand": deeds, "next": next_words(record, now)}
+        return {**set_fields, "version": version_of(record), **more}
 
     @_reporting
     def count_records(self) -> dict[str, int]:
@@ -114,21 +116,21 @@ class _Tools:
         looks.ledger(self._once.store)
         return [one._asdict() for one in diagnosis(looks.facts)]
 
-    def unpark(self, key: KeyInput, why: WhyInput) -> str:
+    def unpark(self, key: KeyInput, version: VersionInput, why: WhyInput) -> str:
         """Let the next delivery of a parked key run. Do it only if its cause is fixed, and its effect was not made."""
-        return self._act("unpark", key, why, lambda ledger: ledger.unpark(key))
+        return self._act("unpark", key, version, why, lambda ledger: ledger.unpark(key))
 
-    def settle(self, key: KeyInput, why: WhyInput, result: JsonValue = None) -> str:
+    def settle(self, key: KeyInput, version: VersionInput, why: WhyInput, result: JsonValue = None) -> str:
         """Complete a key by hand: its effect was made, as a person has checked. Duplicates get the result."""
-        return self._act("settle", key, why, lambda ledger: ledger.settle(key, result))
+        return self._act("settle", key, version, why, lambda ledger: ledger.settle(key, result))
 
-    def clear(self, key: KeyInput, why: WhyInput) -> str:
+    def clear(self, key: KeyInput, version: VersionInput, why: WhyInput) -> str:
         """Forget a key. Its next delivery runs again, so a completed effect is made again."""
-        return self._act("clear", key, why, lambda ledger: ledger.clear(key))
+        return self._act("clear", key, version, why, lambda ledger: ledger.clear(key))
 
     @_reporting
-    def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], object]) -> str:
-        record, _ = self._ledger.show(key)
+    def _act(self, action: str, key: str, version: str, why: str, act: Callable[[Ledger], object]) -> str:
+        record, _ = SeenLedger(self._ledger.store, version).show(key)
 
         def done(seen: Ledger) -> str:
             act(seen)

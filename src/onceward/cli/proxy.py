@@ -64,7 +64,8 @@ def proxy(
     the key is parked for a person instead.
 
     You must give --scope, which says whose keys they are: credential (Authorization or X-Api-Key), credential:HEADER,
-    cookie:NAME, header:NAME (set by a proxy you trust), or everybody.
+    cookie:NAME, header:NAME (set by a proxy you trust), or everybody. The cookie must be an opaque session id, and no
+    signed cookie whose value changes.
 
     SIGTERM or ctrl-C ends it: requests under way are finished.
 

@@ -70,8 +70,8 @@ def redrive(
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
         to (QUEUE): Where the messages go: URL, ARN or name. Dead letters of Kafka always go to their retry topic.
-        name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name. By
-            default: the only one in the ledger.
+        name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name, in
+            Lambda after the Lambda function's name. By default: the only one in the ledger.
         key (JMESPATH): The consumer's key=, with body instead of its parameter. By default: its default, the message id.
         where (JMESPATH): Only messages for which this is true, such as body.amount. By default: all.
         unwrap: The consumer's unwrap=: the messages are in SNS's envelopes.

@@ -53,7 +53,8 @@ class DeliveryOptions(Options, total=False):
             the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
             if its parameter is annotated so. By default the source's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
-        name: the namespace of the keys; by default the function's module and qualified name.
+        name: the namespace of the keys; by default the function's module and qualified name, in Lambda after the name of the
+            Lambda function.
     """
 
     key: "KeySource | None"

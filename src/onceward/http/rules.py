@@ -60,6 +60,7 @@ class Rules:
         length: the fewest and the most characters of a key.
         scope: whose key it is; required. Give a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
+            The cookie must be an opaque session id, which does not change.
         fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
             callable is given the :class:`Request` and the body; its result stands for query and body. A body in
             gzip or deflate is given decoded; one of more than 16 MiB when decoded is refused with 413.

@@ -28,7 +28,7 @@ _CHOICES: Final = (
     "a verified user: django_user(), rest_framework_user() or starlette_user() of onceward.web.users, "
     "dependency(...) of onceward.web.fastapi, Scope.HOST where API Gateway or the web server authenticates, "
     "or a callable that is given the request; "
-    "'cookie:NAME'; 'header:NAME', which a proxy you trust sets; "
+    "'cookie:NAME', an opaque session id, and no signed cookie whose value changes; 'header:NAME', which a proxy you trust sets; "
     "or Scope.EVERYBODY, when all callers may get each other's answers"
 )
 

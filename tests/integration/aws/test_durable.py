@@ -1,5 +1,6 @@
 """Durable functions of AWS Lambda, by AWS's own SDK and its test runner: a suspension is no end, and another execution waits outside."""
 
+import asyncio
 import gc
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -184,7 +185,7 @@ def test_the_guards_of_functions_that_are_gone_are_gone_too(once):
     guards = lambda: gc.collect() * 0 + sum(type(one) is Guard for one in gc.get_objects())
     before = guards()
     for number in range(9):
-        once.run(number, lambda context: 0, context)
+        once(key="n", name="n")(lambda n, context: 0)(number, context)
     assert guards() < before + 9
 
 
@@ -268,21 +269,12 @@ def test_a_checkpoint_that_aws_refuses_for_good_frees_the_key(once):
     assert "ValidationException" in record(once).error
 
 
-def test_a_function_that_once_runs_goes_on_as_a_decorated_one(once):
-    effects = []
-
-    def ship(event, context):
-        context.step(lambda _: effects.append("charged"), name="charge")
-        context.wait(Duration.from_days(3))
-        return "shipped"
-
-    @durable_execution
-    def handler(event, context: DurableContext):
-        first = once.run(event["order"], ship, event, context)
-        return [first, once.run_outcome(event["order"], ship, event, context).replayed]
-
-    assert json.loads(run(handler).result) == ["shipped", True]
-    assert effects == ["charged"]
+@pytest.mark.parametrize("run", ["run", "run_outcome", "run_async", "run_outcome_async"])
+def test_a_part_of_an_execution_is_refused_because_its_replay_would_move_later_steps(once, run):
+    context = SimpleNamespace(execution_context=SimpleNamespace(durable_execution_arn="arn:first"))
+    with pytest.raises(TypeError, match="all of the context's work"):
+        asyncio.run(getattr(once, run)("o-1", pytest.fail, context=context))
+    assert list(once.ledger.records()) == []
 
 
 def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):

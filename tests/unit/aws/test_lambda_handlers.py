@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from onceward import aws
+from onceward import Once, aws
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
@@ -56,6 +56,14 @@ def failed(answer):
 
 def orders(*ids):
     return [{"id": one} for one in ids]
+
+
+def test_two_lambda_functions_with_one_ledger_share_no_key(effects, monkeypatch):
+    once = Once("memory:")
+    for name in ("charge", "ship"):
+        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", name)
+        aws.on_sqs(once, key="order.id")(effects.make)(events.sqs({"id": 7}))
+    assert effects == [7, 7]
 
 
 def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):

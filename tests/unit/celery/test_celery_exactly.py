@@ -124,9 +124,11 @@ def test_a_class_of_tasks_and_the_whole_application(once):
     assert not hasattr(app.tasks["celery.chord_unlock"].run, "onceward_guard")
 
 
-def test_what_does_not_fit_is_refused_when_decorating(app, once):
+def test_what_does_not_fit_is_refused(app, once):
     async def coroutine(order): ...
     def charge(order): ...
+    def again(this, order):
+        return this.retry(throw=False)
 
     by_order = exactly(once, key="order")
     for make, error, says in (
@@ -135,6 +137,7 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
         (lambda: exactly(once, key="other")(charge), ValueError, "names no parameter"),
         (lambda: by_order(app.task(charge, shared=False)), TypeError, "write @exactly"),
         (lambda: by_order(charge)("a"), TypeError, "is not a task yet"),
+        (lambda: app.task(by_order(again), bind=True, shared=False).delay("a"), TypeError, "without throw=False"),
         (lambda: app.task(charge, base=OnceTask, lazy=False, shared=False, name="b"), TypeError, "its ledger"),
         (lambda: exactly("sqlite:///orders.db", key="order")(charge), TypeError, "give an Once"),
     ):

@@ -15,6 +15,7 @@ from mcp.server.mcpserver import Context, Resolve
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once, errors, mcp, stores
 from onceward.cli.mcp_tools import ToolError, _Tools
+from onceward.dashboard.actions import version_of
 from onceward.mcp.results import Results, recorded
 from onceward.stores.audit import entries_of
 from onceward.testing.faults import Faults, fail_before, settling, when
@@ -358,7 +359,7 @@ def test_a_tool_whose_body_has_not_begun_has_failed(shop, once):
 def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
     once = Once("memory:")
     once.acquire("a", name="shop").park("x")
-    swap = once.store.swap
+    version, swap = version_of(once.ledger.show("shop:a")[0]), once.store.swap
 
     def lost(*arguments):
         yield from swap(*arguments)
@@ -367,7 +368,7 @@ def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(once.store, "swap", lost)
         with pytest.raises(ToolError, match="the reply was lost"):
-            _Tools(once, payloads=False).unpark("shop:a", "the cause is fixed")
+            _Tools(once, payloads=False).unpark("shop:a", version, "the cause is fixed")
     (entry,) = entries_of(once.ledger, "shop:a")
     assert entry.end is None
     assert once.ledger.show("shop:a")[0].status == "RELEASED"

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from onceward.aws.events import api_event
 from onceward.aws.events.api_event import Event
-from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
+from onceward.aws.events.handler import LambdaHandler, namespace, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.decorated import DecoratedHandler
@@ -50,7 +50,7 @@ def on_api(
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key and how they are answered. ``Rules(scope=Scope.HOST)`` covers all POST and PATCH of
             callers that API Gateway has authenticated (IAM, Cognito, JWT).
-        name: the namespace of the keys; by default the function's module and qualified name.
+        name: the namespace of the keys; by default the Lambda function's name, and the function's module and qualified name.
         wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once. The wait ends a
             second before the function's own time.
         **options: see :class:`onceward.Policy`; ``cache`` has no effect here. A lease ends with the invocation's time.
@@ -88,7 +88,7 @@ class _Api(Guarded):
 
     def __init__(self, once: Once, rules: Rules, function: Function, name: str | None, options: Options) -> None:
         refuse_guarded(function)
-        self.guard, handler = once.guards.for_function(function, name, options)
+        self.guard, handler = once.guards.for_function(function, namespace(once, function, name), options)
         if self.guard.policy.on_busy == "skip":
             raise ValueError(
                 'on_busy="skip" does not fit HTTP, where each request needs an answer; give wait=SECONDS or nothing'

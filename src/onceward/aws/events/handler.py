@@ -1,5 +1,6 @@
 """What all handlers of event sources share: read the event, handle its records, answer in the source's own terms."""
 
+import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
@@ -87,8 +88,9 @@ def handling(
         from onceward.consumers.reader import DeliveryReader
 
         read = partial(_read_naming, DeliveryReader(function, key, fingerprint).read)
+        space = namespace(once, function, name)
         batch = Batch(
-            once.guards, function, read, name=name, concurrency=concurrency, group=group, values=values, **options
+            once.guards, function, read, name=space, concurrency=concurrency, group=group, values=values, **options
         )
 
         def handle(event: object, context: object) -> T:
@@ -108,6 +110,20 @@ def handling(
         return naming_worker(function, handle, once.guards.observers)
 
     return decorate
+
+
+def namespace(once: Once, function: Callable[..., object], name: str | None) -> str | None:
+    """Return ``name``; without one in a Once without a name, the Lambda function's name and the function's own.
+
+    Lambda's consoles and templates call every handler ``app.handler``, so two functions with one ledger would share keys.
+
+    Raises:
+        ValueError: another function has that name.
+    """
+    deployed = os.environ.get("AWS_LAMBDA_FUNCTION_NAME")
+    if not deployed or once.guards.name is not None:
+        return name
+    return once.guards.using(deployed, {}).apart(name, function)
 
 
 def _durably(

@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -226,7 +227,8 @@ class GitLab:
 class MicrosoftGraph:
     """Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks". A notification has your ``clientState``.
 
-    A delivery holds several events. Use it with :func:`graph_handshake`.
+    A delivery holds several events. Use it with :func:`graph_handshake`. Notifications of OneDrive and SharePoint have no id and no time, and
+    two changes look the same. Each of them gets a new key, so one that is delivered twice is handled twice.
 
     Args:
         client_state: what you gave with the subscriptions; several while you change it.
@@ -242,7 +244,7 @@ class MicrosoftGraph:
             check([str(one.get("clientState", ""))], self._states)
         return [
             WebhookEvent(
-                text_or_none(one.get("id")) or content_id(one),
+                text_or_none(one.get("id")) or os.urandom(16).hex(),
                 text_or_none(one.get("changeType")) or text_or_none(one.get("lifecycleEvent")),
                 one,
                 text_or_none(one.get("subscriptionId")),
