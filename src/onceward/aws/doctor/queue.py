@@ -11,9 +11,7 @@ from onceward.stores.inspection import Finding, Level
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"
 _ALLOW: Final = "SQS API Reference, SetQueueAttributes (RedriveAllowPolicy)"
-_POLLING: Final = "SQS Developer Guide, Setting-up long polling in Amazon SQS"
 _VISIBLE: Final = "SQS Developer Guide, Amazon SQS visibility timeout"
-_DEDUP: Final = "SQS Developer Guide, Using the message deduplication ID in Amazon SQS"
 
 
 def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -161,34 +159,4 @@ def lease(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     yield Finding(level, check, says, why, fix, _VISIBLE)
 
 
-def polling(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
-    """Check that consumers wait for messages instead of asking for them again and again."""
-    if queue.wait or facts.triggers:
-        yield Finding("ok", "polling", f"receives of {queue.name} wait for messages")
-        return
-    why = (
-        "a consumer that does not set its own wait asks only some of the servers, and pays for empty answers; `onceward work` "
-        "sets it"
-    )
-    says = f"{queue.name} has ReceiveMessageWaitTimeSeconds 0"
-    yield Finding("warning", "polling", says, why, "give it 20", _POLLING)
-
-
-def content(queue: QueueSettings, _: Facts) -> Iterator[Finding]:
-    """Check which messages a FIFO queue treats as one."""
-    check = "deduplication"
-    if queue.by_content and queue.fifo:
-        why = "two operations whose messages are equal, sent within 5 minutes, become one; message attributes are not compared"
-        fix = "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as onceward.aws.send does"
-        yield Finding("warning", check, f"{queue.name} deduplicates by content", why, fix, _DEDUP)
-    elif queue.fifo:
-        yield Finding("ok", check, f"{queue.name} compares the ids that senders give")
-
-
-def delay(queue: QueueSettings, _: Facts) -> Iterator[Finding]:
-    """Tell of a delay, which counts towards a message's age."""
-    if queue.delay:
-        yield Finding("ok", "delay", f"a message of {queue.name} can be received {queue.delay} s after it was sent")
-
-
-QUEUE_CHECKS: Final = (dead_letters, dead_letter_retention, receives, retention, lease, polling, content, delay)
+QUEUE_CHECKS: Final = (dead_letters, dead_letter_retention, receives, retention, lease)

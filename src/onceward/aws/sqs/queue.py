@@ -28,10 +28,8 @@ class QueueSettings(NamedTuple):
     visibility: int = 30  # for which a received message is invisible
     retention: int = 345600  # after which a message is dropped
     delay: int = 0  # before a message can be received
-    wait: int = 0  # of a receive that does not say how long it waits
     dead_letters: str | None = None  # the ARN of its dead-letter queue; None if it has none
     receives: int = 0  # after how many receives a message goes there; 0 if there is no such queue
-    by_content: bool = False  # whether a FIFO queue treats messages with the same content as one message
     allows: Mapping[str, object] = {}  # the RedriveAllowPolicy; empty if any queue may send its dead letters here
     largest: int = LARGEST  # the most bytes of a message
 
@@ -47,10 +45,8 @@ class QueueSettings(NamedTuple):
             visibility=int(attributes["VisibilityTimeout"]),
             retention=int(attributes["MessageRetentionPeriod"]),
             delay=int(attributes.get("DelaySeconds", 0)),
-            wait=int(attributes.get("ReceiveMessageWaitTimeSeconds", 0)),
             dead_letters=policy.get("deadLetterTargetArn"),
             receives=int(policy.get("maxReceiveCount", 0)),  # some tools write it as text
-            by_content=attributes.get("ContentBasedDeduplication") == "true",
             allows=json.loads(attributes.get("RedriveAllowPolicy") or "{}"),
             largest=int(attributes.get("MaximumMessageSize", LARGEST)),
         )
