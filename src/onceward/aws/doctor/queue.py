@@ -1,13 +1,15 @@
 """The checks of a queue and its dead-letter queue, against the options of the consumer."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.mapping import LAMBDA, LAMBDA_RECEIVES, Facts, days
-from onceward.aws.sqs.queue import FEW, QueueSettings
+from onceward.aws.sqs.queue import QueueSettings
 from onceward.consumers.broker import ATTEMPTS
 from onceward.stores.inspection import Finding, Level
 
+_FEW: Final = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"
 _ALLOW: Final = "SQS API Reference, SetQueueAttributes (RedriveAllowPolicy)"
@@ -88,7 +90,7 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         f"{queue.name} moves a message to its dead-letter queue after {queue.receives} receive(s)",
     )
     fix = f"give it a maxReceiveCount of {LAMBDA_RECEIVES} or more"
-    if queue.receives < FEW:
+    if queue.receives < _FEW:
         why = "each worker that is stopped or meets a busy key costs a receive, so good messages become dead letters"
         yield Finding("error", check, says, why, fix, _DEAD)
     elif queue.receives < LAMBDA_RECEIVES and facts.triggers:
@@ -142,9 +144,9 @@ def lease(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
             "error", "visibility", says, why, "give it a VisibilityTimeout longer than a handler takes", _VISIBLE
         )
         return
-    vain = queue.vain(held, queue.visibility)
+    vain = max(0, math.ceil(held / queue.visibility) - 1)
     says = f"a lease is {held:g} s, and a message of {queue.name} comes again after {queue.visibility} s"
-    if queue.spares(vain):
+    if vain == 0 or (vain == 1 and (queue.dead_letters is None or queue.receives > _FEW)):
         room = "nothing counts receives" if queue.dead_letters is None else f"there are {queue.receives} receives"
         harmless = f"; one receive in vain after a worker dies does no harm, because {room}" if vain else ""
         yield Finding("ok", check, says + harmless)
