@@ -18,7 +18,7 @@ from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.testing.bench import claim_of
 from servers.needs import numbers
 from servers.proxy import Fault
-from stores.templates import KEY
+from stores.templates import QUEUE, TOPIC
 from tables import each
 from waiting import until
 
@@ -100,10 +100,14 @@ def test_init_prints_code_without_credentials_or_network(cli):
         (["--print", "cloudformation"], "SQLite's ledger is printed as sql"),
         (["--store", "memory:", "--print", "sql"], "cannot print how it is made by another tool"),
         (["--ttl"], "--ttl means nothing for this ledger"),
-        (["--kms-key", KEY, "--print", "sql"], "is for a ledger in DynamoDB"),
-        (["--store", "dynamodb://orders", "--pitr"], "--pitr and --kms-key are for --print"),
+        (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
+        (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),
         ([*PRINT, "--ttl"], "--ttl is for a table that exists"),
+        ([*PRINT, "--queue", "arn:aws:sqs:x"], "give its ARN, and --function"),
+        ([*PRINT, "--function", "charge:live"], "give the function's name alone"),
         ([*PRINT, "--kms-key", "alias/orders"], "give the ARN of a key"),
+        ([*PRINT, "--function", "f", "--queue", TOPIC], "give its ARN"),
+        ([*PRINT, "--function", "f", "--alarms", QUEUE], "give its ARN"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

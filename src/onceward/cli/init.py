@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from json import dumps
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Option
@@ -14,8 +13,18 @@ from onceward.core.drivers import drive
 from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableSpec
 from onceward.stores.contract import Part, Store
 
-# An alias or the name of a key is no resource of a policy: the deployment would fail in the middle.
-_KMS_KEY: Final = re.compile(r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[\w-]+", re.ASCII)
+if TYPE_CHECKING:
+    from onceward.aws.templates import Consumer
+
+# What the services take, so that a template does not fail in the middle of a deployment. An alias or the name of a key is no
+# resource of a policy.
+_ARN: Final = r"arn:[a-z-]+:{}:[a-z0-9-]+:[0-9]{{12}}:{}"
+_FORMS: Final = {
+    "--kms-key": (_ARN.format("kms", r"key/[\w-]+"), "the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID"),
+    "--queue": (_ARN.format("sqs", r"[\w-]+(\.fifo)?"), "its ARN, and --function: arn:aws:sqs:REGION:ACCOUNT:NAME"),
+    "--alarms": (_ARN.format("sns", r"[\w-]+"), "its ARN, and --function: arn:aws:sns:REGION:ACCOUNT:NAME"),
+    "--function": (r"[\w-]{1,64}", "the function's name alone: at most 64 letters, digits, hyphens and underscores"),
+}
 
 
 def init(
@@ -24,6 +33,10 @@ def init(
     ttl: bool = False,
     print_: Annotated[str | None, Option("--print")] = None,
     kms_key: str | None = None,
+    function: str | None = None,
+    timeout: Annotated[int, Option(min=1, max=900)] = 30,
+    queue: str | None = None,
+    alarms: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). It does not change what exists.
@@ -36,34 +49,58 @@ def init(
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation. SQL stores: sql.
         kms_key (ARN): With --print: your key that encrypts the table.
+        function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
+        timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
+        queue (ARN): With --function: an existing queue. By default: a new one.
+        alarms (ARN): With --function: also make alarms, which send to this SNS topic.
     """
     options = {name for name, is_on in (("pitr", pitr), ("ttl", ttl)) if is_on}
     with ledger_at(store) as once:
-        if kms_key is not None and not _KMS_KEY.fullmatch(kms_key):
-            raise ValueError(f"--kms-key {kms_key}: give the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID")
+        aws = TableSpec(options, _formed("--kms-key", kms_key))
+        consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
-            typer.echo(_render(once.store, print_, TableSpec(options, kms_key)), nl=False)
+            typer.echo(_render(once.store, print_, aws, consumer), nl=False)
             return
-        if pitr or kms_key is not None:
-            raise ValueError("--pitr and --kms-key are for --print")
+        if pitr or consumer is not None or aws != TableSpec(options):
+            raise ValueError("--pitr, --kms-key and --function are for --print")
         make = PROVISION.require(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
 
 
-def _render(store: Store, form: str, spec: TableSpec) -> str:
+def _formed(option: str, value: str | None) -> str | None:
+    form, choices = _FORMS[option]
+    if value is not None and not re.fullmatch(form, value, re.ASCII):
+        raise ValueError(f"{option} {value}: give {choices}")
+    return value
+
+
+def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
+    for option, value in (("--function", function), ("--queue", queue), ("--alarms", topic)):
+        if _formed(option, value) is not None and function is None:
+            raise ValueError(f"{option} {value}: give {_FORMS[option][1]}")
+    if function is None:
+        return None
+    from onceward.aws.templates import Consumer
+
+    return Consumer(function, timeout, queue, topic)
+
+
+def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
     """Return the ledger as code, in a form that its kind of store has."""
     described = DOCUMENT.of(store)
     if described is None:
-        if spec.kms_key is not None:
-            raise ValueError(f"{store.url}: --kms-key is for a ledger in DynamoDB")
+        if consumer is not None or aws != TableSpec(aws.options):
+            raise ValueError(f"{store.url}: --kms-key and --function are for a ledger in DynamoDB")
         if TEMPLATE.of(store) is None and form != "sql":
             DOCUMENT.require(store)  # its error names the stores that can
-        return TEMPLATE.require(store)(form, spec.options)
+        return TEMPLATE.require(store)(form, aws.options)
+    from onceward.aws.templates import render
+
     if form != "cloudformation":
         raise ValueError(f"--print {form}: for DynamoDB there is cloudformation")
-    return dumps(described(spec), ensure_ascii=False, indent=2) + "\n"
+    return render(described(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

@@ -9,52 +9,77 @@ import pytest
 
 from fixtures import closing_fixture
 from onceward import Once
+from onceward.aws.doctor.look import Inspection, diagnosis
+from onceward.aws.templates import Consumer, render
 from onceward.core.drivers import drive
+from onceward.core.policy import Policy
 from onceward.stores import open_store
 from onceward.stores.capabilities import DOCUMENT, TableSpec
 from onceward.stores.dynamodb.create import provision
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR
 from onceward.testing.bench import claim_of
 from places import ROOT
-from printed.pages import blocks
 from servers.needs import REGION, numbers
-from stores.templates import CASES, sent
+from stores.templates import CASES, TOPIC, sent, text_of
+from tables import each
 from waiting import until
 
 _NUMBERS = numbers()
 CFN_LINT = [sys.executable, "-c", "import sys; from cfnlint.runner import main; sys.exit(main())"]
 
 
-def template(store, spec=None):
-    return DOCUMENT.require(store)(spec or TableSpec())
+def document(case):
+    return json.loads(text_of(case))
+
+
+def of_type(document, kind):
+    return {name: one["Properties"] for name, one in document["Resources"].items() if one["Type"] == kind}
 
 
 def test_cfn_lint_finds_nothing(tmp_path):
-    files = [ROOT / "observability" / "cloudwatch-alarms.yaml", tmp_path / "template.yaml"]
-    (text,) = [one.text for one in blocks("docs/tutorials/sqs-lambda.md") if one.title == "template.yaml"]
-    files[-1].write_text(text)
-    for case, (url, spec) in CASES.items():
+    files = [ROOT / "observability" / "cloudwatch-alarms.yaml"]
+    for case in CASES:
         files.append(tmp_path / f"{case}.json")
-        files[-1].write_text(json.dumps(template(open_store(url), spec)))
+        files[-1].write_text(text_of(case))
     command = [*CFN_LINT, "--regions", REGION, "--", *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@each("case", ["mapped", "full"])
+def test_a_mapping_takes_partial_responses(case):
+    (mapping,) = of_type(document(case), "AWS::Lambda::EventSourceMapping").values()
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
 @pytest.fixture
-def stack(ministack, aws, monkeypatch):
-    """A stack of a ledger: its outputs."""
+def function(ministack, aws, monkeypatch, tmp_path):
+    """The name of a Lambda function; its role is ``NAME-role``."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
-    clouds, table = boto3.client("cloudformation", REGION), f"made-{next(_NUMBERS)}"
-    text = json.dumps(template(open_store(f"dynamodb://{table}")))
-    clouds.create_stack(StackName=table, TemplateBody=text, Capabilities=["CAPABILITY_IAM"])
+    name, source = f"made-{next(_NUMBERS)}", tmp_path / "app.py"
+    source.write_text("def handler(event, context): return {}")
+    boto3.client("iam", REGION).create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument="{}")
+    ministack.function(name, source, "handler", timeout=30)
+    yield name
+    ministack.forget(name)
+
+
+@pytest.fixture
+def stack(function):
+    """A stack of a ledger and what feeds the function, and the ledger's URL."""
+    clouds, table = boto3.client("cloudformation", REGION), f"ledger-{function}"
+    # The server knows no autoscaling.
+    described = DOCUMENT.require(open_store(f"dynamodb://{table}"))(TableSpec())
+    text = render(described, Consumer(function, 30, None, TOPIC))
+    role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
+    clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])
     told = lambda: clouds.describe_stacks(StackName=table)["Stacks"][0]
     until(lambda: not told()["StackStatus"].endswith("IN_PROGRESS"), 120)
     assert told()["StackStatus"] == "CREATE_COMPLETE", told()
     return {one["OutputKey"]: one["OutputValue"] for one in told()["Outputs"]}
 
 
-def test_a_ledger_that_a_stack_made_works(stack):
+def test_a_ledger_that_a_stack_made_works_and_doctor_has_no_objection(stack, function):
     ran = []
     once = Once(stack["LedgerUrl"], name="n")
     for _ in range(2):
@@ -63,6 +88,9 @@ def test_a_ledger_that_a_stack_made_works(stack):
     parked = [record.key for record, _ in once.ledger.records(status="PARKED")]
     once.close()
     assert (ran, parked) == ([1], ["n:order-2"])
+    look = Inspection(Policy(), function)
+    look.queue(stack["QueueUrl"])
+    assert [finding for finding in diagnosis(look.facts) if finding.level in {"error", "warning"}] == []
 
 
 @pytest.fixture
@@ -79,6 +107,10 @@ LAYOUTS = [
 ]
 
 
+def template(store, options=frozenset()):
+    return json.loads(render(DOCUMENT.require(store)(TableSpec(frozenset(options)))))
+
+
 def what_init_sent(store, proxy):
     drive(provision(store, set()), store)
     (table,), (ttl,) = (sent(proxy, action) for action in ("CreateTable", "UpdateTimeToLive"))
@@ -88,7 +120,7 @@ def what_init_sent(store, proxy):
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_cloudformation_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    printed = template(store, TableSpec(frozenset({"pitr"})))
+    printed = template(store, {"pitr"})
     assert proxy.seen == []
     table, ttl = what_init_sent(store, proxy)
     ledger = printed["Resources"]["Ledger"]

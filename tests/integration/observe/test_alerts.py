@@ -5,6 +5,7 @@ import json
 import re
 import statistics
 import subprocess
+import sys
 
 import yaml
 from opentelemetry.sdk.trace import TracerProvider
@@ -79,8 +80,10 @@ def alarms():
     return {name: one["Properties"] for name, one in resources.items()}
 
 
-def test_each_alarm_is_tried():
+def test_the_file_of_alarms_is_what_its_table_says_and_each_is_tried():
     assert alarms().keys() == {*BAD, *ON_GAUGES}
+    done = subprocess.run([sys.executable, FOLDER / "print_alarms.py"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == (FOLDER / "cloudwatch-alarms.yaml").read_text(), "run observability/print_alarms.py"
 
 
 def values(lines, alarm):

@@ -1,6 +1,6 @@
 """The table as a CloudFormation document: what ``create.py`` makes, and policies with the least rights.
 
-``onceward init --print cloudformation`` prints it.
+``onceward.aws.templates`` prints it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,113 @@
+"""A ledger as a CloudFormation template: ``onceward init --print cloudformation``.
+
+The store describes the ledger (``stores/dynamodb/template.py``). This adds what feeds a function, with timeouts that fit each other: a
+queue, its dead letters, the mapping, and alarms.
+"""
+
+import copy
+import json
+from typing import Any, Final, NamedTuple
+
+from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, TIMEOUTS
+from onceward.observe import cloudwatch
+
+Document = dict[str, Any]
+
+LONGEST: Final = 14 * 86400  # seconds that a queue can keep a message
+_POLL: Final = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+_BATCH: Final = 10  # messages an invocation; more need a batching window
+_DEAD: Final = cloudwatch.Alarm(
+    "DeadLetters",
+    "The queue has given messages up: onceward redrive.",
+    "ApproximateNumberOfMessagesVisible",
+    period=300,
+    statistic="Maximum",
+)
+
+
+class Consumer(NamedTuple):
+    """A Lambda function that consumes a queue.
+
+    Attributes:
+        function: its name.
+        timeout: its timeout in seconds.
+        queue: the ARN of its queue; None makes a queue, with one for dead letters.
+        topic: the ARN of the SNS topic to which alarms go; None makes no alarms.
+    """
+
+    function: str
+    timeout: int
+    queue: str | None = None
+    topic: str | None = None
+
+
+def render(document: Document, consumer: Consumer | None = None) -> str:
+    """Return a document as JSON. A ``consumer`` adds its queue and mapping; the function itself must exist."""
+    return (
+        json.dumps(document if consumer is None else _with_consumer(document, consumer), ensure_ascii=False, indent=2)
+        + "\n"
+    )
+
+
+def _with_consumer(document: Document, consumer: Consumer) -> Document:
+    """Return the document with the event source mapping of a function that exists, and with what it needs."""
+    document, source = _with_queue(document, consumer)
+    document["Parameters"] = {
+        "FunctionRole": {"Type": "String", "Description": f"The name of the role of the function {consumer.function}"}
+    }
+    # Lambda refuses a mapping whose function may not receive from the queue.
+    document["Resources"]["HandlersPolicy"]["Properties"]["Roles"] = [{"Ref": "FunctionRole"}]
+    document["Resources"]["Mapping"] = {
+        "Type": "AWS::Lambda::EventSourceMapping",
+        "DependsOn": ["HandlersPolicy"],
+        # Without partial responses Lambda deletes failed messages with the others (doctor, "partial responses").
+        "Properties": {
+            "FunctionName": consumer.function,
+            "EventSourceArn": source,
+            "BatchSize": _BATCH,
+            "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        },
+    }
+    return document
+
+
+def _with_queue(document: Document, consumer: Consumer) -> tuple[Document, object]:
+    """Return a copy with the queue, rights on it and alarms, and the queue's ARN."""
+    document = copy.deepcopy(document)
+    resources, source = document["Resources"], consumer.queue
+    arn: object = source
+    if source is None:
+        arn = {"Fn::GetAtt": ["Queue", "Arn"]}
+        resources = document["Resources"] = {**_queues(consumer), **resources}
+        output = {"Description": "Send messages here", "Value": {"Ref": "Queue"}}
+        document["Outputs"]["QueueUrl"] = output
+    policy = resources["HandlersPolicy"]["Properties"]["PolicyDocument"]
+    policy["Statement"].append({"Sid": "Queue", "Effect": "Allow", "Action": _POLL, "Resource": arn})
+    if consumer.topic is not None:
+        resources |= cloudwatch.resources(
+            consumer.function, cloudwatch.NAMESPACE, consumer.topic, prefix=consumer.function
+        )
+        if source is None:
+            name = {"QueueName": {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}}
+            alarm = cloudwatch.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
+            resources[_DEAD.name] = alarm
+    return document, arn
+
+
+def _queues(consumer: Consumer) -> Document:
+    redrive = {
+        "deadLetterTargetArn": {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]},
+        "maxReceiveCount": LAMBDA_RECEIVES,
+    }
+    visible = TIMEOUTS * consumer.timeout
+    queue = {
+        "QueueName": f"{consumer.function}-queue",
+        "VisibilityTimeout": visible,
+        "ReceiveMessageWaitTimeSeconds": 20,
+        "RedrivePolicy": redrive,
+    }
+    dead = {"QueueName": f"{consumer.function}-dead-letters", "MessageRetentionPeriod": LONGEST}
+    return {
+        "DeadLetterQueue": {"Type": "AWS::SQS::Queue", "Properties": dead},
+        "Queue": {"Type": "AWS::SQS::Queue", "Properties": queue},
+    }
