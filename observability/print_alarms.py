@@ -1,9 +1,6 @@
 """Print the CloudWatch alarms as a template. Run: python observability/print_alarms.py > observability/cloudwatch-alarms.yaml."""
 
-import json
-
-import yaml
-
+from onceward.aws.templates.parts import yaml_text
 from onceward.observe.cloudwatch import NAMESPACE, resources
 
 HEAD = """\
@@ -25,4 +22,4 @@ if __name__ == "__main__":
         },
         "Resources": resources({"Ref": "Service"}, {"Ref": "Namespace"}, {"Ref": "Topic"}, prefix="${Service}"),
     }
-    print(HEAD + yaml.safe_dump(json.loads(json.dumps(document)), sort_keys=False, width=140), end="")
+    print(HEAD + yaml_text(document), end="")

@@ -11,6 +11,7 @@ import pytest
 
 from commands.command_line import Cli
 from onceward import Once, StoreError
+from onceward.aws.templates import FORMS
 from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
 from onceward.core.record import COMPLETED
@@ -81,13 +82,14 @@ def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dyn
     assert [part["made"] for part in told["parts"]][::2] == [False, True]
 
 
-PRINT = ("--store", "dynamodb://orders", "--print", "cloudformation")
+TERRAFORM = ("--store", "dynamodb://orders", "--print", "terraform")
 
 
-def test_init_prints_code_without_credentials_or_network(cli):
+@each("kind", FORMS)
+def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
         del cli.env[name]
-    result = cli.run("init", *PRINT, "--pitr")
+    result = cli.run("init", "--store", "dynamodb://orders", "--print", kind, "--pitr")
     assert result.returncode == 0
     assert '"orders"' in result.stdout.decode()
     assert result.stderr == ""
@@ -96,18 +98,18 @@ def test_init_prints_code_without_credentials_or_network(cli):
 @each(
     ("arguments", "told"),
     [
-        (["--store", "dynamodb://orders", "--print", "pulumi"], "for DynamoDB there is cloudformation"),
-        (["--print", "cloudformation"], "SQLite's ledger is printed as sql"),
+        (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, sam"),
+        (["--print", "terraform"], "SQLite's ledger is printed as sql"),
         (["--store", "memory:", "--print", "sql"], "cannot print how it is made by another tool"),
         (["--ttl"], "--ttl means nothing for this ledger"),
         (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
         (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),
-        ([*PRINT, "--ttl"], "--ttl is for a table that exists"),
-        ([*PRINT, "--queue", "arn:aws:sqs:x"], "give its ARN, and --function"),
-        ([*PRINT, "--function", "charge:live"], "give the function's name alone"),
-        ([*PRINT, "--kms-key", "alias/orders"], "give the ARN of a key"),
-        ([*PRINT, "--function", "f", "--queue", TOPIC], "give its ARN"),
-        ([*PRINT, "--function", "f", "--alarms", QUEUE], "give its ARN"),
+        ([*TERRAFORM, "--ttl"], "--ttl is for a table that exists"),
+        ([*TERRAFORM, "--queue", "arn:aws:sqs:x"], "give its ARN, and --function"),
+        ([*TERRAFORM, "--function", "charge:live"], "give the function's name alone"),
+        ([*TERRAFORM, "--kms-key", "alias/orders"], "give the ARN of a key"),
+        ([*TERRAFORM, "--function", "f", "--queue", TOPIC], "give its ARN"),
+        ([*TERRAFORM, "--function", "f", "--alarms", QUEUE], "give its ARN"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

@@ -8,7 +8,7 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
   worker in ``broker``, with ``visibility``.
 - ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy).
 - ``targets``: where the outbox sends messages.
-- ``templates``: a ledger and what feeds a function, as a CloudFormation template.
+- ``templates``: a ledger and what feeds a function, as code.
 - ``doctor``: ``look`` reads the facts; ``queue`` and ``mapping`` judge them, and each store its ledger.
 """
 

@@ -47,7 +47,7 @@ def init(
     Options:
         pitr: With --print, DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
-        print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation. SQL stores: sql.
+        print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
         kms_key (ARN): With --print: your key that encrypts the table.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
         timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
@@ -96,11 +96,11 @@ def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None"
         if TEMPLATE.of(store) is None and form != "sql":
             DOCUMENT.require(store)  # its error names the stores that can
         return TEMPLATE.require(store)(form, aws.options)
-    from onceward.aws.templates import render
+    from onceward.aws.templates import FORMS, render
 
-    if form != "cloudformation":
-        raise ValueError(f"--print {form}: for DynamoDB there is cloudformation")
-    return render(described(aws), consumer)
+    if form not in FORMS:
+        raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
+    return render(form, described(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

@@ -166,7 +166,7 @@ class TableSpec(NamedTuple):
     kms_key: str | None = None  # the ARN of a key that encrypts it
 
 
-# Returns a CloudFormation document that makes the ledger, as JSON values. `onceward.aws.templates` prints it.
+# Returns a CloudFormation document that makes the ledger, as JSON values. `onceward.aws.templates` prints it for each tool.
 # ValueError: an option does not apply here.
 DOCUMENT: Final[Capability[Callable[[TableSpec], dict[str, Any]]]] = Capability("document", "be made by CloudFormation")
 

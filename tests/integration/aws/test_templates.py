@@ -1,4 +1,4 @@
-"""A ledger as code: CloudFormation accepts it, and the test server makes it."""
+"""A ledger as code: every form says the same, tools accept it, and the test server makes it."""
 
 import json
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import boto3
 import pytest
+import yaml
 
 from fixtures import closing_fixture
 from onceward import Once
@@ -20,36 +21,68 @@ from onceward.stores.dynamodb.template import HANDLER, OPERATOR
 from onceward.testing.bench import claim_of
 from places import ROOT
 from servers.needs import REGION, numbers
-from stores.templates import CASES, TOPIC, sent, text_of
+from stores.templates import CASES, TOPIC, Hcl, sent, text_of
 from tables import each
 from waiting import until
 
+pytestmark = pytest.mark.sampled(form=1)
+
 _NUMBERS = numbers()
+PRINTED = ROOT / "tests" / "integration" / "aws" / "printed"
+SCHEMA = json.loads((PRINTED / "terraform-schema.json").read_text())["types"]
 CFN_LINT = [sys.executable, "-c", "import sys; from cfnlint.runner import main; sys.exit(main())"]
 
 
 def document(case):
-    return json.loads(text_of(case))
+    return yaml.safe_load(text_of(case, "cloudformation"))
 
 
 def of_type(document, kind):
     return {name: one["Properties"] for name, one in document["Resources"].items() if one["Type"] == kind}
 
 
-def test_cfn_lint_finds_nothing(tmp_path):
-    files = [ROOT / "observability" / "cloudwatch-alarms.yaml"]
+@pytest.mark.parametrize("form", ["cloudformation", "sam"])
+def test_cfn_lint_finds_nothing(form, tmp_path):
+    files = []
     for case in CASES:
-        files.append(tmp_path / f"{case}.json")
-        files[-1].write_text(text_of(case))
+        files.append(tmp_path / f"{case}.yaml")
+        files[-1].write_text(text_of(case, form))
+    if form == "cloudformation":
+        files.append(ROOT / "observability" / "cloudwatch-alarms.yaml")
     command = [*CFN_LINT, "--regions", REGION, "--", *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@each("case", CASES)
+def test_terraform_has_only_what_the_provider_knows_and_all_it_requires(case):
+    checked = set()
+    for name, body in Hcl(text_of(case, "terraform")).blocks:
+        kind, *words = name.split(".")
+        if kind in {"resource", "data"}:
+            checked.add(words[0])
+            check(SCHEMA[words[0]], body, name)
+    assert "aws_dynamodb_table" in checked
+
+
+def check(schema, body, where):
+    """Compare a block with the provider's schema; every resource can have a lifecycle and depends_on."""
+    names = [name for name, _ in body]
+    plain = {name for name, value in body if not isinstance(value, list) or name not in schema["blocks"]}
+    known = {*schema["required"], *schema["optional"], "lifecycle", "depends_on"}
+    assert plain <= known, (where, plain - known)
+    assert {*schema["required"]} <= {*names}, where
+    for name, value in body:
+        if name in schema["blocks"]:
+            check(schema["blocks"][name], value, f"{where}.{name}")
 
 
 @each("case", ["mapped", "full"])
 def test_a_mapping_takes_partial_responses(case):
     (mapping,) = of_type(document(case), "AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    events = of_type(yaml.safe_load(text_of(case, "sam")), "AWS::Serverless::Function")["Function"]["Events"]
+    assert events["Queue"]["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
 @pytest.fixture
@@ -70,7 +103,7 @@ def stack(function):
     clouds, table = boto3.client("cloudformation", REGION), f"ledger-{function}"
     # The server knows no autoscaling.
     described = DOCUMENT.require(open_store(f"dynamodb://{table}"))(TableSpec())
-    text = render(described, Consumer(function, 30, None, TOPIC))
+    text = render("cloudformation", described, Consumer(function, 30, None, TOPIC))
     role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
     clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])
     told = lambda: clouds.describe_stacks(StackName=table)["Stacks"][0]
@@ -107,8 +140,8 @@ LAYOUTS = [
 ]
 
 
-def template(store, options=frozenset()):
-    return json.loads(render(DOCUMENT.require(store)(TableSpec(frozenset(options)))))
+def template(store, kind, options):
+    return render(kind, DOCUMENT.require(store)(TableSpec(frozenset(options))))
 
 
 def what_init_sent(store, proxy):
@@ -120,7 +153,7 @@ def what_init_sent(store, proxy):
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_cloudformation_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    printed = template(store, {"pitr"})
+    printed = yaml.safe_load(template(store, "cloudformation", {"pitr"}))
     assert proxy.seen == []
     table, ttl = what_init_sent(store, proxy)
     ledger = printed["Resources"]["Ledger"]
@@ -134,27 +167,66 @@ def test_cloudformation_says_what_init_sends(options, proxy, name):
     }
 
 
-def statements(store):
-    """Who may do what: role → [(actions, resource)]."""
-    found = {}
-    for name, one in template(store)["Resources"].items():
-        if one["Type"] == "AWS::IAM::ManagedPolicy":
-            body = one["Properties"]["PolicyDocument"]["Statement"]
-            assert {s["Effect"] for s in body} == {"Allow"}
-            found[name.removesuffix("Policy").lower()] = [
-                (s["Action"], next(iter(s["Resource"].values()))) for s in body
-            ]
-    return found
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_terraform_says_what_init_sends(options, proxy, name):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
+    entries = dict(Hcl(template(store, "terraform", {"pitr"})).blocks)["resource.aws_dynamodb_table.ledger"]
+    assert proxy.seen == []
+    table, ttl = what_init_sent(store, proxy)
+    said = dict(entries)
+    assert (said["name"], said["billing_mode"]) == (table["TableName"], table["BillingMode"])
+    kinds = [(kind, said[name]) for kind, name in (("HASH", "hash_key"), ("RANGE", "range_key")) if name in said]
+    assert kinds == [(key["KeyType"], key["AttributeName"]) for key in table["KeySchema"]]
+    attributes = [dict(body) for block, body in entries if block == "attribute"]
+    assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in attributes] == table[
+        "AttributeDefinitions"
+    ]
+    (index,) = table["GlobalSecondaryIndexes"]
+    keys = [(f"{key['KeyType'].lower()}_key", key["AttributeName"]) for key in index["KeySchema"]]
+    projected = ("projection_type", index["Projection"]["ProjectionType"])
+    assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
+    assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
+    assert dict(said["point_in_time_recovery"]) == {"enabled": True}
+    assert dict(said["lifecycle"]) == {"prevent_destroy": True}
 
 
-def test_templates_grant_the_least_rights_on_the_table_and_on_results_in_s3_if_there_are(store, proxy, name):
-    table, index = ["Ledger", "Arn"], (["dynamodb:Query"], "${Ledger.Arn}/index/onceward_due")
-    assert statements(store) == {
-        "handlers": [([f"dynamodb:{action}" for action in HANDLER], table), index],
-        "operators": [([f"dynamodb:{action}" for action in OPERATOR], table), index],
+def statements(kind, store, options=frozenset()):
+    """Who may do what, as both templates say it: role → [(actions, resource)]."""
+    text = template(store, kind, options)
+    if kind == "cloudformation":
+        found = {}
+        for name, one in yaml.safe_load(text)["Resources"].items():
+            if one["Type"] == "AWS::IAM::ManagedPolicy":
+                body = one["Properties"]["PolicyDocument"]["Statement"]
+                assert {s["Effect"] for s in body} == {"Allow"}
+                found[name.removesuffix("Policy").lower()] = [
+                    (s["Action"], next(iter(s["Resource"].values()))) for s in body
+                ]
+        return found
+    return {
+        block.rpartition(".")[2]: [(dict(s)["actions"], dict(s)["resources"][0]) for _, s in body]
+        for block, body in Hcl(text).blocks
+        if block.startswith("data.aws_iam_policy_document")
     }
-    told = statements(open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results"))
-    arn = "arn:${AWS::Partition}:s3:::bucket"
+
+
+TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "aws_dynamodb_table.ledger.arn"}
+INDEX = {
+    "cloudformation": (["dynamodb:Query"], "${Ledger.Arn}/index/onceward_due"),
+    "terraform": (["dynamodb:Query"], "${aws_dynamodb_table.ledger.arn}/index/onceward_due"),
+}
+PARTITION = {"cloudformation": "${AWS::Partition}", "terraform": "${data.aws_partition.here.partition}"}
+
+
+@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+def test_templates_grant_the_least_rights_on_the_table_and_on_results_in_s3_if_there_are(kind, store, proxy, name):
+    assert statements(kind, store) == {
+        "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind]), INDEX[kind]],
+        "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind]), INDEX[kind]],
+    }
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results")
+    arn = f"arn:{PARTITION[kind]}:s3:::bucket"
+    told = statements(kind, store)
     assert told["handlers"][2:] == [(["s3:GetObject", "s3:PutObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
     assert told["operators"][2:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
 

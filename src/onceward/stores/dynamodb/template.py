@@ -1,6 +1,6 @@
 """The table as a CloudFormation document: what ``create.py`` makes, and policies with the least rights.
 
-``onceward.aws.templates`` prints it.
+``onceward.aws.templates`` prints it for each tool. All forms follow from this one document.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,9 @@
-"""A ledger as a CloudFormation template: ``onceward init --print cloudformation``.
-
-The store describes the ledger (``stores/dynamodb/template.py``). This adds what feeds a function, with timeouts that fit each other: a
-queue, its dead letters, the mapping, and alarms.
-"""
+"""What feeds a function, with timeouts that fit each other: a queue, its dead letters, the mapping, and alarms."""
 
 import copy
 import json
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
 
 from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, TIMEOUTS
 from onceward.observe import cloudwatch
@@ -41,15 +38,7 @@ class Consumer(NamedTuple):
     topic: str | None = None
 
 
-def render(document: Document, consumer: Consumer | None = None) -> str:
-    """Return a document as JSON. A ``consumer`` adds its queue and mapping; the function itself must exist."""
-    return (
-        json.dumps(document if consumer is None else _with_consumer(document, consumer), ensure_ascii=False, indent=2)
-        + "\n"
-    )
-
-
-def _with_consumer(document: Document, consumer: Consumer) -> Document:
+def with_consumer(document: Document, consumer: Consumer) -> Document:
     """Return the document with the event source mapping of a function that exists, and with what it needs."""
     document, source = _with_queue(document, consumer)
     document["Parameters"] = {
@@ -60,15 +49,33 @@ def _with_consumer(document: Document, consumer: Consumer) -> Document:
     document["Resources"]["Mapping"] = {
         "Type": "AWS::Lambda::EventSourceMapping",
         "DependsOn": ["HandlersPolicy"],
-        # Without partial responses Lambda deletes failed messages with the others (doctor, "partial responses").
+        "Properties": {"FunctionName": consumer.function, **_mapping("EventSourceArn", source)},
+    }
+    return document
+
+
+def with_function(document: Document, consumer: Consumer) -> Document:
+    """Return the document with the function itself, as SAM declares it, and its queue as an event."""
+    document, source = _with_queue(document, consumer)
+    document["Resources"]["Function"] = {
+        "Type": "AWS::Serverless::Function",
         "Properties": {
             "FunctionName": consumer.function,
-            "EventSourceArn": source,
-            "BatchSize": _BATCH,
-            "FunctionResponseTypes": ["ReportBatchItemFailures"],
+            "CodeUri": "src/",
+            "Handler": "app.handler",
+            "Runtime": "python3.13",
+            "Timeout": consumer.timeout,
+            "Environment": {"Variables": {"ONCEWARD_STORE": document["Outputs"]["LedgerUrl"]["Value"]}},
+            "Policies": [{"Ref": "HandlersPolicy"}],
+            "Events": {"Queue": {"Type": "SQS", "Properties": _mapping("Queue", source)}},
         },
     }
     return document
+
+
+def _mapping(names: str, source: object) -> Document:
+    # Without partial responses Lambda deletes failed messages with the others (doctor, "partial responses").
+    return {names: source, "BatchSize": _BATCH, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
 
 
 def _with_queue(document: Document, consumer: Consumer) -> tuple[Document, object]:
@@ -111,3 +118,31 @@ def _queues(consumer: Consumer) -> Document:
         "DeadLetterQueue": {"Type": "AWS::SQS::Queue", "Properties": dead},
         "Queue": {"Type": "AWS::SQS::Queue", "Properties": queue},
     }
+
+
+def yaml_text(document: Mapping[str, object]) -> str:
+    """Return a document of mappings, lists and plain values as YAML. Texts are quoted as in JSON, which YAML reads."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(value: object, indent: str = "") -> list[str]:
+    lines: list[str] = []
+    entries: list[tuple[str, object]] = (
+        [(f"{key}:", one) for key, one in value.items()]
+        if isinstance(value, Mapping)
+        else [("-", one) for one in cast("list[object]", value)]
+    )
+    for head, one in entries:
+        if not isinstance(one, Mapping | list):
+            lines.append(f"{indent}{head} {quote(one)}")
+        elif head == "-":
+            first, *rest = _lines(one, f"{indent}  ")
+            lines += [f"{indent}- {first.strip()}", *rest]
+        else:
+            lines += [f"{indent}{head}", *_lines(one, f"{indent}  ")]
+    return lines
+
+
+def quote(value: object) -> str:
+    """Return a plain value as JSON."""
+    return json.dumps(value, ensure_ascii=False)
