@@ -1,4 +1,4 @@
-"""The ledger's table as the admin reads it. Nothing writes by this model."""
+"""The ledger's table as the admin reads it. Nothing writes by this model: changes go through ``once.ledger``."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -50,6 +50,12 @@ class LedgerRecord(models.Model):
         verbose_name = "key"
         verbose_name_plural = "ledger"
         default_permissions = ("view",)
+        permissions = (
+            ("unpark_ledgerrecord", "Can unpark keys"),
+            ("settle_ledgerrecord", "Can settle keys"),
+            ("clear_ledgerrecord", "Can clear keys"),
+            ("view_payload", "Can view results, inputs and messages"),
+        )
 
     def __str__(self) -> str:
         return str(self.key)

@@ -134,6 +134,8 @@ ADMIN = (
     ORDERS
     + """
 import re
+from html import unescape
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -153,6 +155,22 @@ def keys(client, query=""):
 
 def story(client, key):
     return client.get(f"{LIST}{quote(key)}/change/").content.decode()
+
+def act(client, action, *keys, follow=True, **fields):
+    chosen = {"action": action, "index": 0, "_selected_action": keys}
+    shown = client.post(LIST, chosen)
+    if shown.status_code != 200:
+        return shown.status_code
+    page = shown.content.decode()
+    versions = re.findall('name="version" value="([^"]*)"', page)
+    there = re.findall('<input type="hidden" name="_selected_action" value="([^"]*)"', page)
+    answer = client.post(LIST, {**chosen, "_selected_action": there, "confirmed": "yes", "version": versions, **fields}, follow=True)
+    text = unescape(answer.content.decode())
+    return re.findall('<li class="(success|error)">(.*?)</li>', text) or re.findall('class="errornote">(.*?)<', text)
+
+def state(key):
+    record, _ = once.ledger.show(key)
+    return record.status, record.result
 """
 )
 
@@ -164,25 +182,85 @@ def test_the_admin_lists_and_shows_keys(shop):
 viewer = visitor("v", "view_ledgerrecord")
 print([key.rpartition(":")[2] for key in keys(viewer)])
 print(keys(visitor("nobody")))
-print([key.rpartition(":")[2] for key in keys(viewer, "?status=PARKED")], keys(viewer, "?q=shop.order:k3"), keys(viewer, "?q=none"))
-print([len(keys(viewer, f"?status={name}")) for name in ("COMPLETED", "IN_PROGRESS", "RELEASED")])
+print([key.rpartition(":")[2] for key in keys(viewer, "?state=PARKED")], keys(viewer, "?q=shop.order:k3"), keys(viewer, "?q=none"))
+print([len(keys(viewer, f"?changed={age}")) for age in ("1h", "-1h")])
+print([len(keys(viewer, f"?state={name}")) for name in ("COMPLETED", "LAPSED", "RELEASED", "UNSENT")])
 page = story(viewer, "shop.order:k1")
-print("CardDeclined" in page, "PARKED" in page, "_save" in page)
+print("CardDeclined" in page, "Fix the cause" in page, "Unpark" in page)
+with_payload = visitor("p", "view_ledgerrecord", "view_payload")
+print("<pre>1</pre>" in story(with_payload, "shop.order:k3"), "<pre>1</pre>" in story(viewer, "shop.order:k3"), "(hidden)" in story(viewer, "shop.order:k3"))
 print(viewer.get(f"{LIST}nothing/change/").status_code, visitor("w").get(f"{LIST}{quote('shop.order:k1')}/change/").status_code)
 print(viewer.get(f"{LIST}add/").status_code, viewer.post(f"{LIST}{quote('shop.order:k1')}/delete/").status_code)
-print(viewer.post(f"{LIST}{quote('shop.order:k1')}/change/", {"status": "COMPLETED"}).status_code)
 """
     )
     assert told.splitlines() == [
         "['k1', 'k2', 'k3']",
         "403",
         "['k1', 'k2'] ['shop.order:k3'] []",
-        "[1, 0, 0]",
+        "[0, 3]",
+        "[1, 0, 0, 0]",
         "True True False",
-        "302 403",
+        "True False True",
+        "404 403",
         "403 403",
-        "403",
     ]
+
+
+def test_what_the_admin_does_is_checked_and_logged(shop):
+    told = shop.run(
+        ADMIN
+        + """
+boss = visitor("b", "view_ledgerrecord", "unpark_ledgerrecord", "settle_ledgerrecord", "clear_ledgerrecord")
+print(act(boss, "unpark", "shop.order:k1", "shop.order:k3", why=""), state("shop.order:k1")[0])
+print(act(boss, "unpark", "shop.order:k1", "shop.order:k3", why="fixed"), state("shop.order:k1")[0])
+print(act(boss, "settle", "shop.order:k2", why="paid", detail="{"), state("shop.order:k2")[0])
+print(act(boss, "settle", "shop.order:k2", why="paid", detail='{"secret": 7}'), state("shop.order:k2"))
+print(act(boss, "clear", "shop.order:k3", why="wrong order"), [record.key for record, _ in once.ledger.records("shop.order:k3")])
+print([(entry.user.username, entry.object_id, entry.change_message) for entry in LogEntry.objects.order_by("pk")])
+print("fixed" in story(boss, "shop.order:k1"), "secret" in story(boss, "shop.order:k2"))
+unparker = visitor("u", "view_ledgerrecord", "unpark_ledgerrecord")
+print(act(unparker, "clear", "shop.order:k1", why="no"), act(unparker, "settle", "shop.order:k2", why="no", detail="1"), state("shop.order:k1")[0])
+"""
+    )
+    lines = told.splitlines()
+    assert lines[0] == "['Say why. The audit keeps it.'] PARKED"
+    assert lines[1] == "[('success', 'Unpark shop.order:k1: unparked: the next delivery runs')] RELEASED"
+    assert lines[2].startswith("['The result is not JSON: ")
+    assert lines[2].endswith(" PARKED")
+    assert lines[3] == """[('success', 'Settle shop.order:k2: completed by hand')] ('COMPLETED', '{"secret":7}')"""
+    assert lines[4] == "[('success', 'Clear shop.order:k3: cleared: the next delivery runs')] []"
+    assert lines[5] == str(
+        [
+            ("b", "shop.order:k1", "unpark: unparked: the next delivery runs. Why: fixed"),
+            ("b", "shop.order:k2", "settle: completed by hand. Why: paid"),
+            ("b", "shop.order:k3", "clear: cleared: the next delivery runs. Why: wrong order"),
+        ]
+    )
+    assert lines[6] == "True False"
+    assert lines[7] == "302 302 RELEASED"
+
+
+def test_a_key_that_changes_or_is_held_is_not_acted_on_unseen(small):
+    told = small.run(
+        ADMIN
+        + """
+boss = visitor("b", "view_ledgerrecord", "unpark_ledgerrecord", "clear_ledgerrecord", "settle_ledgerrecord")
+chosen = {"action": "unpark", "index": 0, "_selected_action": ["shop.order:k1"], "confirmed": "yes", "why": "x"}
+print(re.findall('class="error">(.*?)<', boss.post(LIST, {**chosen, "version": ["a.1.2"]}, follow=True).content.decode()))
+held = once.acquire("held", name="t")
+print(act(boss, "clear", "t:held", why="x"))
+print(act(boss, "settle", "t:held", why="x", detail="1"))
+print(act(boss, "clear", "t:held", why="x", accept="yes"))
+audit = next(record.key for record, _ in once.ledger.records("onceward.audit"))
+print(act(boss, "clear", audit, why="x", accept="yes"))
+"""
+    )
+    lines = told.splitlines()
+    assert "the record has changed since you looked at it" in lines[0]
+    assert "you have not accepted this" in lines[1]
+    assert lines[2] == "[]"
+    assert "cleared" in lines[3]
+    assert lines[4] == "[]"
 
 
 def ledger_url(database):

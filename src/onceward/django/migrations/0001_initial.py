@@ -31,6 +31,12 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "ledger",
                 "db_table": "onceward",
                 "ordering": ("key",),
+                "permissions": (
+                    ("unpark_ledgerrecord", "Can unpark keys"),
+                    ("settle_ledgerrecord", "Can settle keys"),
+                    ("clear_ledgerrecord", "Can clear keys"),
+                    ("view_payload", "Can view results, inputs and messages"),
+                ),
                 "managed": False,
                 "default_permissions": ("view",),
             },
