@@ -16,12 +16,10 @@ from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import GROUP, retry_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import CLOCK, BrokerClock
-from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED
 from onceward.kafka import KafkaWorker
-from onceward.kafka.doctor import kafka_findings
 from places import SOURCES
-from servers.needs import free_port, missing
+from servers.needs import missing
 from servers.wrong_clocks import library, wrong_clock
 from tables import each
 from waiting import until
@@ -328,33 +326,3 @@ def test_a_worker_whose_clock_is_wrong_waits_as_it_was_told(once, kafka, topic, 
     done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, "ran" in done.stdout) == (0, False), done.stderr
     assert kafka.committed(topic, f"{topic}.onceward-retry") == {}
-
-
-DAY = 86_400_000
-POLICY = Policy(retention=14 * 86400.0)
-
-
-def seen(kafka, topic, policy=POLICY):
-    return [(finding.level, finding.check) for finding in kafka_findings(topic, policy, kafka.servers)]
-
-
-def test_letters_that_are_compacted_or_deleted_are_told(kafka, topic):
-    kafka.make(f"{topic}.onceward-dead", cleanup_policy="compact", retention_ms=str(DAY), max_message_bytes="1200000")
-    kafka.make(f"{topic}.onceward-retry", max_message_bytes="1000", retention_ms="-1")
-    found = [(f.level, f.says) for f in kafka_findings(topic, POLICY, kafka.servers) if f.check.startswith("retries")]
-    expected = [
-        ("warning", "1000 bytes"),
-        ("warning", "message.timestamp.type=CreateTime"),
-        ("error", "compacted"),
-        ("warning", "1 days"),
-    ]
-    for (level, says), (wanted, word) in zip(found, expected, strict=True):
-        assert (level, word in says) == (wanted, True), says
-
-
-def test_a_ledger_that_forgets_sooner_and_a_missing_topic_or_cluster_are_told(kafka, topic):
-    assert ("warning", "retention") in seen(kafka, topic, Policy(retention=3600.0))
-    assert ("ok", "retention") in seen(kafka, topic, Policy(retention=None))
-    assert seen(kafka, "nowhere") == [("error", "topic")]
-    (finding,) = kafka_findings("orders", POLICY, f"127.0.0.1:{free_port()}")
-    assert finding.level == "unknown"

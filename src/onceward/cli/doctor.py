@@ -26,7 +26,6 @@ from onceward.cli.ledgers import (
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
-from onceward.lazily import required
 from onceward.stores.inspection import LEVELS, Finding
 
 UNSAFE, UNSEEN = 1, 2
@@ -45,7 +44,7 @@ def doctor(
     watch: str | None = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what is unsafe in the settings of a ledger, a queue and its Lambda functions, a Kafka topic, or a Celery application.
+    """Say what is unsafe in the settings of a ledger, a queue of SQS and its Lambda functions, or a Celery application.
 
     It changes nothing. The exit status is 1 when something is unsafe, and 2 when doctor could not read a setting that you named.
     "skipped" means that doctor could not read this setting.
@@ -53,8 +52,7 @@ def doctor(
     With --watch 10m it checks again every ten minutes, and prints what is new. ctrl-C ends it.
 
     Options:
-        queue (QUEUE): The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ; kafka:orders for a topic of a Kafka
-            worker, whose brokers KAFKA_SERVERS names.
+        queue (QUEUE): The queue of SQS: its URL, ARN or name.
         store (URL): The ledger that the queue's consumers use.
         lease (S): The guard's lease=, in seconds.
         retention (S): The guard's retention=, in seconds or as 14d; none if it never ends.
@@ -74,23 +72,13 @@ def doctor(
 
     def look() -> list[Finding]:
         looks = Inspection(policy, function)
-        more: list[Finding] = []
         with usage():
-            if queue is not None and queue.startswith("kafka:"):
-                required("aiokafka", "kafka:", "kafka")
-                from onceward.kafka.doctor import kafka_findings
-
-                more += kafka_findings(queue.removeprefix("kafka:"), policy)
-            elif queue is not None and queue.startswith(("amqp:", "amqps:")):
-                from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
-
-                more += rabbitmq_findings(queue, policy)
-            elif queue is not None:
+            if queue is not None:
                 looks.queue(queue)
         if store is not None:
             with closing(opened(store)) as once:
                 looks.ledger(once.store)
-        findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
+        findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ())]
         return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
     if pause is not None:

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, namespaces
+from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
@@ -29,14 +29,13 @@ from onceward.consumers.stop import Stop
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
-from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
     from onceward.consumers.redriving import DeadLetter, LetterRedrive
 
 _PREFIXES = ("kafka:", "amqp:", "amqps:")
-_OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
+_OUTCOMES = ("moved", "finished", "dropped", "refused", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
 
@@ -46,10 +45,9 @@ def redrive(
     *,
     name: str | None = None,
     key: str | None = None,
-    where: str | None = None,
     unwrap: Literal["sns"] | None = None,
     fingerprint: str | None = None,
-    completed: Literal["keep", "drop", "rerun"] = "keep",
+    completed: Literal["keep", "drop"] = "keep",
     in_doubt: Literal["keep", "rerun"] = "keep",
     dry_run: bool = False,
     limit: Annotated[int | None, Option(min=1)] = None,
@@ -64,27 +62,25 @@ def redrive(
     group. With amqp:QUEUE, the dead letters in QUEUE.onceward-dead go to QUEUE.
 
     A message stays if its key is completed, its effect may have happened, or a worker has the key. After an interrupt
-    or a kill, run the same command again: it continues. The exit status is 0 if all messages that --where selects have
-    left the queue, and 1 if some had to stay or could not be received.
+    or a kill, run the same command again: it continues. The exit status is 0 if all messages have left
+    the queue, and 1 if some had to stay or could not be received.
 
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
         to (QUEUE): Where the messages go: URL, ARN or name. Dead letters of Kafka always go to their retry topic.
         name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name, in
-            Lambda after the Lambda function's name. By default: the only one in the ledger.
+            Lambda after the Lambda function's name. Queues of SQS need it.
         key (JMESPATH): The consumer's key=, with body instead of its parameter. By default: its default, the message id.
-        where (JMESPATH): Only messages for which this is true, such as body.amount. By default: all.
         unwrap: The consumer's unwrap=: the messages are in SNS's envelopes.
         fingerprint (JMESPATH): The consumer's fingerprint=, with body instead of its parameter; body if it is True. By
             default: none.
-        completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or
-            rerun it: clear its key and move it.
+        completed: What to do with a message whose key is completed: keep it; or drop it, because it has taken effect.
         in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun
             it. Ask the downstream first. A lapsed key is left to its consumer's on_lapse, or runs again with rerun.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
         visibility (S): Seconds that messages stay hidden if this command is killed.
-        yes: Do not ask before completed messages are dropped or rerun.
+        yes: Do not ask before completed messages are dropped.
     """
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
     for place in (dlq, to or ""):
@@ -92,31 +88,28 @@ def redrive(
 
     def ask(place: str) -> None:
         if completed != "keep" and not (dry_run or yes):
-            what = "are deleted" if completed == "drop" else "run again"
-            why = f"messages of {place} whose keys are completed {what}"
+            why = f"messages of {place} whose keys are completed are deleted"
             confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
 
     if dlq.startswith(_PREFIXES):
-        if to or key or where or unwrap or fingerprint or completed == "rerun":
+        if to or key or unwrap or fingerprint:
             refuse(f"{shown_url(dlq)}: its letters carry their keys, and where they go: leave --to and the others out")
         with looking_at(store) as ledger:
             letters = _letters(dlq, Once(ledger.store), name, options)
             report = _Report(dry_run=dry_run, json=json)
             ask(shown_url(dlq))
             raise typer.Exit(report.all(letters.run, None, {}))
-    if to is None:
-        refuse("give --to, the queue where the messages go")
+    if to is None or name is None:
+        refuse("give --name, which the consumer's keys start with, and --to, the queue where the messages go")
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
-            namespace = _namespace(ledger) if name is None else name
             run = Redrive(
                 Once(ledger.store),
                 source,
                 target,
-                name=namespace,
+                name=name,
                 key=key,
-                where=where,
                 unwrap=unwrap,
                 fingerprint=fingerprint,
                 visibility=visibility,
@@ -126,7 +119,7 @@ def redrive(
         try:
             report = _Report(dry_run=dry_run, json=json)
             ask(source.name)
-            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": namespace})
+            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": name})
             if run.unseen:
                 say(
                     f"about {run.unseen} message(s) of {source.name} could not be received: others have them, so run this again later; or they "
@@ -220,17 +213,6 @@ class _Report:
         return (
             f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{summary or 'no message could be received'}"
         )
-
-
-def _namespace(ledger: Ledger) -> str:
-    names, whole = namespaces(ledger)
-    if len(names) == 1 and whole:
-        return names.pop()
-    there = ", ".join(sorted(names)[:10]) or "none"
-    raise ValueError(
-        f"give --name, the start of the consumer's keys in {ledger.store.url}: its name=, or its handler's module and name. "
-        f"{'There are' if whole else 'Among the first are'}: {there}"
-    )
 
 
 def _as_json(fate: "Fate | DeadLetter") -> str:

@@ -51,17 +51,16 @@ def unparked_after(ledger: Ledger, key: str, send: Callable[[Record], None], que
     )
 
 
-OnCompleted = Literal["keep", "rerun", "drop"]
+OnCompleted = Literal["keep", "drop"]
 InDoubt = Literal["keep", "rerun"]
-Step = Literal["move", "unpark", "reset", "rerun", "drop", "finish", "keep", "wait"]
+Step = Literal["move", "unpark", "reset", "drop", "finish", "keep", "wait"]
 
 
 class Plan(NamedTuple):
     """What to do with a message because of its record.
 
     Attributes:
-        step: "move" it as it is; "unpark" its key, "reset" its attempts, or "rerun" (clear the key), and move it; "drop" the
-            message, because its effect has happened; "finish" what an earlier run began, because the effect has happened
+        step: "move" it as it is; "unpark" its key or "reset" its attempts, and move it; "drop" the message, because its effect has happened; "finish" what an earlier run began, because the effect has happened
             since; "keep" it, because its key is completed; or "wait" for a worker that has the key, or for a person.
         reason: why, for people.
     """
@@ -72,14 +71,14 @@ class Plan(NamedTuple):
     @property
     def moves(self) -> bool:
         """Whether to send a copy."""
-        return self.step in {"move", "unpark", "reset", "rerun"}
+        return self.step in {"move", "unpark", "reset"}
 
 
-def check_redrive(completed: str, known: tuple[str, ...], in_doubt: str, limit: int | None) -> None:
-    """Raise ValueError if an option of a redrive is not valid. ``known`` is what ``completed`` can be."""
-    for name, value, values in (("completed", completed, known), ("in_doubt", in_doubt, ("keep", "rerun"))):
-        if value not in values:
-            raise ValueError(f"{name}={value!r}: give {' or '.join(map(repr, values))}")
+def check_redrive(completed: str, in_doubt: str, limit: int | None) -> None:
+    """Raise ValueError if an option of a redrive is not valid."""
+    for name, value, other in (("completed", completed, "drop"), ("in_doubt", in_doubt, "rerun")):
+        if value not in {"keep", other}:
+            raise ValueError(f"{name}={value!r}: give 'keep' or {other!r}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
 
@@ -131,7 +130,7 @@ def planned(
 
 def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unknown: bool) -> Plan:
     if not finished and completed == "keep":
-        why = "completed already: --completed drop deletes the message, --completed rerun runs it again"
+        why = "completed already: --completed drop deletes the message. To run it again, `onceward clear KEY` first"
         return Plan("keep", why)
     if unknown and record.fingerprint is not None:
         why = (
@@ -141,12 +140,7 @@ def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unk
         return Plan("keep", why)
     if finished:
         return Plan("finish", "a run had begun to move it, and its effect has happened since")
-    if completed == "drop":
-        return Plan("drop", "completed: its effect has happened")
-    if record.unsent is not None:
-        why = "completed, and a rerun would lose its unsent messages: `onceward relay` sends them, or decides about refused ones"
-        return Plan("wait", why)
-    return Plan("rerun", "completed, and to run again as told")
+    return Plan("drop", "completed: its effect has happened")
 
 
 LetterOutcome = Literal["moved", "dropped", "refused", "failed"]
@@ -182,7 +176,7 @@ class LetterRedrive(ABC):
     def __init__(
         self, once: Once, completed: OnCompleted, in_doubt: InDoubt, limit: int | None, *, dry_run: bool
     ) -> None:
-        check_redrive(completed, ("keep", "drop"), in_doubt, limit)
+        check_redrive(completed, in_doubt, limit)
         self._once, self._limit, self._dry_run = once, limit, dry_run
         self._completed: OnCompleted = completed
         self._in_doubt: InDoubt = in_doubt

@@ -32,7 +32,7 @@ from onceward.faststream.settlement import Settlement, Settling
 _log: Final = logging.getLogger("onceward")
 _PATIENCE: Final = 10.0  # seconds for RabbitMQ to confirm
 _TURNS: Final[WeakKeyDictionary[Any, InTurn]] = WeakKeyDictionary()  # of each broker, whose messages share a channel
-_HELD: Final = 60.0  # seconds that an ordered queue's message is held at most, before it is looked at again
+_HELD: Final = 60.0  # seconds that a message is held at most, if no retry queue takes it
 
 
 class RabbitSettlement(Settlement):
@@ -66,15 +66,8 @@ class RabbitSettlement(Settlement):
                 "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "
                 "default_channel"
             )
-        channel, alone = self.subscriber.channel, arguments.get("x-single-active-consumer")
-        classic = (
-            arguments.get("x-queue-type") == QueueType.CLASSIC.value
-        )  # a quorum queue puts what comes back at its end
-        if self.order and not (classic and alone and channel and channel.prefetch_count == 1):
-            return (
-                "order=True needs one message at a time, and a queue to whose head it goes back: give channel=Channel(prefetch_count=1), "
-                "and a durable classic queue with the argument x-single-active-consumer"
-            )
+        if self.order:
+            return "RabbitMQ keeps no order when a message waits in a retry queue: leave order=True out"
         return None
 
     def _is_confirmed(self) -> bool:
@@ -86,8 +79,7 @@ class RabbitSettlement(Settlement):
     async def prepare(self) -> None:
         """Declare the queues of retries and dead letters: a lone node that is killed soon after that may lose what they take."""
         self._version = version_of(await self._broker.connect())
-        retries = [] if self.order else [self._retry_queue(length) for length in self._lengths]
-        for queue in (*retries, self._dead_queue):
+        for queue in (*map(self._retry_queue, self._lengths), self._dead_queue):
             try:
                 await self._broker.declare_queue(queue)
             except AMQPError as error:
@@ -109,10 +101,6 @@ class RabbitSettlement(Settlement):
 
     async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
         if delivery.raw.processed:
-            return
-        if self.order:
-            await asyncio.sleep(min(seconds, _HELD))
-            await delivery.raw.nack(requeue=True)
             return
         length = length_for(seconds, self._lengths)
         queue = self._retry_queue(length)

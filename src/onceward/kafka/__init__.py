@@ -3,7 +3,6 @@
 - ``worker`` runs a topic over its ``broker``: ``partitions`` (what is done of each), ``topics`` (the three topics), ``client``
   (how a cluster is reached).
 - ``redrive`` moves dead letters back; ``target`` is where the outbox and ``send`` send to.
-- ``doctor`` says which settings of topics lose records.
 
 aiokafka is the client, as it works in the worker's own event loop. Install ``onceward[kafka]``.
 """

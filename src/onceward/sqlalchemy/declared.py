@@ -3,11 +3,10 @@
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import Dialect
 
 from onceward.stores import ddl
-from onceward.stores.sql.columns import is_complete
 
 INFO: Final = "onceward"  # under which a MetaData keeps its ledgers
 
@@ -31,13 +30,3 @@ class DeclaredLedger(NamedTuple):
         columns = {column["name"] for column in inspector.get_columns(self.table)} if there else set[str]()
         for statement in self.statements(connection.dialect, columns):
             connection.exec_driver_sql(statement)
-
-    def is_made(self, connection: Connection) -> bool:
-        """Return whether the database has all that this version needs."""
-        inspector, meta = inspect(connection), f"{self.table}_meta"
-        if not all(inspector.has_table(name, schema=self.schema) for name in (self.table, meta)):
-            return False
-        place = f"{self.schema}.{meta}" if self.schema else meta  # both are plain names
-        rows = connection.execute(text(f"SELECT name, value FROM {place}"))  # noqa: S608 - as above
-        kind = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
-        return is_complete({row[0]: row[1] for row in rows}, ddl.layout(kind))

@@ -12,8 +12,8 @@ from onceward.stores.sql.columns import check_name
 def tables(metadata: MetaData, *, table: str = "onceward", schema: str | None = None) -> None:
     """Make the ledger a part of a ``MetaData``: ``tables(Base.metadata)``, once, beside your models.
 
-    Then ``metadata.create_all()`` makes the ledger, and ``alembic revision --autogenerate`` proposes a line that makes it, or what a
-    new version adds. It proposes nothing further, and never drops it. ``drop_all`` leaves the ledger alone.
+    Then ``metadata.create_all()`` makes the ledger, and ``alembic revision --autogenerate`` does not drop it. ``drop_all`` leaves it
+    alone.
 
     Args:
         metadata: the project's ``MetaData``, as of ``Base``, of Flask-SQLAlchemy's ``db`` or of ``SQLModel``.

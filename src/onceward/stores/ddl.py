@@ -45,17 +45,6 @@ def statements(
         raise ValueError(f"no ledger can be in {kind}: it can be in PostgreSQL, MySQL, MariaDB or SQLite")
 
 
-def layout(kind: str) -> int:
-    """Return the layout that this version's statements make."""
-    if kind == "postgresql":
-        from onceward.stores.postgres.schema import MINOR
-    elif kind == "mysql":
-        from onceward.stores.mysql.schema import MINOR
-    else:
-        from onceward.stores.sqlite.schema import MINOR
-    return MINOR
-
-
 def tables(kind: str, table: str = "onceward") -> tuple[str, ...]:
     """Return the names of a ledger's tables."""
     return tuple(f"{table}{end}" for end in (("", "_meta", "_high") if kind == "sqlite" else ("", "_meta")))

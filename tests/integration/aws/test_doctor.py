@@ -22,7 +22,7 @@ pytestmark = pytest.mark.sampled(lease=2)
 _NUMBERS = numbers()
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
-QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, wait=20, dead_letters=f"{ARN}-dlq", receives=5)
+QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, dead_letters=f"{ARN}-dlq", receives=5)
 DEAD = QueueSettings("orders-dlq", f"{ARN}-dlq", retention=14 * DAY)
 TABLE = Table("dynamodb://ledger", times=frozenset({"lease_until", "created_at", "fence"}))
 FILE = File("/var/lib/orders.db", "ext4", 10**10, writable=True)
@@ -68,16 +68,10 @@ RULES = [
     (policy(lease=241.0), "warning", "lease", "unless on_sqs handles them"),
     (policy(lease=241.0)._replace(triggers=()), "error", "lease", "become dead letters without another attempt"),
     (queue(visibility=0)._replace(triggers=()), "error", "visibility", "others receive a message while it is handled"),
-    (FIFO._replace(queue=FIFO.queue._replace(by_content=True)), "warning", "deduplication", "become one"),
     (SAFE._replace(function="refund"), "error", "event source mapping", "nothing of the queue comes to the function"),
-    (SAFE._replace(triggers=(TRIGGER, Trigger("b"))), "warning", "event source mapping", "calls b and charge"),
-    (trigger(enabled=False), "warning", "event source mapping", "it gets no messages"),
     (trigger(partial=False), "error", "partial responses", "deletes them with the others: they are lost"),
     (trigger(timeout=61), "error", "function timeout", "messages come again while they are handled"),
     (trigger(timeout=11), "warning", "function timeout", "visibility timeout of 66 s"),
-    (trigger(reserved=5), "warning", "concurrency", "no maximum"),
-    (trigger(reserved=1, concurrency=2), "warning", "concurrency", "give the mapping a MaximumConcurrency of 2"),
-    (trigger(filtered=True), "warning", "filter", ""),
     (SAFE._replace(ledger=FILE), "error", "ledger", "a disk of its own"),
     (table(status=None), "error", "table", "create it with `onceward init"),
     (table(keys=(("id", "N"),)), "error", "key schema", "the table's key is id (N)"),
@@ -112,11 +106,9 @@ def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text)
         dead(allows={"redrivePermission": "byQueue", "sourceQueueArns": [ARN]}),
         FIFO,
         queue(receives=3)._replace(triggers=()),
-        trigger(reserved=5, concurrency=5),
         table(status="UPDATING"),
         table(ttl=None, recovers=None),
         table(skew=(-0.4, 0.6)),
-        SAFE._replace(triggers=(TRIGGER, Trigger("b", enabled=False)), function="charge"),
     ],
 )
 def test_what_is_just_safe_enough_is_ok(facts):
@@ -140,7 +132,7 @@ def orders(endpoint):
     """A queue with safe settings."""
     name = f"doctor-{next(_NUMBERS)}"
     gone = endpoint.queue(f"{name}-dlq", MessageRetentionPeriod=14 * DAY)
-    settings = {"VisibilityTimeout": 60, "ReceiveMessageWaitTimeSeconds": 20, "MessageRetentionPeriod": 4 * DAY}
+    settings = {"VisibilityTimeout": 60, "MessageRetentionPeriod": 4 * DAY}
     return endpoint.queue(name, gone, 5, **settings)
 
 

@@ -13,6 +13,7 @@ from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import origin
+from onceward.aws.dead_letters.moving import NAME
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.sqs.queue import Queue
 from onceward.core.record import COMPLETED, PARKED
@@ -134,7 +135,7 @@ def test_a_key_that_is_completed_after_the_look_is_not_said_to_run_again(scene, 
         return acquire(once, key, **options)
 
     monkeypatch.setattr(Once, "acquire", late)
-    (fate,) = scene.run(completed="rerun")
+    (fate,) = scene.run()
     assert (fate.outcome, scene.aws.left(scene.target)) == ("finished", 0)
     assert "its effect has happened since" in fate.reason
 
@@ -184,17 +185,8 @@ def test_a_message_that_cannot_be_moved_stays_and_so_does_its_key(scene, body, a
 def test_a_message_in_an_envelope_of_sns_has_the_key_that_is_in_there(scene):
     scene.dead({"Type": "Notification", "MessageId": "from-sns", "Message": json.dumps({"id": "a"})})
     scene.park("from-sns")
-    (fate,) = scene.run(unwrap="sns", where="body.id == 'a'")
+    (fate,) = scene.run(unwrap="sns")
     assert (fate.outcome, fate.key) == ("moved", "shop:from-sns")
-
-
-def test_where_is_over_the_body_and_the_others_stay_and_are_met_once(scene):
-    meant = {scene.dead({"total": n}) for n in range(12, 14)}
-    others = {scene.dead({"total": n}) for n in range(12)} | {scene.dead("no JSON")}
-    fates = scene.run(where="body.total >= `12`")
-    assert sorted(outcomes(fates)) == ["filtered"] * 13 + ["moved"] * 2
-    assert {fate.message.id for fate in fates if fate.leaves} == meant
-    assert set(scene.there()) == others
 
 
 def test_no_more_than_the_limit_leave(scene):
@@ -259,17 +251,17 @@ def test_queues_that_do_not_fit_are_refused_before_anything_is_received(scene, m
         Redrive(scene.once, Queue(source), Queue(target), name="shop").waiting()
 
 
-@each("options", [{"completed": "yes"}, {"visibility": 0}, {"limit": 0}, {"name": "a:b"}, {"where": "("}])
+@each("options", [{"completed": "yes"}, {"visibility": 0}, {"limit": 0}, {"name": "a:b"}])
 def test_bad_arguments_are_refused(scene, options):
     with pytest.raises(ValueError, match=next(iter(options))):
         scene.redrive(**options)
 
 
-def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, cli):
+def test_the_command_tells_each_message_and_sum(scene, cli):
     keys = [scene.dead() for _ in range(3)]
     scene.park(keys[0])
     scene.complete(keys[1])
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url)
+    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop")
     lines = sorted(result.stdout.decode().splitlines())
     assert result.returncode == 1
     told = f"moved    {keys[0]} shop:{keys[0]}: PARKED after 1 attempt(s); last error: card declined"
@@ -283,16 +275,14 @@ def test_the_command_says_how_many_it_could_not_receive(fifo, cli):
     for n in range(12):
         fifo.dead({"n": n}, MessageGroupId="a", MessageDeduplicationId=f"d{n}")
     command = ("redrive", fifo.dlq, "--to", fifo.target, "--store", fifo.url, "--name", "shop")
-    result = cli.run(*command, "--where", "body.n > `0`")
+    result = cli.run(*command, "--key", "body.x")
     assert (result.returncode, "about 2 message(s)" in result.stderr) == (1, True)
 
 
-@pytest.mark.sampled(completed=1)
-@pytest.mark.parametrize("completed", ["drop", "rerun"])
-def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, completed):
+def test_the_command_does_not_drop_completed_messages_unasked(scene, cli):
     first = scene.dead()
     scene.complete(first)
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--completed", completed)
+    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name=shop", "--completed=drop")
     refused = cli.run(*command)
     assert (refused.returncode, list(scene.there())) == (2, [first])
     assert "Pass --yes if you want that" in refused.stderr
@@ -303,7 +293,17 @@ def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, compl
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     keys = {scene.dead({"n": n}) for n in range(300)}
     scene.once.acquire("a").complete()
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=body.x", "--json")
+    command = (
+        "redrive",
+        scene.dlq,
+        "--to",
+        scene.target,
+        "--store",
+        scene.url,
+        "--name=shop",
+        "--key=body.x",
+        "--json",
+    )
     process = cli.start(*command)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
@@ -330,14 +330,12 @@ def handle(scene):
 
 
 @pytest.mark.usefixtures("handle")
-@pytest.mark.sampled(completed=1)
-@pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
     ("fingerprint", "why"), [(None, "say what it compares with --fingerprint"), ("body", "another input")]
 )
-def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene, completed, fingerprint, why):
+def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene, fingerprint, why):
     other = scene.dead({"id": 1, "total": 99})
-    (fate,) = scene.run(key="body.id", fingerprint=fingerprint, completed=completed)
+    (fate,) = scene.run(key="body.id", fingerprint=fingerprint, completed="drop")
     assert (fate.outcome, list(scene.there())) == ("refused", [other])
     assert why in fate.reason
     assert scene.record(1).status == COMPLETED
@@ -346,16 +344,15 @@ def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene,
 @pytest.mark.usefixtures("handle")
 def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
     other = scene.dead({"id": 1, "total": 99})
-    Once(scene.once.store).acquire(other, name=module.NAME).release("killed")
+    Once(scene.once.store).acquire(other, name=NAME).release("killed")
     for fingerprint in (None, "body"):
         (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
         assert (fate.outcome, list(scene.there())) == ("refused", [other])
 
 
-@pytest.mark.parametrize(("completed", "outcome"), [("drop", "dropped"), ("rerun", "moved")])
-def test_a_message_whose_own_effect_was_made_is_dropped_or_rerun_as_told(scene, handle, completed, outcome):
+def test_a_message_whose_own_effect_was_made_is_dropped_as_told(scene, handle):
     scene.dead({"total": 10, "id": 1})
-    assert outcomes(scene.run(key="body.id", fingerprint="body", completed=completed)) == [outcome]
+    assert outcomes(scene.run(key="body.id", fingerprint="body", completed="drop")) == ["dropped"]
     assert scene.aws.left(scene.dlq) == 0
     assert handle({"id": 1, "total": 10}) == []
-    assert scene.effects == [(1, 10)] * (2 if completed == "rerun" else 1)
+    assert scene.effects == [(1, 10)]

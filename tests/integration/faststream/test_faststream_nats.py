@@ -13,7 +13,7 @@ from aio_pika.exceptions import ChannelNotFoundEntity
 from faststream import AckPolicy, Header
 from faststream.exceptions import SetupError
 from faststream.nats import JStream, NatsBroker, PullSub
-from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
+from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue
 from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 from pydantic import BaseModel
@@ -309,11 +309,3 @@ async def test_what_cannot_be_handled_goes_to_the_dead_letters_of_its_queue(rabb
     assert "the bank is away" in told["parked"].headers["onceward-reason"]
     assert told["parked"].headers["onceward-from"] == rabbit.orders
     assert told["parked"].headers["onceward-receives"] == "2"
-
-
-def test_an_ordered_queue_is_held_back_by_a_failed_message(rabbit, once):
-    arguments = {"x-single-active-consumer": True}
-    queue = {"kind": QueueType.CLASSIC, "arguments": arguments, "channel": Channel(prefetch_count=1)}
-    runs = charging(rabbit, once, lambda runs: len(runs) < 3, queue, order=True, backoff=(0.1, 0.1))
-    handled(rabbit, *numbered(5), end=lambda: len(runs) == 7)
-    assert runs == ["0", "0", "0", "1", "2", "3", "4"]

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -12,14 +9,12 @@ import uuid
 import pytest
 
 from observing import note_outcomes
-from onceward import Claim, Policy
+from onceward import Claim
 from onceward.consumers.broker import BrokerError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
 from onceward.rabbitmq import RabbitRedrive, RabbitWorker, send, send_async
 from onceward.rabbitmq.connection import read_address
-from onceward.rabbitmq.doctor import rabbitmq_findings
 from onceward.rabbitmq.target import RabbitTarget
-from places import SOURCES
 from tables import each
 from waiting import until, working
 
@@ -135,33 +130,6 @@ def test_a_send_that_no_queue_takes_raises_and_is_sent_later(rabbitmq, once):
     rabbitmq.queue(name)
     send(once, f"amqp:{name}", {}, key=1)
     assert len(taken(rabbitmq, name)) == 1
-
-
-def levels(address):
-    return {(finding.level, finding.check) for finding in rabbitmq_findings(address, Policy())}
-
-
-def test_doctor_tells_of_queues_that_drop_messages_or_are_away(rabbitmq, monkeypatch):
-    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
-    assert levels(f"amqp:{queue}") == {("ok", "queue"), ("skipped", "policies"), ("ok", "max_attempts")}
-    rabbitmq.queue(f"{queue}.onceward-dead")
-    assert ("ok", "dead letters") in levels(f"amqp:{queue}")
-    rabbitmq.publish(f"{queue}.onceward-dead", {})
-    assert ("warning", "dead letters") in levels(f"amqp:{queue}")
-    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", kind="classic", x_max_length=5)
-    assert {("error", "queue"), ("warning", "queue")} <= levels(f"amqp:{queue}")
-    assert ("error", "queue") in levels(f"amqp:nowhere-{uuid.uuid4().hex}")
-    monkeypatch.setenv("AMQP_URL", "amqp://guest:secret@127.0.0.1:1/")
-    assert levels("amqp:orders") == {("unknown", "queue")}
-
-
-def test_the_command_shows_it_and_ends_with_its_status(rabbitmq):
-    queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}", x_delivery_limit=3)
-    command = [sys.executable, "-m", "onceward", "doctor", "--queue", f"amqp:{queue}"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "ONCEWARD_STORE": ""}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 1, done
-    assert "x-delivery-limit" in done.stdout
 
 
 @pytest.fixture

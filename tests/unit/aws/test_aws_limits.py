@@ -31,7 +31,6 @@ NOBODY = "http://127.0.0.1:1"  # listens there
         ("orders.fifo", Address("orders.fifo")),
         ("arn:aws:sqs:eu-west-1:123456789012:orders", Address("orders", None, "123456789012", "eu-west-1")),
         (OWN, Address("orders", OWN, None, "eu-west-1")),
-        (u := "https://us-west-2.queue.amazonaws.com/1/a", Address("a", u, None, "us-west-2")),
         (u := f"{VPCE}/1/a", Address("a", u, None, "us-east-1", VPCE)),
         (u := "http://localhost:4566/000000000000/a", Address("a", u, None, None, "http://localhost:4566")),
     ],

@@ -278,7 +278,6 @@ def test_no_key_is_read_from_the_claim_nor_from_no_input(once):
         (lambda once: once.per("1h", at="time")(charge), r"at='time' names no parameter of charge.*; write at='order\.time'"),
         (lambda once: once(key="order.id", fingerprint="time")(charge), r"fingerprint='time' names no parameter of charge.*; write fingerprint='order\.time'"),
         (lambda _: Letters("n", "id"), "key='id' does not start with body, .*; write key='body.id'"),
-        (lambda _: Letters("n", where="total"), "where='total' does not start with body, .*; write where='body.total'"),
         (lambda once: pipe.Pipe(once, pipe.Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
         (lambda _: pipe.Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
     ],

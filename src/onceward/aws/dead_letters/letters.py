@@ -7,15 +7,15 @@ from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, read_kept, size_of
 from onceward.aws.sqs.queue import LARGEST, Queue, QueueSettings
-from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import opened_kept
 from onceward.consumers.reader import DELIVERY_NAME, default_key
 from onceward.consumers.redriving import check_keeps, unparked_after
 from onceward.core.policy import Seal
 from onceward.core.record import Record
-from onceward.errors import KeyMissing, OncewardError
+from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import derived_key, ledger_key
-from onceward.keys.paths import StrictPath, fixed
+from onceward.keys.paths import fixed
 from onceward.keys.reading import KeyReader
 from onceward.stores.ledger import Ledger
 
@@ -88,7 +88,6 @@ class Letters:
         self,
         name: str,
         key: str | None = None,
-        where: str | None = None,
         unwrap: Unwrap | None = None,
         fingerprint: str | None = None,
     ) -> None:
@@ -96,17 +95,6 @@ class Letters:
         self._name, self._unwrap = name, unwrap
         self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=(DELIVERY_NAME,))
         self.by_default = key is None and unwrap is None  # with unwrap, the key is in SNS's envelope
-        self._where = None if where is None else StrictPath(where, "where", _BODY)
-
-    def matches(self, message: Message) -> bool:
-        """Return whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
-        if self._where is None:
-            return True
-        try:
-            value = self._where.search({"body": self._delivery(message).data})
-        except (KeyMissing, MalformedRecord):
-            return False  # it lacks a part that a function of the expression needs, or cannot be read
-        return value is not None and value is not False and value not in ("", [], {})
 
     def read(self, message: Message) -> LetterReading:
         """Return the keys of a message.

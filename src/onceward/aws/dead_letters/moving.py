@@ -2,18 +2,16 @@
 
 After a kill at any step, the next run continues from what is left:
 
-1. if its key is completed and shall run again, that record is cleared;
-2. the sending is claimed in the ledger, under its own namespace and the message's id, and the message's key is made ready to run
+1. the sending is claimed in the ledger, under its own namespace and the message's id, and the message's key is made ready to run
    again: unparked, or its attempts reset;
-3. the copy is sent, with an attribute that carries the original's default key (``letters.py``);
-4. the sending is recorded;
-5. the message is deleted (``redrive.py``).
+2. the copy is sent, with an attribute that carries the original's default key (``letters.py``);
+3. the sending is recorded;
+4. the message is deleted (``redrive.py``).
 
-After 4 the next run finds the sending recorded, and only deletes. Between 3 and 4 it cannot know, and sends again. A FIFO
+After 3 the next run finds the sending recorded, and only deletes. Between 2 and 3 it cannot know, and sends again. A FIFO
 queue drops the second copy by its deduplication id; in a standard queue it has the key of the first, and replays.
 """
 
-import time
 from typing import Final, Literal, NamedTuple
 
 from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copy_of
@@ -31,7 +29,7 @@ from onceward.once import Once
 NAME: Final = "onceward.redrive"  # the namespace of the sendings
 KEPT: Final = 14 * DAY  # seconds that a sending is remembered: no queue keeps a message longer (MessageRetentionPeriod)
 
-Outcome = Literal["moved", "finished", "dropped", "refused", "filtered", "failed"]
+Outcome = Literal["moved", "finished", "dropped", "refused", "failed"]
 _OUTCOMES: Final[dict[Step, Outcome]] = {"drop": "dropped", "finish": "finished", "keep": "refused", "wait": "refused"}
 
 
@@ -40,7 +38,7 @@ class Fate(NamedTuple):
 
     Attributes:
         outcome: "moved"; "finished": an earlier run had sent it, or its effect has happened since; "dropped": completed, and
-            deleted because of the option; or it stays: "refused", "filtered" by ``where``, "failed".
+            deleted because of the option; or it stays: "refused" or "failed".
         message: as it was received.
         reason: why, for people.
         key: the key in the ledger; None if it was not read.
@@ -120,12 +118,7 @@ class Mover:
         if plan.moves:
             self._copy(message)  # refuses what cannot be sent before anything is changed
         if not self._dry_run and (plan.moves or plan.step == "finish"):
-            if plan.step == "rerun" and record is not None:
-                self._clear(message, own, record)
-                done, _ = self._act(message, reading)
-                plan = plan if done.moves else done
-            else:
-                plan, record = self._act(message, reading)
+            plan, record = self._act(message, reading)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
@@ -140,9 +133,7 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is moving it: {error}") from error
         try:
-            plan, record = self._plan(
-                reading, has_begun=True, dry_run=False
-            )  # a key that is completed by now was not cleared
+            plan, record = self._plan(reading, has_begun=True, dry_run=False)
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait"}:
@@ -166,23 +157,6 @@ class Mover:
     def _copy(self, message: Message) -> Outgoing:
         dedup = derived_key(ledger_key(NAME, message.id), ("send",)) if self._target.fifo else None
         return copy_of(message, dedup, self.room, by_default=self._letters.by_default)
-
-    def _clear(self, message: Message, own: Record | None, record: Record) -> None:
-        """Clear a completed record before the sending is claimed: a completed record after that is the copy's own.
-
-        ``own`` is the record of the sending, as it was seen before ``record``.
-
-        Raises:
-            Refusal: another process was faster.
-        """
-        store = self._once.store
-        if self._look(ledger_key(NAME, message.id))[0] != own:
-            raise Refusal("another run is moving it: try again")
-        # As Ledger.clear: the next claim must get a larger fence, and a clock of whole seconds stamps ahead.
-        if 0 < (ahead := record.fence / 1e6 - self._look(record.key)[1]) < 3 * store.resolution:
-            time.sleep(ahead)
-        if not drive(store.delete(record), store).won:
-            raise Refusal("its key has changed meanwhile: try again")
 
     def _plan(self, reading: LetterReading, *, has_begun: bool, dry_run: bool) -> tuple[Plan, Record | None]:
         """Return what to do with a message, and the record of its key; unless ``dry_run``, make the key ready to run again."""

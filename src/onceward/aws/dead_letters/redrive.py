@@ -6,10 +6,10 @@ This file has the queue, the order and the end of a run. ``moving.py`` handles o
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.aws.dead_letters.letters import Letters, Refusal
-from onceward.aws.dead_letters.moving import NAME, Fate, Mover
+from onceward.aws.dead_letters.moving import Fate, Mover
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue, QueueSettings
@@ -20,17 +20,13 @@ from onceward.keys.ledger_keys import checked_name
 from onceward.once import Once, check_once
 from onceward.stores.contract import DamagedRecord
 
-if TYPE_CHECKING:
-    from onceward.stores.ledger import Ledger
-
-__all__ = ["Backlog", "Fate", "Redrive", "namespaces"]
+__all__ = ["Backlog", "Fate", "Redrive"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
-_LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class Backlog(NamedTuple):
@@ -57,10 +53,9 @@ class Redrive:
         name: the namespace of the consumers' keys.
         key: the consumers' ``key=``, when it is a JMESPath expression, with ``body`` for the handler's parameter; None for
             their default key.
-        where: a JMESPath expression that begins with ``body``; messages for which it is false stay. None moves all.
-        unwrap: the consumers' ``unwrap=``; key and where then apply to the message in SNS's envelope.
+        unwrap: the consumers' ``unwrap=``; ``key`` then applies to the message in SNS's envelope.
         fingerprint: the consumers' ``fingerprint=``, written like ``key``; ``"body"`` stands for True.
-        completed: what to do with a message whose key is completed: "keep" it, "drop" it, or "rerun" it.
+        completed: what to do with a message whose key is completed: "keep" or "drop" it.
         in_doubt: what to do with a parked message whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
         visibility: whole seconds that a message stays invisible to others if this process is killed.
         limit: the most messages that leave the queue; None is all.
@@ -82,7 +77,6 @@ class Redrive:
         *,
         name: str,
         key: str | None = None,
-        where: str | None = None,
         unwrap: Unwrap | None = None,
         fingerprint: str | None = None,
         completed: OnCompleted = "keep",
@@ -92,11 +86,11 @@ class Redrive:
         dry_run: bool = False,
     ) -> None:
         check_once(once, "Redrive({}, source, target, name='billing.charge')")
-        check_redrive(completed, ("keep", "rerun", "drop"), in_doubt, limit)
+        check_redrive(completed, in_doubt, limit)
         if not 1 <= visibility <= 43200:
             raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
         self._source, self._target = source, target
-        self._letters = Letters(checked_name(name), key, where, unwrap, fingerprint)
+        self._letters = Letters(checked_name(name), key, unwrap, fingerprint)
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
         self._mover = Mover(
             once, target, self._letters, completed=completed, in_doubt=in_doubt, lease=visibility, dry_run=dry_run
@@ -198,8 +192,6 @@ class Redrive:
         return [self._handle(message) for message in messages]
 
     def _handle(self, message: Message) -> Fate:
-        if not self._letters.matches(message):
-            return Fate("filtered", message, "--where is not true for it")
         if message.group in self._stuck:
             return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
@@ -230,17 +222,3 @@ class Redrive:
 def _failure(fate: Fate, error: Exception) -> Fate:
     reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
     return fate._replace(outcome="failed", reason=reason, error=error)
-
-
-def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
-    """Return the namespaces of a ledger's first thousand keys, without onceward's own, and whether these were all keys.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    names: set[str] = set()
-    after: str | None = None
-    for page in ledger.pages(limit=_LOOKED_AT):
-        names.update(record.key.partition(":")[0] for record in page.records)
-        after = page.next
-    return names - {NAME}, after is None

@@ -78,7 +78,7 @@ class Inspection:
             says = "doctor cannot read Lambda's mappings without botocore"
             self._gaps.note(check, says, "pip install botocore", is_needed=has_function)
         except Exception as error:  # botocore's errors have no root of their own
-            fix = "allow lambda:ListEventSourceMappings, lambda:GetFunctionConfiguration and lambda:GetFunctionConcurrency"
+            fix = "allow lambda:ListEventSourceMappings and lambda:GetFunctionConfiguration"
             says = f"Lambda's mappings of {queue.name} could not be read: {error}"
             self._gaps.note(check, says, fix, is_needed=has_function)
         else:
@@ -104,21 +104,12 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
     for page in client.get_paginator("list_event_source_mappings").paginate(EventSourceArn=arn):
         for mapping in page["EventSourceMappings"]:
             configuration = client.get_function_configuration(FunctionName=mapping["FunctionArn"])
-            function = configuration["FunctionName"]  # all its aliases and versions share the reserved concurrency
-            try:
-                reserved = client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
-            except Exception:  # it needs its own permission, and the check works without it
-                reserved = None
             triggers.append(
                 Trigger(
-                    function=function,
+                    function=configuration["FunctionName"],
                     timeout=configuration["Timeout"],
-                    enabled=mapping["State"] not in {"Disabled", "Disabling"},
                     partial="ReportBatchItemFailures" in (mapping.get("FunctionResponseTypes") or ()),
                     window=mapping.get("MaximumBatchingWindowInSeconds") or 0,
-                    concurrency=(mapping.get("ScalingConfig") or {}).get("MaximumConcurrency"),
-                    reserved=reserved,
-                    filtered=bool((mapping.get("FilterCriteria") or {}).get("Filters")),
                 )
             )
     return tuple(triggers)

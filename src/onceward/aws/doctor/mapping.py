@@ -16,12 +16,8 @@ class Trigger(NamedTuple):
 
     function: str
     timeout: int = 3  # seconds that an invocation may take
-    enabled: bool = True
     partial: bool = True  # whether it takes partial batch responses
     window: int = 0  # seconds for which messages are gathered before an invocation
-    concurrency: int | None = None  # how many invocations it makes at a time; None is no limit
-    reserved: int | None = None  # the function's reserved concurrency; None if it has none, or if that is unknown
-    filtered: bool = False  # whether it has a filter
 
 
 class Facts(NamedTuple):
@@ -47,11 +43,8 @@ def days(seconds: float) -> str:
 
 LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 _PARTIAL: Final = "Lambda Developer Guide, Handling errors for an SQS event source in Lambda"
-_CONCURRENCY: Final = "Lambda Developer Guide, Configuring scaling behavior for SQS event source mappings"
-_FILTERS: Final = "Lambda Developer Guide, Using event filtering with an Amazon SQS event source"
 
 _MAPPING: Final = "event source mapping"
-_FEWEST: Final = 2  # invocations: the smallest MaximumConcurrency
 
 
 def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -63,27 +56,13 @@ def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         says, why = f"{facts.function} has none for {queue.name}", "nothing of the queue comes to the function"
         fix = f"create one, with FunctionResponseTypes=ReportBatchItemFailures and EventSourceArn={queue.arn}"
         yield Finding("error", _MAPPING, says, why, fix, LAMBDA)
-    on = {trigger.function for trigger in facts.triggers if trigger.enabled}
-    filtered = sorted({trigger.function for trigger in facts.triggers if trigger.enabled and trigger.filtered})
-    if filtered:
-        says = f"the event source mapping of {' and '.join(filtered)} has a filter"
-        why = "Lambda deletes what the filter does not let through, and no other function gets it"
-        fix = "filter before the queue, as in the subscription of a topic, with a queue for each function; or in the handler"
-        yield Finding("error" if len(on) > 1 else "warning", "filter", says, why, fix, _FILTERS)
-    if len(on) > 1:
-        says = f"{queue.name} calls {' and '.join(sorted(on))}"
-        why = "each message goes to one of them, whichever is first, and their keys have different namespaces unless name= is given"
-        yield Finding("warning", _MAPPING, says, why, "give each function a queue of its own")
     for trigger in triggers:
         yield from _partial(trigger)
         yield from _timeout(trigger, queue, facts)
-        yield from _throttled(trigger)
 
 
 def _partial(trigger: Trigger) -> Iterator[Finding]:
     check = "partial responses"
-    if not trigger.enabled:
-        yield Finding("warning", _MAPPING, f"that of {trigger.function} is off", "it gets no messages", "enable it")
     if trigger.partial:
         yield Finding("ok", check, f"Lambda keeps the messages that {trigger.function} reports as failed")
         return
@@ -107,31 +86,9 @@ def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[F
         yield Finding("warning", check, says, why, fix, LAMBDA)
     else:
         yield Finding("ok", check, says)
-    if facts.policy.lease < trigger.timeout:
-        says = (
-            f"a lease is {facts.policy.lease:g} s, shorter than the timeout of {trigger.function}, and renewed while the handler "
-            "runs; with heartbeat=0 it must be longer than the timeout"
-        )
-        yield Finding("ok", "lease", says)
     if facts.ledger is not None and facts.ledger.is_local:
         says = f"{trigger.function} is a Lambda function, and only one host can use its ledger"
         why = "each of the function's environments has a disk of its own, so none knows what the others have done"
         yield Finding(
             "error", "ledger", says, why, "give it a ledger in DynamoDB: `onceward init --store dynamodb://TABLE`"
         )
-
-
-def _throttled(trigger: Trigger) -> Iterator[Finding]:
-    check, limit, reserved = "concurrency", trigger.concurrency, trigger.reserved
-    if reserved == 0:
-        says = f"{trigger.function} has a reserved concurrency of 0, so it never runs"
-        why = "Lambda still receives messages for it, which become dead letters, or are dropped"
-        fix = "remove it; to stop the function for a while, disable its event source mapping instead"
-        yield Finding("error", check, says, why, fix, _CONCURRENCY)
-    elif reserved is not None and (limit is None or limit > reserved):
-        maximum = "no maximum" if limit is None else f"a maximum of {limit}"
-        says = f"{trigger.function} has a reserved concurrency of {reserved}, and its event source mapping {maximum}"
-        why = "Lambda receives messages for invocations that are then throttled, and each time costs a receive"
-        fix = f"give the mapping a MaximumConcurrency of {max(_FEWEST, reserved)}"
-        fix += f", and the function a reserved concurrency of {_FEWEST}" if reserved < _FEWEST else " or less"
-        yield Finding("warning", check, says, why, fix, _CONCURRENCY)

@@ -1,19 +1,19 @@
 """The checks of a queue and its dead-letter queue, against the options of the consumer."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.mapping import LAMBDA, LAMBDA_RECEIVES, Facts, days
-from onceward.aws.sqs.queue import FEW, QueueSettings
+from onceward.aws.sqs.queue import QueueSettings
 from onceward.consumers.broker import ATTEMPTS
 from onceward.stores.inspection import Finding, Level
 
+_FEW: Final = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"
 _ALLOW: Final = "SQS API Reference, SetQueueAttributes (RedriveAllowPolicy)"
-_POLLING: Final = "SQS Developer Guide, Setting-up long polling in Amazon SQS"
 _VISIBLE: Final = "SQS Developer Guide, Amazon SQS visibility timeout"
-_DEDUP: Final = "SQS Developer Guide, Using the message deduplication ID in Amazon SQS"
 
 
 def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         f"{queue.name} moves a message to its dead-letter queue after {queue.receives} receive(s)",
     )
     fix = f"give it a maxReceiveCount of {LAMBDA_RECEIVES} or more"
-    if queue.receives < FEW:
+    if queue.receives < _FEW:
         why = "each worker that is stopped or meets a busy key costs a receive, so good messages become dead letters"
         yield Finding("error", check, says, why, fix, _DEAD)
     elif queue.receives < LAMBDA_RECEIVES and facts.triggers:
@@ -144,9 +144,9 @@ def lease(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
             "error", "visibility", says, why, "give it a VisibilityTimeout longer than a handler takes", _VISIBLE
         )
         return
-    vain = queue.vain(held, queue.visibility)
+    vain = max(0, math.ceil(held / queue.visibility) - 1)
     says = f"a lease is {held:g} s, and a message of {queue.name} comes again after {queue.visibility} s"
-    if queue.spares(vain):
+    if vain == 0 or (vain == 1 and (queue.dead_letters is None or queue.receives > _FEW)):
         room = "nothing counts receives" if queue.dead_letters is None else f"there are {queue.receives} receives"
         harmless = f"; one receive in vain after a worker dies does no harm, because {room}" if vain else ""
         yield Finding("ok", check, says + harmless)
@@ -161,34 +161,4 @@ def lease(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     yield Finding(level, check, says, why, fix, _VISIBLE)
 
 
-def polling(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
-    """Check that consumers wait for messages instead of asking for them again and again."""
-    if queue.wait or facts.triggers:
-        yield Finding("ok", "polling", f"receives of {queue.name} wait for messages")
-        return
-    why = (
-        "a consumer that does not set its own wait asks only some of the servers, and pays for empty answers; `onceward work` "
-        "sets it"
-    )
-    says = f"{queue.name} has ReceiveMessageWaitTimeSeconds 0"
-    yield Finding("warning", "polling", says, why, "give it 20", _POLLING)
-
-
-def content(queue: QueueSettings, _: Facts) -> Iterator[Finding]:
-    """Check which messages a FIFO queue treats as one."""
-    check = "deduplication"
-    if queue.by_content and queue.fifo:
-        why = "two operations whose messages are equal, sent within 5 minutes, become one; message attributes are not compared"
-        fix = "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as onceward.aws.send does"
-        yield Finding("warning", check, f"{queue.name} deduplicates by content", why, fix, _DEDUP)
-    elif queue.fifo:
-        yield Finding("ok", check, f"{queue.name} compares the ids that senders give")
-
-
-def delay(queue: QueueSettings, _: Facts) -> Iterator[Finding]:
-    """Tell of a delay, which counts towards a message's age."""
-    if queue.delay:
-        yield Finding("ok", "delay", f"a message of {queue.name} can be received {queue.delay} s after it was sent")
-
-
-QUEUE_CHECKS: Final = (dead_letters, dead_letter_retention, receives, retention, lease, polling, content, delay)
+QUEUE_CHECKS: Final = (dead_letters, dead_letter_retention, receives, retention, lease)

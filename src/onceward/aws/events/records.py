@@ -7,16 +7,6 @@ from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.errors import OncewardError
 
-_WRAPPERS = {
-    "aws:sqs": "on_sqs",
-    "aws:kinesis": "on_kinesis",
-    "aws:dynamodb": "on_dynamodb_stream",
-    "aws:sns": "on_sns",
-    "aws:s3": "on_s3",
-    "aws:mq": "on_activemq",
-    "aws:rmq": "on_rabbitmq",
-}
-
 Fill = Callable[[Delivery], None]
 
 
@@ -88,9 +78,9 @@ def unfit(event: object, takes: str) -> MalformedEvent:
 
 def _other_source(source: str, actual: str) -> str:
     """Return what is wrong with a record or event of the source ``actual``, and what to do."""
-    other = _WRAPPERS.get(actual)
-    right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
-    return f"this handler takes events of {source}, and was given a record of {actual!r}. {right}"
+    return (
+        f"this handler takes events of {source}, and was given a record of {actual!r}. Check what invokes the function"
+    )
 
 
 def _of_another(record: object, source: str) -> str | None:

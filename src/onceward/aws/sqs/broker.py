@@ -11,7 +11,7 @@ from onceward.aws.sqs.message import ENTRIES, Message, alike, kept_text
 from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.visibility import Deletes, Visibility
-from onceward.consumers.broker import Broker, bounded
+from onceward.consumers.broker import Broker, bounded, tell_outlived
 from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
@@ -93,7 +93,7 @@ class SqsBroker(Broker[Message]):
         self.name, self.ordered = queue.name, queue.fifo
         self._queue, self._unwrap = queue, unwrap
         self._callers = Callers()
-        self._seconds, self._wait, self._longest = visibility, wait, longest
+        self._seconds, self._wait = visibility, wait
 
     async def open(self, policy: Policy) -> Policy:
         settings = QueueSettings.read(await self._queue.attributes_async())
@@ -111,8 +111,7 @@ class SqsBroker(Broker[Message]):
                 self.name,
                 policy.max_attempts,
             )
-        for text in settings.warnings(policy, seconds, self._longest):
-            _log.warning("queue %s: %s", self.name, text)
+        tell_outlived(f"queue {self.name}", settings.retention, policy)
         self._settings, self._visible_in = settings, seconds
         self._visibility = Visibility(self._queue, seconds)
         self._deletes = Deletes(self._queue, self._visibility.release)

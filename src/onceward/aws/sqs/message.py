@@ -3,7 +3,6 @@
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import md5
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -96,14 +95,11 @@ class Outgoing(NamedTuple):
     delay: int | None = None
 
 
-def read_message(entry: Mapping[str, Any]) -> Message | None:
-    """Return a message of an answer to ReceiveMessage; None if its body does not match its MD5."""
-    body: str = entry["Body"]
-    if md5(body.encode(), usedforsecurity=False).hexdigest() != entry["MD5OfBody"]:
-        return None
+def read_message(entry: Mapping[str, Any]) -> Message:
+    """Return a message of an answer to ReceiveMessage."""
     attributes = entry.get("MessageAttributes") or {}
     mine = {name: _read_attribute(value) for name, value in attributes.items()}
-    return Message(entry["MessageId"], entry["ReceiptHandle"], body, entry.get("Attributes") or {}, mine)
+    return Message(entry["MessageId"], entry["ReceiptHandle"], entry["Body"], entry.get("Attributes") or {}, mine)
 
 
 def entry_of(message: Outgoing) -> dict[str, object]:

@@ -15,7 +15,6 @@ from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
-from onceward.observe.logs import logger
 from onceward.wire.calls import (
     FIXES,
     PASSING,
@@ -33,11 +32,9 @@ from onceward.wire.wires import Wires
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):([0-9]+):(.+)")
-# AWS General Reference, "Amazon SQS endpoints and quotas": the endpoints there are, with FIPS, dual stack and VPC ones, and
-# the legacy ones, which newer features do not reach.
+# AWS General Reference, "Amazon SQS endpoints and quotas": the endpoints there are, with FIPS, dual stack and VPC ones.
 _REGION: Final = re.compile(r"(?:^|\.)sqs(?:-fips)?\.([a-z]+(?:-[a-z]+)+-[0-9]+)\.")
 _OWN: Final = re.compile(r"sqs\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
-_LEGACY: Final = re.compile(r"(?:([a-z0-9-]+)\.)?queue\.amazonaws\.com(?:\.cn)?")
 
 
 class Address(NamedTuple):
@@ -87,8 +84,6 @@ def _of_url(url: str) -> Address:
     name = parts.path.rstrip("/").rpartition("/")[2]
     if parts.scheme not in {"http", "https"} or not host:
         return Address("")
-    if legacy := _LEGACY.fullmatch(host):
-        return Address(name, url, None, legacy[1] or "us-east-1")
     region = _REGION.search(host)
     endpoint = None if _OWN.fullmatch(host) else f"{parts.scheme}://{parts.netloc}"
     return Address(name, url, None, region and region[1], endpoint)
@@ -174,12 +169,8 @@ class QueueSteps:
             body["VisibilityTimeout"] = _whole(visibility)
         if self._address.fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
             body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
-        entries = (yield from self._ask("ReceiveMessage", body, wait=wait)).get("Messages") or []
-        messages = [message for one in entries if (message := read_message(one)) is not None]
-        if len(messages) < len(entries):
-            damaged = len(entries) - len(messages)
-            logger().warning("queue %s: %d message(s) arrived damaged, and come again", self._address.name, damaged)
-        return messages
+        answer = yield from self._ask("ReceiveMessage", body, wait=wait)
+        return [read_message(one) for one in answer.get("Messages") or []]
 
     def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:
         """Delete messages."""
