@@ -19,7 +19,7 @@ from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
 from onceward.terminal import encoded, json, line
 
 if TYPE_CHECKING:
-    from onceward.pipelines.sources.lines import LineSource
+    from onceward.pipelines.sources.lines import NdjsonSource
 
 
 WRONG = 1
@@ -64,7 +64,7 @@ def run(
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
-        cast("LineSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
+        cast("NdjsonSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
     def build() -> PipelineRun:
         report.running = running = PipelineRun(pipeline, report.outcome)

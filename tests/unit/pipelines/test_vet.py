@@ -63,9 +63,8 @@ sinks:
         ("name: orders", "name: [", 3, 1, "not YAML"),
         ("into: paid", "into: paid..by", 9, 5, "on each side of a dot"),
         ("name: pay", "filter: {where: lenght(message.a)}\n  - name: pay", 6, 14, "is it length()?"),
-        ("[orders.ndjson]", "[orders.ndjson, ./orders.ndjson]", 2, 42, "here twice"),
         ("[orders.ndjson]", "[orders.ndjson], rejects: none/bad", 2, 43, "its folder does not exist"),
-        ("- stdout:", '- file: {path: "a\\0b"}', 11, 12, "this is no file"),
+        ("- stdout:", '- file: {path: "a\\0b"}', 11, 12, "null byte"),
     ],
 )
 def test_a_mistake_has_its_line_and_column(pipelines, was, now, line, column, text):
