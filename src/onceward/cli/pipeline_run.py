@@ -13,6 +13,7 @@ from onceward.cli.ledgers import EmptyOption, JsonOption, LinesOption, NewOption
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
 from onceward.errors import ResultUnavailable
+from onceward.once import Once
 from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
@@ -58,7 +59,7 @@ def run(
         store (URL): Another ledger than the file's. Its relative path begins in the current folder.
         dry_run: Make no effect, and print what each message would do.
     """
-    pipeline = checked(file, "memory:" if dry_run else store)
+    pipeline = checked(file, store, rehearsal=dry_run)
     if dry_run and not pipeline.source.ends:
         refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`")
     report = PipelineReport(as_json=as_json, new_only=new_only)
@@ -104,7 +105,7 @@ def vet(
         return
     if file is None:
         refuse("give the file of a pipeline, or --schema")
-    _, mistakes = _examined(file, None)
+    _, mistakes = _examined(file, None, None)
     for one in mistakes:
         if as_json:
             fields = {"line": one.place.line, "column": one.place.column, "warning": one.is_warning, "text": one.text}
@@ -130,7 +131,7 @@ def examples(
 
     Exit status: [bold]0[/bold] all examples hold; [bold]1[/bold] some do not; [bold]2[/bold] usage.
     """
-    pipeline = checked(file, "memory:")
+    pipeline = checked(file, None, rehearsal=True)
     from onceward.pipelines.examples import run_examples
 
     logging.getLogger("onceward").setLevel(logging.CRITICAL + 1)  # the kills are no news
@@ -198,9 +199,9 @@ class DryRun:
         self._report.print([f"{line(title)}: {json(message.data)}"])
 
 
-def checked(file: str, store: str | None) -> Pipeline:
+def checked(file: str, store: str | None, *, rehearsal: bool) -> Pipeline:
     """Return a pipeline without mistakes; else tell them, and end the command."""
-    pipeline, mistakes = _examined(file, store)
+    pipeline, mistakes = _examined(file, store, Once("memory:") if rehearsal else None)
     for one in mistakes:
         typer.echo(_text(file, one), err=True)
     if pipeline is None:
@@ -209,14 +210,14 @@ def checked(file: str, store: str | None) -> Pipeline:
     return pipeline
 
 
-def _examined(file: str, store: str | None) -> tuple[Pipeline | None, list[Mistake]]:
+def _examined(file: str, store: str | None, rehearsal: Once | None) -> tuple[Pipeline | None, list[Mistake]]:
     try:
         import yaml
     except ModuleNotFoundError:
         refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'")
     del yaml
     try:
-        return examine(file, ledger=store)
+        return examine(file, ledger=store, rehearsal=rehearsal)
     except OSError as error:
         refuse(f"{file}: {error.strerror or error}")
 

@@ -6,7 +6,7 @@ Effects are counted and not made; sinks collect. What a killed run has sent coun
 import asyncio
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.claim import Claim
@@ -17,7 +17,7 @@ from onceward.once import Once
 from onceward.pipe.commands import Interrupted
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.model import Example
-from onceward.pipelines.pipeline import Pipeline, load
+from onceward.pipelines.pipeline import Pipeline, examine
 from onceward.results.outcomes import describe
 from onceward.stores.memory import MemoryStore
 from onceward.terminal import json
@@ -52,7 +52,7 @@ class ExampleStage:
         self._now = _EPOCH
         clock = lambda: self._now
         once = Once(MemoryStore(clock), clock=clock, observe=[self._heard])
-        self.pipeline: Pipeline = load(file, ledger=once)
+        self.pipeline = cast("Pipeline", examine(file, rehearsal=once)[0])  # it was checked before
         self.pipeline.stand_in = self
         self._example = example
         self._flow = self.pipeline.flow()

@@ -150,12 +150,15 @@ def _message(data: object, delivery: Delivery) -> PipelineMessage:
     return PipelineMessage(data, meta)
 
 
-def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipeline | None, list[Mistake]]:
+def examine(
+    path: str | Path, *, ledger: str | Once | None = None, rehearsal: Once | None = None
+) -> tuple[Pipeline | None, list[Mistake]]:
     """Read a file; return the pipeline, if it can run, and all mistakes and warnings.
 
     Args:
         path: of the file.
         ledger: another ledger than the file's. A relative path of SQLite begins in the current folder.
+        rehearsal: a ledger in memory that stands for the file's own. Set :attr:`Pipeline.stand_in` then.
 
     Raises:
         OSError: the file cannot be read.
@@ -181,7 +184,7 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
         else:
             url = ledger or model.ledger
             url = absolute(url, Path.cwd() if ledger else folder)
-            once = Once(open_store(url))
+            once = rehearsal or Once(open_store(url))
     except (ValueError, TypeError, ImportError) as error:
         mistakes.append(Mistake(marked.place_of("ledger"), str(error) if ledger else marked.told(str(error), "ledger")))
         once = Once("memory:")  # for the other checks

@@ -88,6 +88,8 @@ steps:
   - name: mail
     run: {command: [cat]}
     on_lapse: park
+  - sql: {statement: DELETE FROM carts WHERE id = :id, parameters: {id: message.id}}
+    name: cart
   - name: lookup
     retry: {until: message.ready, steps: [{name: ask, call: {function: json:dumps}, into: ready}]}
   - guard: {key: message.id, steps: [{name: stock, call: {function: json:dumps}}, {send: {to: {stdout: null}}}]}
@@ -97,7 +99,7 @@ examples:
   - name: an order
     input: {id: 1, total: 2}
     results: {pay: 7, ask: true}
-    effects: {pay: 1, mail: 1, ask: 1, stock: 1}
+    effects: {pay: 1, mail: 1, cart: 1, ask: 1, stock: 1}
     output:
       stdout: [{id: 1, total: 2, paid: 7, ready: true}]
       file: [{id: 1, total: 2, paid: 7, ready: true}]

@@ -119,13 +119,12 @@ class RetryStep(EffectSettings):
 
 
 class LookupStep(EffectSettings):
-    """Look up a value by its key. The result is the value, or a list for a set, or null.
+    """Look up a value by its key. The result is the value, or null.
 
     It is recorded, so a later attempt uses the same value.
 
     Attributes:
-        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db,
-            csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.
+        at: Where: redis://host/0, dynamodb://TABLE or json:file.json.
         key: The key.
         space: A namespace that separates these keys from others in the same place.
     """
@@ -161,15 +160,14 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
 
 
 class StoreStep(EffectSettings):
-    """Store a value by its key, or add it to a set. A repetition changes nothing.
+    """Store a value by its key. A repetition changes nothing.
 
     The store's own clock decides when a value expires.
 
     Attributes:
-        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.
+        at: Where: redis://host/0 or dynamodb://TABLE.
         key: The key.
         value: The value.
-        add: Whether to add the value to the set of this key.
         ttl: How long the value stays. By default for good.
         space: A namespace that separates these keys from others in the same place.
     """
@@ -177,7 +175,6 @@ class StoreStep(EffectSettings):
     at: Text
     key: Expression
     value: Expression = as_written("message")
-    add: bool = False
     ttl: SomeSeconds | None = None
     space: Annotated[str, Meta(max_length=100)] = ""
 
@@ -190,8 +187,6 @@ class StoreStep(EffectSettings):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            await call.thread(
-                values.add if self.add else values.set, name_of(self.key, message), self.value(message), self.ttl
-            )
+            await call.thread(values.set, name_of(self.key, message), self.value(message), self.ttl)
 
         return make
