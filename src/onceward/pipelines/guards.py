@@ -1,19 +1,17 @@
 """Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
 
-import datetime as dt
 from typing import Any, Final
 
-from onceward.claim.held import HeldClaim, held
+from onceward.claim.held import held
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, ledger_key
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepFailed
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSettings
+from onceward.pipelines.model import GuardSettings, InnerGuardSettings
 
 _NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
-_LONGEST: Final = 1e10  # seconds, what a policy takes at most
 
 
 class GuardRules:
@@ -25,10 +23,9 @@ class GuardRules:
             "lease": settings.lease,
             "max_attempts": settings.attempts,
             "on_lapse": settings.on_lapse,
+            "retention": None if settings.retention == "forever" else settings.retention,
         }
         kit.built.lease = max(kit.built.lease, settings.lease)
-        if not isinstance(settings.retention, FieldRetention):
-            self.options["retention"] = None if settings.retention == "forever" else settings.retention
         with kit.noting(at, ValueError, TypeError):
             kit.once.guards.for_keys("checked", self.options, no_skip=_NO_SKIP)  # also against the ledger's clock
             return
@@ -48,15 +45,6 @@ class GuardRules:
             return fingerprint_of(fingerprint(message))
         except ValueError as error:
             raise KeyMissing(str(error)) from error
-
-    def retain(self, claim: "HeldClaim", message: "PipelineMessage") -> None:
-        """Let a claim's record stay until the time in the message; raises ValueError if there is none."""
-        retention = self._settings.retention
-        if not isinstance(retention, FieldRetention):
-            return
-        until = _time(retention.until(message), retention.until.expression) + retention.plus
-        remaining = until - claim.store_time()
-        claim.policy = claim.policy._replace(retention=min(max(remaining, claim.policy.lease), _LONGEST))
 
 
 class InnerGuard:
@@ -109,7 +97,6 @@ class InnerGuard:
         self, message: "PipelineMessage", call: "PipelineCall", action: "StepAction", by: list[object]
     ) -> dict[str, object]:
         claim = held()
-        self._rules.retain(claim, message)
         before = len(call.printed)
         inner = call.under(claim)
         result = await action(message, inner)
@@ -125,18 +112,3 @@ class InnerGuard:
             )
         await inner.ended(record)
         return record
-
-
-def _time(value: object, expression: str) -> float:
-    """Return a time of a message as seconds since 1970."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        try:
-            moment = dt.datetime.fromisoformat(value)
-        except ValueError:
-            pass
-        else:
-            if moment.tzinfo is not None:
-                return moment.timestamp()
-    raise ValueError(f"{expression!r} finds no time: give seconds since 1970, or a text with its zone, as in RFC 3339")

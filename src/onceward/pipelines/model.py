@@ -36,18 +36,6 @@ Name = Annotated[
 ]
 
 
-class FieldRetention(Settings):
-    """Keep a record until a time in the message.
-
-    Attributes:
-        until: The time in the message: seconds since 1970, or a text as in RFC 3339.
-        plus: How much longer.
-    """
-
-    until: Expression
-    plus: Seconds = 0
-
-
 class FindOut(Settings):
     """Ask the downstream whether a step's effect was made, after an attempt ended inside the step.
 
@@ -100,7 +88,7 @@ class GuardSettings(Settings):
 
     key: KeyExpression | None = None
     fingerprint: Expression | None = None
-    retention: Seconds | FieldRetention | Literal["forever"] = as_written("14d")
+    retention: Seconds | Literal["forever"] = as_written("14d")
     attempts: Annotated[int, Meta(ge=1)] | None = None
     lease: Seconds = 60
     on_lapse: Literal["retry", "park"] = "retry"

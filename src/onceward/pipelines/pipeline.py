@@ -125,8 +125,6 @@ class Pipeline:
         claim = held()
         message: PipelineMessage | None = _message(data, delivery)
         assert message is not None
-        if self._rules is not None:
-            self._rules.retain(claim, message)
         if claim.policy.retention is not None and claim.policy.retention < self.built.least_retention:
             claim.policy = claim.policy._replace(retention=self.built.least_retention)
         call = PipelineCall(claim, delivery, self.stand_in)

@@ -48,7 +48,7 @@ LISTED = Path(__file__).parents[3] / "docs" / "reference" / "pipeline.schema.jso
 VALID = """
 name: orders
 source: {ndjson: {files: [orders.ndjson]}}
-guard: {key: message.id, retention: {until: message.at, plus: 1h}, lease: 90s}
+guard: {key: message.id, retention: forever, lease: 90s}
 steps:
   - filter: {where: message.id}
   - name: pay
