@@ -41,7 +41,7 @@ def run(
     """Run a pipeline: each message of its source goes through its steps to its sinks once.
 
     FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet
-    FILE[/bold] finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
+    FILE[/bold] finds mistakes in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
 
     A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it handles only
     the messages that are left. A message that failed is tried again by the next run. A run over a queue continues until
@@ -87,7 +87,7 @@ def vet(
     schema: bool = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a pipeline before anything runs: every mistake has its line and column.
+    """Check a pipeline before anything runs: each mistake has its line and column. Correct those it tells, and run it again.
 
     It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no
     request. It also warns of effects that no guard protects.

@@ -36,7 +36,7 @@ def built_chain(kit: Kit, steps: StepList) -> StepAction:
 def _step(kit: Kit, choice: StepChoice) -> StepAction:
     """Return what runs one step."""
     settings, keys = cast("StepSettings", choice.settings), cast("StepKeys", choice.keys)
-    inner = kit.of(choice.marked.value[choice.kind])
+    inner = kit.of(choice.marked.parts[choice.kind])
     inner.named = keys.name
     if isinstance(settings, EffectSettings):
         effect = _Effect(kit, inner, choice)
@@ -51,7 +51,7 @@ def built_sink(kit: Kit, choice: SinkChoice) -> StepAction:
     """Return what brings a message to one sink."""
     settings, keys = cast("SinkSettings", choice.settings), cast("SinkKeys", choice.keys)
     title = kit.title(choice, keys.name or settings.title, "sinks")
-    take = settings.build(kit.of(choice.marked.value[choice.kind]))
+    take = settings.build(kit.of(choice.marked.parts[choice.kind]))
     if kit.within:
         kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
     guard = None

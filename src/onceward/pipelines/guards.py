@@ -1,5 +1,6 @@
 """Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
 
+import math
 from typing import Any, Final
 
 from onceward.claim.held import held
@@ -23,7 +24,7 @@ class GuardRules:
             "lease": settings.lease,
             "max_attempts": settings.attempts,
             "on_lapse": settings.on_lapse,
-            "retention": None if settings.retention == "forever" else settings.retention,
+            "retention": None if settings.retention == math.inf else settings.retention,
         }
         kit.built.lease = max(kit.built.lease, settings.lease)
         with kit.noting(at, ValueError, TypeError):
@@ -54,8 +55,7 @@ class InnerGuard:
         self, kit: "Kit", settings: InnerGuardSettings, name: str, at: tuple[str, ...] = (), *, drops: bool = False
     ) -> None:
         self._rules = GuardRules(kit, settings, at)
-        waits = 0.0 if settings.on_busy == "fail" else settings.on_busy
-        options: Options = {**self._rules.options, "on_busy": waits or "raise"}
+        options: Options = {**self._rules.options, "on_busy": settings.on_busy or "raise"}
         space = kit.guard_name((*at, "name"), name)
         with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
             self._guard = kit.once.guards.for_keys(space, options, no_skip=_NO_SKIP)

@@ -1,4 +1,4 @@
-"""What steps and sinks are, and the kit that they are built with: it imports, and notes every mistake with its place.
+"""What steps and sinks are, and the kit that they are built with: it imports, and notes mistakes with their places.
 
 A new step or sink is a class, and a line in ``STEPS`` or ``SINKS``. What a source is, ``flow.py`` says.
 """
@@ -189,7 +189,7 @@ class Kit(msgspec.Struct, eq=False):
             self.mistake(
                 field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
             )
-        return f"{self.built.model.name or 'pipeline'}.{name}"
+        return f"{self.built.model.name}.{name}"
 
     def closing(self, hook: Hook) -> None:
         """Have a function, or a coroutine function, called when the run ends."""

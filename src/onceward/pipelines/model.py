@@ -7,9 +7,11 @@ from msgspec import Meta
 
 from onceward.pipelines.settings import (
     Address,
+    BusyWait,
     Expression,
     KeyExpression,
     Regex,
+    Retention,
     Seconds,
     Settings,
     SinkChoice,
@@ -17,7 +19,7 @@ from onceward.pipelines.settings import (
     SourceChoice,
     StepList,
     Text,
-    as_written,
+    given,
 )
 
 OnStepError = Annotated[
@@ -88,9 +90,9 @@ class GuardSettings(Settings):
 
     key: KeyExpression | None = None
     fingerprint: Expression | None = None
-    retention: Seconds | Literal["forever"] = as_written("14d")
+    retention: Retention = given(Retention("14d"))
     attempts: Annotated[int, Meta(ge=1)] | None = None
-    lease: Seconds = 60
+    lease: Seconds = given(Seconds(60))
     on_lapse: Literal["retry", "park"] = "retry"
 
 
@@ -105,7 +107,7 @@ class InnerGuardSettings(GuardSettings):
     """
 
     name: Name | None = None
-    on_busy: Literal["fail"] | Seconds = as_written("1m")
+    on_busy: BusyWait = given(BusyWait("1m"))
 
 
 class SinkKeys(Settings):
@@ -138,7 +140,7 @@ class Hold(Settings):
     """
 
     key: Text
-    every: Seconds = 1
+    every: Seconds = given(Seconds(1))
 
 
 class Pauses(Settings):
@@ -149,8 +151,8 @@ class Pauses(Settings):
         longest: The longest pause.
     """
 
-    first: Seconds = as_written("1s")
-    longest: Seconds = as_written("15m")
+    first: Seconds = given(Seconds("1s"))
+    longest: Seconds = given(Seconds("15m"))
 
 
 class Example(Settings):

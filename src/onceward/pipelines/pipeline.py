@@ -25,7 +25,6 @@ from onceward.pipelines.kit import Built, Kit, absolute
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.reading import ModelReader
-from onceward.pipelines.settings import SourceChoice
 from onceward.stores import open_store
 
 NO_HOLD: Final = "AWS Lambda calls a pipeline when it likes, so it cannot hold its input: leave hold: out"
@@ -51,28 +50,26 @@ class Pipeline:
         self.places = marked
         self.stand_in: StandIn | None = None
         self.built = built = Built(once, model, folder, ledger, built_chain, built_sink)
-        is_guarded = "guard" in marked.value  # also if it has mistakes
-        kit = Kit(built, marked, guarded=is_guarded)
-        if "." in (model.name or ""):
+        kit = Kit(built, marked, guarded=model.guard is not None)
+        if "." in model.name:
             kit.mistake(
                 "name", "the name of a pipeline has no dot, which stands between its name and that of a guard in it"
             )
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
             kit.needs_outbox("dead_letters")
-        if (source := cast("SourceChoice | None", model.source)) is not None:
-            self.source = cast("SourceSettings", source.settings)
-            built.reserved = self.source.keeps
-            self.source.check(kit.of(source.marked.value[source.kind]))
-            if not is_guarded and not self.source.has_ids:
-                kit.mistake(
-                    "source",
-                    f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
-                    "{key: message.id}; guard: {} takes the SHA-256 of the message",
-                )
-            if model.hold is not None and not self.source.holds:
-                kit.mistake("hold", NO_HOLD)
-        # Without a name or a source, it only looks for mistakes.
+        source = model.source
+        self.source = cast("SourceSettings", source.settings)
+        built.reserved = self.source.keeps
+        self.source.check(kit.of(source.marked.parts[source.kind]))
+        if model.guard is None and not self.source.has_ids:
+            kit.mistake(
+                "source",
+                f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
+                "{key: message.id}; guard: {} takes the SHA-256 of the message",
+            )
+        if model.hold is not None and not self.source.holds:
+            kit.mistake("hold", NO_HOLD)
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
         self._steps = kit.chain(model.steps) if model.steps else None
         self._sinks = [kit.sink(choice) for choice in model.sinks]
@@ -170,7 +167,7 @@ def examine(
     if marked is None:
         return None, mistakes
     reader = ModelReader()
-    model = reader.read(marked, PipelineFile)
+    model = reader.read(marked)
     mistakes += reader.mistakes
     if model is None:
         return None, sorted(mistakes)

@@ -14,7 +14,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, as_written
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, given
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -82,7 +82,7 @@ class RetryStep(EffectSettings):
 
     steps: StepList
     tries: Annotated[int, Meta(ge=1, le=1000)] = 3
-    pause: Seconds = as_written("1s")
+    pause: Seconds = given(Seconds("1s"))
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     until: Expression | None = None
     errors: list[Regex] = []
@@ -98,7 +98,7 @@ class RetryStep(EffectSettings):
             return not self.errors or any(one.search(describe(error)) for one in self.errors)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            wait = self.pause
+            wait: float = self.pause
             for number in range(self.tries):
                 if number and call.stand_in is None:
                     await asyncio.sleep(min(wait, _LONGEST))
@@ -174,7 +174,7 @@ class StoreStep(EffectSettings):
 
     at: Text
     key: Expression
-    value: Expression = as_written("message")
+    value: Expression = given(MESSAGE)
     ttl: SomeSeconds | None = None
     space: Annotated[str, Meta(max_length=100)] = ""
 

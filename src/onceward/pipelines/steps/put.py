@@ -5,7 +5,8 @@ from typing import Any
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
 from onceward.pipelines.keyvalue.dynamodb import item, typed
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.settings import Expression, Text, as_written
+from onceward.pipelines.paths import MESSAGE
+from onceward.pipelines.settings import Expression, Text, given
 
 
 class PutStep(EffectSettings):
@@ -22,7 +23,7 @@ class PutStep(EffectSettings):
     """
 
     table: Text
-    item: Expression = as_written("message")
+    item: Expression = given(MESSAGE)
     condition: str | None = None
     names: dict[str, str] = {}
     values: dict[str, Expression] = {}
