@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 from typer import Argument
@@ -18,10 +18,6 @@ from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
 from onceward.terminal import encoded, json, line
-
-if TYPE_CHECKING:
-    from onceward.pipelines.sources.lines import NdjsonSource
-
 
 WRONG = 1
 
@@ -65,7 +61,6 @@ def run(
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
-        cast("NdjsonSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
     def build() -> PipelineRun:
         report.running = running = PipelineRun(pipeline, report.outcome)

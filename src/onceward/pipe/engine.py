@@ -116,10 +116,7 @@ class Pipe:
         rejects_file = Rejects(rejects)
         lines = Lines(files, self._stop)
         self._reporter.start(lines.total)
-        try:
-            jobs = Jobs(self._count, self._stop, self._run)
-        except RuntimeError as error:
-            return End("left", f"stopped: {error}: raise ulimit -u", self._reporter.counts, running=False)
+        jobs = Jobs(self._count, self._stop, self._run)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
             try:

@@ -130,11 +130,10 @@ def run_examples(file: Path, pipeline: "Pipeline") -> list[ExampleResult]:
 
 def _run(file: Path, example: "Example") -> ExampleResult:
     first = ExampleStage(file, example)
-    faults = _unknown(set(first.pipeline.built.titles), example)
     outcome = first.run(0)
     assert outcome is not None
     points = first.points
-    faults += _compared(first, example, outcome)
+    faults = _compared(first, example, outcome)
     if faults or example.fails is not None or not outcome.ok:
         return ExampleResult(example.name, faults, 0)
     effects, outputs = Counter(first.effects), first.outputs
@@ -190,16 +189,6 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
         if stage.outputs != wanted_outputs:
             faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(stage.outputs)}")
     return faults
-
-
-def _unknown(titles: set[str], example: "Example") -> list[str]:
-    there = titles | {"dead_letters"}
-    names = [*example.results, *example.errors, *(example.effects or ()), *(example.output or ())]
-    return [
-        f"there is no effect or sink {name!r}; there are {', '.join(sorted(titles))}"
-        for name in names
-        if name not in there
-    ]
 
 
 def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:

@@ -139,11 +139,6 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
-    def place(self, field: Field, path: str) -> None:
-        """Check a field of the message, such as ``payment.receipt``."""
-        if not all(path.split(".")):
-            self.mistake(field, f"{path!r}: a field has a name on each side of a dot, as in payment.receipt")
-
     def imported(self, field: Field, target: str) -> Callable[..., object] | None:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
         folder = str(self.folder)

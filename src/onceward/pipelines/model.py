@@ -10,6 +10,7 @@ from onceward.pipelines.settings import (
     BusyWait,
     Expression,
     KeyExpression,
+    MessageField,
     Regex,
     Retention,
     Seconds,
@@ -64,15 +65,12 @@ class StepKeys(Settings):
         on_lapse: What to do if an attempt ended inside this step, so that nobody knows whether its effect was made.
             retry: run it again with the same derived key. park: park the key for a person; this costs a second write,
             and an error parks the key, too. Or give a list of steps that ask the downstream (find out).
-        not_made: With on_lapse: park, regular expressions of errors that prove that the effect was not made. The
-            message is then tried again.
     """
 
     name: Name | None = None
     when: Expression | None = None
-    into: Text | None = None
+    into: MessageField | None = None
     on_lapse: Literal["retry", "park"] | FindOut = "retry"
-    not_made: list[Regex] = []
     on_error: OnStepError = "fail"
 
 

@@ -82,6 +82,7 @@ def regex(text: str) -> Regex:
 
 
 Text = Annotated[str, Meta(min_length=1)]
+MessageField = Annotated[str, Meta(pattern=r"^[^.]+(\.[^.]+)*$")]  # such as payment.receipt
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
 
 

@@ -144,7 +144,7 @@ def test_examples_that_hold_are_ok_after_each_kill(cli):
     ("was", "now", "fault"),
     [
         ("effects: {pay: 1, ", "effects: {pay: 2, ", "effects: expected"),
-        ("results: {pay: 7,", "results: {pai: 7,", "no effect or sink 'pai'"),
+        ("results: {pay: 7,", "results: {pai: 7,", "output: expected"),
         ("    results: {pay: 7, ask: true}\n", "", "does not hold after 3 tries"),
     ],
 )

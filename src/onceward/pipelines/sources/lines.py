@@ -18,7 +18,7 @@ from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.keys.json_reading import NotJson, read_json
 from onceward.pipe.engine import WAIT_BEYOND
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines
 from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 
@@ -177,19 +177,14 @@ class NdjsonSource(SourceSettings):
 
     Attributes:
         files: The files; - is the standard input. Relative paths begin at the folder of this file.
-        rejects: A file that malformed lines are appended to.
     """
 
     files: Annotated[list[str], Meta(min_length=1)]
-    rejects: str | None = None
 
     has_ids = False
     ends = True
 
     def check(self, kit: "Kit") -> None:
-        with kit.noting("rejects", OSError, ValueError):
-            if self.rejects is not None and not (kit.folder / self.rejects).parent.is_dir():
-                raise ValueError(f"{self.rejects}: its folder does not exist")
         for number, name in enumerate(self.files):
             with kit.noting(("files", number), OSError, ValueError):
                 if name != STDIN and not (kit.folder / name).is_file():
@@ -197,21 +192,20 @@ class NdjsonSource(SourceSettings):
 
     def open(self, flow: "Flow") -> "Runs":
         folder = flow.built.folder
-        stop, rejects = Stop(), Rejects(None if self.rejects is None else str(folder / self.rejects))
+        stop = Stop()
         lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop)
-        broker = LinesBroker(", ".join(self.files), _deliveries(lines, rejects), stop)
+        broker = LinesBroker(", ".join(self.files), _deliveries(lines), stop)
         worker = LinesWorker(flow.built.once, broker, flow.handler, **flow.options)
         worker.flow, worker.lines = flow, broker
         flow.progress = lambda: (lines.read, lines.total)
         return worker
 
 
-def _deliveries(lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
+def _deliveries(lines: Lines) -> Iterator[LineDelivery]:
     for line in lines:
         delivery = LineDelivery(line)
         try:
             delivery.data = read_json(line.data)
         except NotJson as error:
             delivery.fault = MalformedRecord(f"the payload is {error}")
-            rejects.add(line.data)
         yield delivery
