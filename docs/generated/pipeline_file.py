@@ -9,16 +9,17 @@ from msgspec import Meta
 from generated.markdown import code, table
 from onceward.docstrings import attributes, summary
 from onceward.pipelines.model import KEYS, PipelineFile
+from onceward.pipelines.paths import KeyFinder, PathFinder
 from onceward.pipelines.reading import TABLES, kind
-from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
+from onceward.pipelines.settings import Chosen, Regex, Seconds, Settings, SinkList, StepList, settings_in
 
 _HEAD = """## The whole file
 
-`onceward run FILE` runs a pipeline: one source, steps, and sinks. `onceward vet FILE` finds every mistake with its line and column. `onceward vet --schema` prints the JSON Schema, with which
+`onceward run FILE` runs a pipeline: one source, steps, and sinks. `onceward vet FILE` tells mistakes with their line and column: of form, one in each step and sink, and the first of the rest. Correct them, and run it again. `onceward vet --schema` prints the JSON Schema, with which
 editors complete and check the file; name it in the file's first line: `# yaml-language-server: $schema=pipeline.schema.json`.
 [The schema of this version](pipeline.schema.json) is on this site, too.
 
-- YAML is read as version 1.2 defines it: `on`, `yes` and dates are text. `${NAME}` and `${NAME:-default}` in a text are variables
+- Without quotes, `true`, `false`, `null` and the numbers of JSON are not text. All else is, also `on`, `yes`, dates and `007`. `${NAME}` and `${NAME:-default}` in a text are variables
   of the environment.
 - Relative paths begin at the folder of the file, also in `sqlite:///`. Only that of `--store` begins in the current folder. Python modules can be there, too.
 - Expressions are [JMESPath](https://jmespath.org). They begin with `message` or `meta`. `message` is the
@@ -106,15 +107,14 @@ def _described(annotation: Any) -> str:
 def _default(field: Any) -> str:
     if field.required:
         return "must be given"
-    value = field.default if field.default is not msgspec.NODEFAULT else None
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if isinstance(value, msgspec.Struct):
+        return ""
     return "" if value in (None, [], {}, ()) else code(str(value).lower() if isinstance(value, bool) else value)
 
 
 def _kind(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
-        for one in annotation.__metadata__:
-            if isinstance(one, Meta) and one.extra_json_schema:
-                return "expression" if one.extra_json_schema.get("format") == "jmespath" else "seconds"
         return _kind(get_args(annotation)[0])
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in {Union, UnionType}:
@@ -125,14 +125,26 @@ def _kind(annotation: Any) -> str:
         return f"list of {_kind(inner[0])}"
     if origin is dict:
         return f"mapping to {_kind(inner[1])}"
-    if isinstance(annotation, type):
-        if issubclass(annotation, StepList | SinkList):
-            return "list of steps" if issubclass(annotation, StepList) else "list of sinks"
-        if issubclass(annotation, Chosen):
-            return f"a {annotation.table}"
-        if issubclass(annotation, Settings):
-            return f"[{_name(annotation)}](#{_name(annotation).replace(' ', '-')})"
-    return {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}.get(annotation, "anything")
+    if isinstance(annotation, type) and (own := _own(annotation)):
+        return own
+    return {str: "text", int: "whole number", float: "number", Regex: "text", bool: "`true` or `false`"}.get(
+        annotation, "anything"
+    )
+
+
+def _own(kind_of: type) -> str | None:
+    """Return the name of a type that only a file has."""
+    if issubclass(kind_of, PathFinder | KeyFinder):
+        return "expression"
+    if issubclass(kind_of, Seconds):
+        return " or ".join(["seconds", *map(code, kind_of.words)])
+    if issubclass(kind_of, StepList | SinkList):
+        return "list of steps" if issubclass(kind_of, StepList) else "list of sinks"
+    if issubclass(kind_of, Chosen):
+        return f"a {kind_of.table}"
+    if issubclass(kind_of, Settings):
+        return f"[{_name(kind_of)}](#{_name(kind_of).replace(' ', '-')})"
+    return None
 
 
 def _name(settings: type[Settings]) -> str:

@@ -47,7 +47,6 @@ def held(cli):
         (["--key", "line.id"], "no command"),
         (["cat", "--key", "line.id"], "there is no file cat: is it the command?"),
         (["--key", "line.id", "--", "no-such-program"], "no-such-program: no such command"),
-        (["--key", "line.id", "--", "./plain"], "a script without a #! line"),
         (["--key", "id", "--", "cat"], "which is the parsed line; write key='line.id'"),
         (["--key", "line.id", "--", "echo", "{id}"], "write {line.id}"),
         (["--key", "line.id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),

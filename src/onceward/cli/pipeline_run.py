@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 from typer import Argument
@@ -13,14 +13,11 @@ from onceward.cli.ledgers import EmptyOption, JsonOption, LinesOption, NewOption
 from onceward.cli.report import WorkReport
 from onceward.cli.work import run_worker
 from onceward.errors import ResultUnavailable
+from onceward.once import Once
 from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import Pipeline, PipelineRun, examine
 from onceward.terminal import encoded, json, line
-
-if TYPE_CHECKING:
-    from onceward.pipelines.sources.lines import LineSource
-
 
 WRONG = 1
 
@@ -40,7 +37,7 @@ def run(
     """Run a pipeline: each message of its source goes through its steps to its sinks once.
 
     FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet
-    FILE[/bold] finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
+    FILE[/bold] finds mistakes in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
 
     A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it handles only
     the messages that are left. A message that failed is tried again by the next run. A run over a queue continues until
@@ -58,13 +55,12 @@ def run(
         store (URL): Another ledger than the file's. Its relative path begins in the current folder.
         dry_run: Make no effect, and print what each message would do.
     """
-    pipeline = checked(file, "memory:" if dry_run else store)
+    pipeline = checked(file, store, rehearsal=dry_run)
     if dry_run and not pipeline.source.ends:
         refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`")
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
-        cast("LineSource", pipeline.source).rejects = None  # malformed lines are told, and written nowhere
 
     def build() -> PipelineRun:
         report.running = running = PipelineRun(pipeline, report.outcome)
@@ -86,7 +82,7 @@ def vet(
     schema: bool = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a pipeline before anything runs: every mistake has its line and column.
+    """Check a pipeline before anything runs: each mistake has its line and column. Correct those it tells, and run it again.
 
     It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no
     request. It also warns of effects that no guard protects.
@@ -104,7 +100,7 @@ def vet(
         return
     if file is None:
         refuse("give the file of a pipeline, or --schema")
-    _, mistakes = _examined(file, None)
+    _, mistakes = _examined(file, None, None)
     for one in mistakes:
         if as_json:
             fields = {"line": one.place.line, "column": one.place.column, "warning": one.is_warning, "text": one.text}
@@ -130,7 +126,7 @@ def examples(
 
     Exit status: [bold]0[/bold] all examples hold; [bold]1[/bold] some do not; [bold]2[/bold] usage.
     """
-    pipeline = checked(file, "memory:")
+    pipeline = checked(file, None, rehearsal=True)
     from onceward.pipelines.examples import run_examples
 
     logging.getLogger("onceward").setLevel(logging.CRITICAL + 1)  # the kills are no news
@@ -198,9 +194,9 @@ class DryRun:
         self._report.print([f"{line(title)}: {json(message.data)}"])
 
 
-def checked(file: str, store: str | None) -> Pipeline:
+def checked(file: str, store: str | None, *, rehearsal: bool) -> Pipeline:
     """Return a pipeline without mistakes; else tell them, and end the command."""
-    pipeline, mistakes = _examined(file, store)
+    pipeline, mistakes = _examined(file, store, Once("memory:") if rehearsal else None)
     for one in mistakes:
         typer.echo(_text(file, one), err=True)
     if pipeline is None:
@@ -209,14 +205,14 @@ def checked(file: str, store: str | None) -> Pipeline:
     return pipeline
 
 
-def _examined(file: str, store: str | None) -> tuple[Pipeline | None, list[Mistake]]:
+def _examined(file: str, store: str | None, rehearsal: Once | None) -> tuple[Pipeline | None, list[Mistake]]:
     try:
         import yaml
     except ModuleNotFoundError:
         refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'")
     del yaml
     try:
-        return examine(file, ledger=store)
+        return examine(file, ledger=store, rehearsal=rehearsal)
     except OSError as error:
         refuse(f"{file}: {error.strerror or error}")
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from onceward.claim.claim import Claim
@@ -155,24 +154,7 @@ def executable(name: str) -> str:
     """Return the path of the program; raises ValueError if the system cannot execute it."""
     path = shutil.which(name)
     if path is None:
-        if "/" in name and Path(name).exists():
-            raise ValueError(
-                f"{name}: not an executable file; chmod +x it, or name its interpreter, as in: -- sh {name}"
-            )
-        raise ValueError(f"{name}: no such command")
-    try:
-        with Path(path).open("rb") as file:
-            first = file.readline(256)
-    except PermissionError:
-        return path  # a program may be executed without being read
-    if first.startswith(b"#!"):
-        interpreter = first[2:].split()
-        if not interpreter or not os.access(interpreter[0], os.X_OK):
-            raise ValueError(
-                f"{name}: its first line names {first[2:].decode(errors='replace').strip()}, which cannot be run"
-            )
-    elif first and b"\0" not in first and first.isascii():
-        raise ValueError(f"{name}: a script without a #! line; add one, or name its interpreter, as in: -- sh {name}")
+        raise ValueError(f"{name}: no such command, or not an executable file")
     return path
 
 

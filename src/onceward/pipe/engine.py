@@ -18,14 +18,14 @@ from onceward.errors import (
     ResultWarning,
     StoreError,
 )
-from onceward.keys.json_reading import NotJson
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.commands import Command, Interrupted
 from onceward.pipe.functions import Function
 from onceward.pipe.jobs import Jobs
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
+from onceward.pipe.lines import STDIN, Line, Lines, Rejects
 from onceward.pipe.outcomes import End, LineJob, Reporter, Why
 from onceward.results.outcomes import describe
 
@@ -114,12 +114,9 @@ class Pipe:
         self._stop, self._reporter = stop or Stop(), reporter or Reporter()
         self._cause: tuple[Why, str] | None = None  # why it stops early
         rejects_file = Rejects(rejects)
-        lines = Lines(files, self._stop, rejects_file.add)
+        lines = Lines(files, self._stop)
         self._reporter.start(lines.total)
-        try:
-            jobs = Jobs(self._count, self._stop, self._run)
-        except RuntimeError as error:
-            return End("left", f"stopped: {error}: raise ulimit -u", self._reporter.counts, running=False)
+        jobs = Jobs(self._count, self._stop, self._run)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
             try:
@@ -149,25 +146,20 @@ class Pipe:
     def _read(self, lines: Lines, rejects: Rejects, jobs: Jobs) -> None:
         for line in lines:
             self._reporter.read = lines.read
-            if line.data is not None and not line.data.strip():
-                continue
             job = self._job(line)
             if job.key is not None:
                 jobs.put(job)
             else:
                 self._tell(job, "malformed")
-                if job.data:
-                    rejects.add(job.data if job.data.endswith(b"\n") else job.data + b"\n")
+                rejects.add(job.data)
             if self._stop.asked:
                 return
 
     def _job(self, line: Line) -> LineJob:
         """Return the job of a line. One that can never be handled has no key."""
-        job = LineJob(line.file, line.number, line.data or b"")
+        job = LineJob(line.file, line.number, line.data)
         try:
-            if line.data is None:
-                raise KeyMissing(f"longer than {LONGEST} bytes")
-            value = read_line(line.data)
+            value = read_json(line.data)
             value_of_key = self._key.search(self._handler.roots.named(value))
             if value_of_key is None:
                 raise KeyMissing(f"no key: {self._key.expression!r} finds nothing in this line")

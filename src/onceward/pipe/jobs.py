@@ -34,16 +34,9 @@ class Jobs:
         self._running: set[str | None] = set()
         self._open = True
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        for _ in range(size):
-            thread = threading.Thread(target=self._work, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # fewer are enough
-                if not self._threads:
-                    raise
-                break
-            self._threads.append(thread)
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(size)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, job: LineJob) -> None:
         """Add a fresh job; waits for room, or for the stop."""

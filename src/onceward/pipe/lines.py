@@ -2,14 +2,13 @@
 
 import io
 import os
-import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
-from onceward.keys.json_reading import NotJson, kind_of, read_json
+from onceward.keys.json_reading import kind_of
 from onceward.keys.paths import fixed
 from onceward.terminal import readable, write_all
 
@@ -18,39 +17,31 @@ STDIN = "-"
 LONGEST = 16 * 1024 * 1024  # bytes of a line that is taken into memory
 _CHUNK = 256 * 1024
 
-_ROW: Final = re.compile(rb"[^{}\[\]]*?[^{}\[\]\s][,;\t]")  # of CSV
-
-Spill = Callable[[bytes], object]
-
 
 class Line(NamedTuple):
-    """One line with its end, as it stands in the input.
-
-    ``data`` is None if the line is longer than LONGEST. Its pieces then went to ``spill``.
-    """
+    """One line with its end, as it stands in the input."""
 
     file: str
     number: int
-    data: bytes | None
+    data: bytes
 
 
 class Lines:
-    """The lines of all ``files`` in their order, until ``stop``. ``spill`` takes the pieces of a line that is too long.
+    """The lines of all ``files`` in their order, without blank ones, until ``stop``.
 
     Attributes:
         total: bytes in all files together, None when one of them is a stream.
         read: bytes handed out so far.
     """
 
-    def __init__(self, files: Sequence[str], stop: Stop, spill: Spill) -> None:
+    def __init__(self, files: Sequence[str], stop: Stop) -> None:
         self._files = files
         self._stop = stop
-        self._spill = spill
         self.total = _total(files)
         self.read = 0
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield each line; raises OSError when a file cannot be read."""
+        """Yield each line; raises OSError when a file cannot be read, or has a line that is too long."""
         for name in self._files:
             with io.BufferedReader(_Stream(name, self._stop), _CHUNK) as stream:
                 label, number = os.fsencode(name).decode(errors="replace"), 0
@@ -61,34 +52,10 @@ class Lines:
                     self.read += len(data)
                     if number == 1 and (kind := kind_of(data)) is not None:
                         raise OSError(f"{label} is {kind}: give lines of JSON in UTF-8")
-                    if len(data) <= LONGEST or data.endswith(b"\n"):
+                    if len(data) > LONGEST:
+                        raise OSError(f"{label}: line {number} takes more than {LONGEST} bytes: take it out")
+                    if data.strip():
                         yield Line(label, number, data)
-                    else:
-                        self._skip(stream, data)
-                        yield Line(label, number, None)
-
-    def _skip(self, stream: "io.BufferedReader[_Stream]", piece: bytes) -> None:
-        while piece and not piece.endswith(b"\n"):
-            self._spill(piece)
-            piece = stream.readline(_CHUNK)
-            self.read += len(piece)
-        self._spill(piece or b"\n")
-
-
-def read_line(data: bytes) -> object:
-    """Return the value of a line of JSON.
-
-    Raises:
-        NotJson: it is none.
-    """
-    try:
-        return read_json(data)
-    except NotJson as error:
-        if not error.looks and _ROW.match(data) is not None:
-            raise NotJson(
-                f"{str(error).removeprefix('not JSON: ')}. It looks like CSV, which `onceward run` reads (a source csv)"
-            ) from error
-        raise
 
 
 class Rejects:
@@ -98,13 +65,13 @@ class Rejects:
         self._path = path
         self._fd = -1
 
-    def add(self, piece: bytes) -> None:
-        """Append a line, or a piece of a line that is too long for memory."""
+    def add(self, data: bytes) -> None:
+        """Append a line."""
         if self._path is None:
             return
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        write_all(self._fd, piece)
+        write_all(self._fd, data.removesuffix(b"\n") + b"\n")
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -36,13 +36,13 @@ def built_chain(kit: Kit, steps: StepList) -> StepAction:
 def _step(kit: Kit, choice: StepChoice) -> StepAction:
     """Return what runs one step."""
     settings, keys = cast("StepSettings", choice.settings), cast("StepKeys", choice.keys)
-    inner = kit.of(choice.marked.value[choice.kind])
+    inner = kit.of(choice.marked.parts[choice.kind])
     inner.named = keys.name
     if isinstance(settings, EffectSettings):
         effect = _Effect(kit, inner, choice)
         return _governed(kit, keys, effect.title, effect.run)
-    for name in ("into", "not_made", "on_lapse"):
-        if getattr(keys, name) not in (None, [], "retry"):
+    for name, usual in (("into", None), ("on_lapse", "retry")):
+        if getattr(keys, name) != usual:
             kit.mistake(name, f"{name}: is for steps with an effect, and {choice.kind} has none")
     return _governed(kit, keys, keys.name or settings.title, settings.build(inner))
 
@@ -51,7 +51,7 @@ def built_sink(kit: Kit, choice: SinkChoice) -> StepAction:
     """Return what brings a message to one sink."""
     settings, keys = cast("SinkSettings", choice.settings), cast("SinkKeys", choice.keys)
     title = kit.title(choice, keys.name or settings.title, "sinks")
-    take = settings.build(kit.of(choice.marked.value[choice.kind]))
+    take = settings.build(kit.of(choice.marked.parts[choice.kind]))
     if kit.within:
         kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
     guard = None
@@ -113,8 +113,6 @@ class _Effect:
         self.settings, self.keys = settings, keys
         self.title = title = kit.title(choice, keys.name or settings.title, "effects")
         self._alone = bool(kit.within)  # the step around it is the one that is recorded
-        if keys.not_made and keys.on_lapse != "park":
-            kit.mistake("not_made", "not_made: is for on_lapse: park")
         if keys.on_lapse != "retry" and kit.within:
             kit.mistake("on_lapse", f"a crash within {kit.within!r} belongs to it: say there what it means")
         if not kit.guarded and not kit.within:
@@ -125,10 +123,8 @@ class _Effect:
             )
         if keys.on_lapse == "park":
             kit.built.parking.add(title)
-        if keys.into is not None:
-            if settings.replaces:
-                kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
-            kit.place("into", keys.into)
+        if keys.into is not None and settings.replaces:
+            kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
         self.make = settings.build(inner)
         self._records = inner.records
         self._on_lapse: OnLapse = (
@@ -197,8 +193,6 @@ async def _make(effect: _Effect, message: PipelineMessage, call: PipelineCall) -
             raise
         if effect.keys.on_error == "continue":
             return {"failed": describe(error)}
-        if any(one.search(describe(error)) for one in effect.keys.not_made):
-            raise StepNotMade(describe(error)) from error
         raise
 
 

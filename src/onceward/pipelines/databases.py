@@ -95,13 +95,10 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-# By scheme: the library that it needs, and the extra that brings it.
-LIBRARIES: Final = {
+# The library that each needs, and the extra that brings it.
+_LIBRARIES: Final[dict[str, tuple[str, str]]] = {
     "postgresql": ("psycopg", "postgres"),
     "mysql": ("pymysql", "mysql"),
-    "mariadb": ("pymysql", "mysql"),
-    "redis": ("redis", "redis"),
-    "rediss": ("redis", "redis"),
 }
 _WAIT: Final = 30.0  # seconds for a lock of SQLite, and for an answer of MySQL
 # So that a PostgreSQL that has vanished from the network holds no message for ever; the URL can say otherwise.
@@ -247,7 +244,7 @@ def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     """Return the database of a URL, or note what is wrong with it. It is closed when the run ends."""
     with kit.noting(field):
         database = Database(absolute(url, kit.folder))
-        library = LIBRARIES.get(database.dialect)
+        library = _LIBRARIES.get(database.dialect)
         if library is None or kit.needs(field, *library):
             kit.closing(database.close)
             return database

@@ -1,19 +1,18 @@
 """Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
 
-import datetime as dt
+import math
 from typing import Any, Final
 
-from onceward.claim.held import HeldClaim, held
+from onceward.claim.held import held
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, ledger_key
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepFailed
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSettings
+from onceward.pipelines.model import GuardSettings, InnerGuardSettings
 
 _NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
-_LONGEST: Final = 1e10  # seconds, what a policy takes at most
 
 
 class GuardRules:
@@ -25,10 +24,9 @@ class GuardRules:
             "lease": settings.lease,
             "max_attempts": settings.attempts,
             "on_lapse": settings.on_lapse,
+            "retention": None if settings.retention == math.inf else settings.retention,
         }
         kit.built.lease = max(kit.built.lease, settings.lease)
-        if not isinstance(settings.retention, FieldRetention):
-            self.options["retention"] = None if settings.retention == "forever" else settings.retention
         with kit.noting(at, ValueError, TypeError):
             kit.once.guards.for_keys("checked", self.options, no_skip=_NO_SKIP)  # also against the ledger's clock
             return
@@ -49,15 +47,6 @@ class GuardRules:
         except ValueError as error:
             raise KeyMissing(str(error)) from error
 
-    def retain(self, claim: "HeldClaim", message: "PipelineMessage") -> None:
-        """Let a claim's record stay until the time in the message; raises ValueError if there is none."""
-        retention = self._settings.retention
-        if not isinstance(retention, FieldRetention):
-            return
-        until = _time(retention.until(message), retention.until.expression) + retention.plus
-        remaining = until - claim.store_time()
-        claim.policy = claim.policy._replace(retention=min(max(remaining, claim.policy.lease), _LONGEST))
-
 
 class InnerGuard:
     """A guard around steps or a sink. Its record keeps the message as it left them, and which delivery made it."""
@@ -66,8 +55,7 @@ class InnerGuard:
         self, kit: "Kit", settings: InnerGuardSettings, name: str, at: tuple[str, ...] = (), *, drops: bool = False
     ) -> None:
         self._rules = GuardRules(kit, settings, at)
-        waits = 0.0 if settings.on_busy == "fail" else settings.on_busy
-        options: Options = {**self._rules.options, "on_busy": waits or "raise"}
+        options: Options = {**self._rules.options, "on_busy": settings.on_busy or "raise"}
         space = kit.guard_name((*at, "name"), name)
         with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
             self._guard = kit.once.guards.for_keys(space, options, no_skip=_NO_SKIP)
@@ -109,7 +97,6 @@ class InnerGuard:
         self, message: "PipelineMessage", call: "PipelineCall", action: "StepAction", by: list[object]
     ) -> dict[str, object]:
         claim = held()
-        self._rules.retain(claim, message)
         before = len(call.printed)
         inner = call.under(claim)
         result = await action(message, inner)
@@ -125,18 +112,3 @@ class InnerGuard:
             )
         await inner.ended(record)
         return record
-
-
-def _time(value: object, expression: str) -> float:
-    """Return a time of a message as seconds since 1970."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        try:
-            moment = dt.datetime.fromisoformat(value)
-        except ValueError:
-            pass
-        else:
-            if moment.tzinfo is not None:
-                return moment.timestamp()
-    raise ValueError(f"{expression!r} finds no time: give seconds since 1970, or a text with its zone, as in RFC 3339")

@@ -1,4 +1,4 @@
-"""What steps and sinks are, and the kit that they are built with: it imports, and notes every mistake with its place.
+"""What steps and sinks are, and the kit that they are built with: it imports, and notes mistakes with their places.
 
 A new step or sink is a class, and a line in ``STEPS`` or ``SINKS``. What a source is, ``flow.py`` says.
 """
@@ -139,11 +139,6 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
-    def place(self, field: Field, path: str) -> None:
-        """Check a field of the message, such as ``payment.receipt``."""
-        if not all(path.split(".")):
-            self.mistake(field, f"{path!r}: a field has a name on each side of a dot, as in payment.receipt")
-
     def imported(self, field: Field, target: str) -> Callable[..., object] | None:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
         folder = str(self.folder)
@@ -189,7 +184,7 @@ class Kit(msgspec.Struct, eq=False):
             self.mistake(
                 field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
             )
-        return f"{self.built.model.name or 'pipeline'}.{name}"
+        return f"{self.built.model.name}.{name}"
 
     def closing(self, hook: Hook) -> None:
         """Have a function, or a coroutine function, called when the run ends."""

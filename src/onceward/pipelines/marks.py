@@ -2,15 +2,13 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from onceward.errors import OncewardError
 
-LONGEST: Final = 1_000_000  # characters of a file
 _MOST: Final = 20_000  # parts of a file, with those that an alias repeats
 _DEEPEST: Final = 60
 FILLED: Final = (
@@ -38,33 +36,26 @@ class Marked(msgspec.Struct, eq=False):
     """A part of the file: a mapping, a list or a scalar.
 
     Attributes:
-        value: a dict or list of Marked, or the scalar itself.
+        value: as dicts, lists and scalars.
         place: where it begins.
         name_place: where its name stands in a mapping; of another part, where it begins.
         is_filled: whether a variable fills a part of the text, which can be a secret.
+        parts: of a mapping by name, of a list by number.
     """
 
     value: Any
     place: Position
     name_place: Position
     is_filled: bool = False
-
-    def plain(self) -> Any:
-        """Return it as dicts, lists and scalars."""
-        if isinstance(self.value, dict):
-            return {name: part.plain() for name, part in self.value.items()}
-        if isinstance(self.value, list):
-            return [part.plain() for part in self.value]
-        return self.value
+    parts: "dict[str | int, Marked]" = {}
 
     def part_at(self, *path: str | int) -> "Marked":
         """Return a part, or the last part on the way to it that exists."""
         part = self
         for name in path:
-            value: Any = part.value
-            if name not in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+            if name not in part.parts:
                 break
-            part = value[name]
+            part = part.parts[name]
         return part
 
     def place_of(self, *path: str | int) -> Position:
@@ -78,9 +69,7 @@ class Marked(msgspec.Struct, eq=False):
 
     def has_filled(self, *, deep: bool) -> bool:
         """Return whether a variable fills it, or something in it."""
-        within: Any = self.value if isinstance(self.value, list) else ()
-        if deep and isinstance(self.value, dict):
-            within = self.value.values()
+        within = self.parts.values() if deep or isinstance(self.value, list) else ()
         return self.is_filled or any(part.has_filled(deep=deep) for part in within)
 
 
@@ -121,28 +110,19 @@ class _Unreadable(Exception):
 
 
 def _composed(text: str) -> Any:
-    """Return PyYAML's tree of a text."""
+    """Return PyYAML's tree of a text. No scalar of it is read yet."""
     import yaml
 
-    place = Position(1, 1)
-    if len(text) > LONGEST:
-        raise _Unreadable(place, f"the file has more than {LONGEST} characters")
     try:
-        node = yaml.compose(text, Loader=_loader())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise _Unreadable(
-            place if mark is None else _place(mark), f"not YAML: {error.problem or error.context}"
-        ) from error
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError) as error:
-        before = text[: getattr(error, "position", 0)]
-        place = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise _Unreadable(place, f"not YAML: {lines[0]}") from error
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise _Unreadable(Position(1, 1) if mark is None else _place(mark), f"not YAML: {reason}") from error
     except RecursionError:
-        raise _Unreadable(place, "not YAML that can be read: it is nested too deeply") from None
+        raise _Unreadable(Position(1, 1), "not YAML that can be read: it is nested too deeply") from None
     if node is None:
-        raise _Unreadable(place, "the file is empty")
+        raise _Unreadable(Position(1, 1), "the file is empty")
     return node
 
 
@@ -161,37 +141,43 @@ class _Reader:
             raise _Unreadable(place, f"the file has more than {_MOST} parts, counting those that aliases repeat")
         if depth > _DEEPEST:
             raise _Unreadable(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
+        parts: dict[str | int, Marked] = {}
         if node.id == "mapping":
-            value: Any = self._mapping(node, depth)
+            parts = self._mapping(node, depth)
+            value: Any = {name: part.value for name, part in parts.items()}
         elif node.id == "sequence":
-            value = [self.read(part, depth + 1) for part in node.value]
+            parts = {number: self.read(part, depth + 1) for number, part in enumerate(node.value)}
+            value = [part.value for part in parts.values()]
         else:
             value = self._scalar(node, place)
-        return Marked(value, place, name_place or place, isinstance(value, str) and value != node.value)
+        is_filled = isinstance(value, str) and value != node.value
+        return Marked(value, place, name_place or place, is_filled, parts)
 
-    def _mapping(self, node: Any, depth: int) -> dict[str, Marked]:
-        parts: dict[str, Marked] = {}
+    def _mapping(self, node: Any, depth: int) -> dict[str | int, Marked]:
+        parts: dict[str | int, Marked] = {}
         for key, value in node.value:
             at = _place(key.start_mark)
-            name = str(key.value) if key.id == "scalar" else None
-            if name is None or key.tag.endswith(":null"):
+            if key.id != "scalar":
                 self.mistakes.append(Mistake(at, "a name must be a text"))
-            elif name in parts:
-                first = parts[name].name_place.line
-                self.mistakes.append(Mistake(at, f"{name!r} is here twice; the first is in line {first}"))
+            elif key.value in parts:
+                first = parts[key.value].name_place.line
+                self.mistakes.append(Mistake(at, f"{key.value!r} is here twice; the first is in line {first}"))
             else:
-                parts[name] = self.read(value, depth + 1, at)
+                parts[key.value] = self.read(value, depth + 1, at)
         return parts
 
     def _scalar(self, node: Any, place: Position) -> object:
-        kind = node.tag.rpartition(":")[2]
-        if kind == "str":
-            return self._filled(node.value, place)
-        if kind in _CORE:
-            with suppress(ValueError):
-                return _CORE[kind][2](node.value)
-        self.mistakes.append(Mistake(place, f"{node.tag} is not supported: give text, a number, true, false or null"))
-        return None
+        if not node.tag.endswith(":str"):
+            self.mistakes.append(
+                Mistake(place, f"{node.tag} is not supported: give text, a number, true, false or null")
+            )
+        elif node.style is not None:
+            pass
+        elif (word := node.value.lower()) in _WORDS:
+            return _WORDS[word]
+        elif _NUMBER.fullmatch(node.value):
+            return int(node.value) if node.value.lstrip("-").isdigit() else float(node.value)
+        return self._filled(node.value, place)
 
     def _filled(self, text: str, place: Position) -> str:
         def value(match: re.Match[str]) -> str:
@@ -205,34 +191,9 @@ class _Reader:
         return _VARIABLE.sub(value, text) if "${" in text else text
 
 
-# The scalars of YAML 1.2's core schema: their form, the characters that they begin with, and how they are read.
-_CORE: Final[dict[str, tuple[str, str, Callable[[str], object]]]] = {
-    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
-    "int": (
-        r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
-        "-+0123456789",
-        lambda text: int(text.replace("_", ""), 0 if text[1:2] in {"x", "o"} else 10),
-    ),
-    "float": (
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf)|\.nan",
-        "-+.0123456789",
-        lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
-    ),
-    "null": (r"~|null|Null|NULL|", "~nN\0", lambda _: None),
-}
-
-
-def _loader() -> Any:
-    """Return a loader of these scalars: ``on`` and ``yes`` are text, and so are dates."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers: dict[str, list[Any]] = {}
-
-    for name, (form, first, _) in _CORE.items():
-        starts = [c.strip("\0") for c in first]
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(rf"(?:{form})\Z"), starts)
-    return Loader
+# What stands without quotes: the words and numbers of JSON, and all else is text, also ``on``, ``yes`` and dates.
+_WORDS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,300})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
 
 
 def _place(mark: Any) -> Position:

@@ -7,9 +7,12 @@ from msgspec import Meta
 
 from onceward.pipelines.settings import (
     Address,
+    BusyWait,
     Expression,
     KeyExpression,
+    MessageField,
     Regex,
+    Retention,
     Seconds,
     Settings,
     SinkChoice,
@@ -17,7 +20,7 @@ from onceward.pipelines.settings import (
     SourceChoice,
     StepList,
     Text,
-    as_written,
+    given,
 )
 
 OnStepError = Annotated[
@@ -34,18 +37,6 @@ Name = Annotated[
         description="A name that is unique in the file.", pattern=r"^[^\s:\x00-\x1f\x7f-\x9f]+$(?!\n)", max_length=100
     ),
 ]
-
-
-class FieldRetention(Settings):
-    """Keep a record until a time in the message.
-
-    Attributes:
-        until: The time in the message: seconds since 1970, or a text as in RFC 3339.
-        plus: How much longer.
-    """
-
-    until: Expression
-    plus: Seconds = 0
 
 
 class FindOut(Settings):
@@ -74,15 +65,12 @@ class StepKeys(Settings):
         on_lapse: What to do if an attempt ended inside this step, so that nobody knows whether its effect was made.
             retry: run it again with the same derived key. park: park the key for a person; this costs a second write,
             and an error parks the key, too. Or give a list of steps that ask the downstream (find out).
-        not_made: With on_lapse: park, regular expressions of errors that prove that the effect was not made. The
-            message is then tried again.
     """
 
     name: Name | None = None
     when: Expression | None = None
-    into: Text | None = None
+    into: MessageField | None = None
     on_lapse: Literal["retry", "park"] | FindOut = "retry"
-    not_made: list[Regex] = []
     on_error: OnStepError = "fail"
 
 
@@ -100,9 +88,9 @@ class GuardSettings(Settings):
 
     key: KeyExpression | None = None
     fingerprint: Expression | None = None
-    retention: Seconds | FieldRetention | Literal["forever"] = as_written("14d")
+    retention: Retention = given(Retention("14d"))
     attempts: Annotated[int, Meta(ge=1)] | None = None
-    lease: Seconds = 60
+    lease: Seconds = given(Seconds(60))
     on_lapse: Literal["retry", "park"] = "retry"
 
 
@@ -117,7 +105,7 @@ class InnerGuardSettings(GuardSettings):
     """
 
     name: Name | None = None
-    on_busy: Literal["fail"] | Seconds = as_written("1m")
+    on_busy: BusyWait = given(BusyWait("1m"))
 
 
 class SinkKeys(Settings):
@@ -150,7 +138,7 @@ class Hold(Settings):
     """
 
     key: Text
-    every: Seconds = 1
+    every: Seconds = given(Seconds(1))
 
 
 class Pauses(Settings):
@@ -161,8 +149,8 @@ class Pauses(Settings):
         longest: The longest pause.
     """
 
-    first: Seconds = as_written("1s")
-    longest: Seconds = as_written("15m")
+    first: Seconds = given(Seconds("1s"))
+    longest: Seconds = given(Seconds("15m"))
 
 
 class Example(Settings):

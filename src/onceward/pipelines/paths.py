@@ -1,11 +1,9 @@
 """Expressions over a message: JMESPath that begins with ``message`` or ``meta``."""
 
-from difflib import get_close_matches
 from typing import Any, Final, cast
 
 import jmespath
-from jmespath.exceptions import JMESPathError
-from jmespath.functions import Functions
+from jmespath.exceptions import ArityError, JMESPathError, UnknownFunctionError
 from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
@@ -27,8 +25,7 @@ class PathFinder:
     def __init__(self, expression: str) -> None:
         self.expression = expression
         try:
-            self._parsed: Any = jmespath.compile(expression).parsed
-            _check_calls(self._parsed)
+            self._parsed = _parsed(expression)
             names = roots_of(self._parsed)
         except JMESPathError as error:
             raise ValueError(f"not a JMESPath expression: {_short(error)}") from error
@@ -65,9 +62,9 @@ class KeyFinder:
         ValueError: it is not valid, or not fit for a key.
     """
 
-    def __init__(self, expression: str, option: str) -> None:
-        self._path = StrictPath(expression, option, ROOTS)
-        _check_calls(jmespath.compile(expression).parsed)
+    def __init__(self, expression: str) -> None:
+        self._path = StrictPath(expression, "key", ROOTS)
+        _parsed(expression)
 
     def __call__(self, message: PipelineMessage) -> object:
         """Return the key; raises KeyMissing."""
@@ -77,23 +74,16 @@ class KeyFinder:
         return value
 
 
-def _check_calls(node: Any) -> None:
-    """Raise ValueError if an expression calls a function that JMESPath does not have, or with too few or too many arguments."""
-    if node["type"] == "function_expression":
-        name, count = node["value"], len(node["children"])
-        entry = Functions.FUNCTION_TABLE.get(name)
-        if entry is None:
-            close = get_close_matches(name, Functions.FUNCTION_TABLE, 1)
-            raise ValueError(f"JMESPath has no function {name}()" + (f"; is it {close[0]}()?" if close else ""))
-        takes = entry["signature"]
-        more = bool(takes) and bool(takes[-1].get("variadic"))
-        if count < len(takes) or (count > len(takes) and not more):
-            raise ValueError(
-                f"{name}() takes {len(takes)}{' or more' if more else ''} arguments, and {count} are given"
-            )
-    for child in node["children"]:
-        if isinstance(child, dict):
-            _check_calls(child)
+def _parsed(expression: str) -> Any:
+    """Return a parsed expression; raises JMESPathError if it is not valid, or calls a function that there is not."""
+    parsed = jmespath.compile(expression).parsed
+    try:
+        _INTERPRETER.visit(parsed, {"message": None, "meta": {}})
+    except (UnknownFunctionError, ArityError):
+        raise
+    except (TypeError, ValueError, ArithmeticError):
+        pass  # it needs a message
+    return parsed
 
 
 def _short(error: Exception) -> str:

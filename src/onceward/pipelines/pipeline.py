@@ -25,7 +25,6 @@ from onceward.pipelines.kit import Built, Kit, absolute
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.reading import ModelReader
-from onceward.pipelines.settings import SourceChoice
 from onceward.stores import open_store
 
 NO_HOLD: Final = "AWS Lambda calls a pipeline when it likes, so it cannot hold its input: leave hold: out"
@@ -51,28 +50,26 @@ class Pipeline:
         self.places = marked
         self.stand_in: StandIn | None = None
         self.built = built = Built(once, model, folder, ledger, built_chain, built_sink)
-        is_guarded = "guard" in marked.value  # also if it has mistakes
-        kit = Kit(built, marked, guarded=is_guarded)
-        if "." in (model.name or ""):
+        kit = Kit(built, marked, guarded=model.guard is not None)
+        if "." in model.name:
             kit.mistake(
                 "name", "the name of a pipeline has no dot, which stands between its name and that of a guard in it"
             )
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
             kit.needs_outbox("dead_letters")
-        if (source := cast("SourceChoice | None", model.source)) is not None:
-            self.source = cast("SourceSettings", source.settings)
-            built.reserved = self.source.keeps
-            self.source.check(kit.of(source.marked.value[source.kind]))
-            if not is_guarded and not self.source.has_ids:
-                kit.mistake(
-                    "source",
-                    f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
-                    "{key: message.id}; guard: {} takes the SHA-256 of the message",
-                )
-            if model.hold is not None and not self.source.holds:
-                kit.mistake("hold", NO_HOLD)
-        # Without a name or a source, it only looks for mistakes.
+        source = model.source
+        self.source = cast("SourceSettings", source.settings)
+        built.reserved = self.source.keeps
+        self.source.check(kit.of(source.marked.parts[source.kind]))
+        if model.guard is None and not self.source.has_ids:
+            kit.mistake(
+                "source",
+                f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
+                "{key: message.id}; guard: {} takes the SHA-256 of the message",
+            )
+        if model.hold is not None and not self.source.holds:
+            kit.mistake("hold", NO_HOLD)
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
         self._steps = kit.chain(model.steps) if model.steps else None
         self._sinks = [kit.sink(choice) for choice in model.sinks]
@@ -125,8 +122,6 @@ class Pipeline:
         claim = held()
         message: PipelineMessage | None = _message(data, delivery)
         assert message is not None
-        if self._rules is not None:
-            self._rules.retain(claim, message)
         if claim.policy.retention is not None and claim.policy.retention < self.built.least_retention:
             claim.policy = claim.policy._replace(retention=self.built.least_retention)
         call = PipelineCall(claim, delivery, self.stand_in)
@@ -150,12 +145,15 @@ def _message(data: object, delivery: Delivery) -> PipelineMessage:
     return PipelineMessage(data, meta)
 
 
-def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipeline | None, list[Mistake]]:
+def examine(
+    path: str | Path, *, ledger: str | Once | None = None, rehearsal: Once | None = None
+) -> tuple[Pipeline | None, list[Mistake]]:
     """Read a file; return the pipeline, if it can run, and all mistakes and warnings.
 
     Args:
         path: of the file.
         ledger: another ledger than the file's. A relative path of SQLite begins in the current folder.
+        rehearsal: a ledger in memory that stands for the file's own. Set :attr:`Pipeline.stand_in` then.
 
     Raises:
         OSError: the file cannot be read.
@@ -169,7 +167,7 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
     if marked is None:
         return None, mistakes
     reader = ModelReader()
-    model = reader.read(marked, PipelineFile)
+    model = reader.read(marked)
     mistakes += reader.mistakes
     if model is None:
         return None, sorted(mistakes)
@@ -181,7 +179,7 @@ def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipe
         else:
             url = ledger or model.ledger
             url = absolute(url, Path.cwd() if ledger else folder)
-            once = Once(open_store(url))
+            once = rehearsal or Once(open_store(url))
     except (ValueError, TypeError, ImportError) as error:
         mistakes.append(Mistake(marked.place_of("ledger"), str(error) if ledger else marked.told(str(error), "ledger")))
         once = Once("memory:")  # for the other checks

@@ -1,26 +1,20 @@
-"""Reads the tree of a file into its model. It goes on after a mistake, so that one look shows all of them."""
+"""Reads the tree of a file into its model. It goes on after a step or a sink with a mistake, so that one look shows more than one."""
 
-from difflib import get_close_matches
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
-from types import NoneType
-from typing import Any, Final, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from onceward.core.arguments import DURATION
 from onceward.docstrings import describe
 from onceward.lazily import at
-from onceward.pipelines.marks import Marked, Mistake, Position
+from onceward.pipelines.marks import Marked, Mistake
 from onceward.pipelines.model import KEYS, PipelineFile
-from onceward.pipelines.settings import (
-    Chosen,
-    Settings,
-    SinkList,
-    StepList,
-    bare_of,
-    choices,
-    reading_of,
-    settings_in,
-)
+from onceward.pipelines.paths import KeyFinder, PathFinder
+from onceward.pipelines.settings import Chosen, Regex, Seconds, Settings, SinkList, StepList, regex, settings_in
 from onceward.pipelines.sinks import SINKS
 from onceward.pipelines.sources import SOURCES
 from onceward.pipelines.steps import STEPS
@@ -36,11 +30,9 @@ def schema() -> dict[str, Any]:
     )
     _, definitions = msgspec.json.schema_components(models, schema_hook=_of, ref_template="#/$defs/{name}")
     for model in models:
-        describe(definitions[model.__name__], model)
+        _describe_fields(definitions[model.__name__], model)
     for table, by_name in kinds.items():
         definitions[table.title()] = _choice(table, by_name, definitions)
-    for definition in definitions.values():
-        _tidy(definition)
     whole = definitions.pop("PipelineFile")
     return {"$schema": DIALECT, **whole, "title": "A pipeline of onceward", "$defs": dict(sorted(definitions.items()))}
 
@@ -67,21 +59,33 @@ def _choice(table: str, by_name: dict[str, type[Any]], definitions: dict[str, An
     }
 
 
-def _of(kind_of: type) -> dict[str, Any]:
+def _of(kind_of: Any) -> dict[str, Any]:
     """Return the schema of a type that only a file has."""
+    if kind_of in {PathFinder, KeyFinder}:
+        text = "A JMESPath expression (jmespath.org) that begins with message or meta."
+        return {"type": "string", "format": "jmespath", "minLength": 1, "description": text}
+    if kind_of is re.Pattern:
+        return {"type": "string", "format": "regex"}
+    if issubclass(kind_of, Seconds):
+        forms: list[dict[str, Any]] = [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{DURATION}$"}]
+        words = [{"enum": [*kind_of.words]}] if kind_of.words else []
+        return {"anyOf": forms + words, "description": "Seconds, or a number with ms, s, m, h or d, as in 90s or 14d."}
     if issubclass(kind_of, StepList | SinkList):
         return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{kind_of.of.table.title()}"}}
-    if issubclass(kind_of, Chosen):
-        return {"$ref": f"#/$defs/{kind_of.table.title()}"}
-    raise NotImplementedError(kind_of.__name__)
+    return {"$ref": f"#/$defs/{kind_of.table.title()}"}
 
 
-def _tidy(definition: dict[str, Any]) -> None:
-    """Take out what is only about Python."""
-    definition.pop("title", None)
-    for property_ in definition.get("properties", {}).values():
-        if "default" in property_ and not isinstance(property_["default"], str | int | float | bool | None):
-            del property_["default"]
+def _describe_fields(definition: dict[str, Any], model: type[Settings]) -> None:
+    """Put what docstrings say into a definition, and defaults as the file says them."""
+    definition.pop("title")
+    describe(definition, model)
+    for field in msgspec.structs.fields(model):
+        property_ = definition["properties"][field.encode_name]
+        default = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if isinstance(default, Seconds | PathFinder):
+            property_["default"] = str(default)
+        elif not isinstance(property_.get("default"), str | int | float | None):
+            del property_["default"]  # an empty list
 
 
 TABLES = {"step": STEPS, "sink": SINKS, "source": SOURCES}
@@ -94,168 +98,85 @@ def kind(table: str, name: str) -> type[Settings]:
 
 
 S = TypeVar("S", bound=Settings)
-_WRONG: Final = object()  # a value that could not be read; its mistake is noted
+_FIELD: Final = re.compile(r"Object contains unknown field `(.+)`")
+_PART: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # of msgspec's path, such as .headers[0]
+
+
+class _NotReadable(Exception):
+    """A part has a mistake, which is noted."""
 
 
 class ModelReader:
     """Reads one file.
 
     Attributes:
-        mistakes: all mistakes that were found.
+        mistakes: those that were found: one of each step and sink, and the first of the rest.
     """
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []
+        self._parts: dict[int, Marked] = {}  # mappings and lists, by the id of their values
 
-    def read(self, marked: Marked, settings: type[S]) -> S | None:
-        """Return the settings; None if nothing of them can be read.
-
-        With mistakes it has only what could be read, so that this can be checked, too: steps with mistakes are left out, wrong
-        options have their defaults, and what must be there can be None.
-        """
-        value = self._settings(marked, settings, whole=False)
-        return None if value is _WRONG else cast("S", value)
-
-    def _settings(self, marked: Marked, settings: type[Settings], *, whole: bool = True) -> object:
-        """Return the settings in a mapping. ``whole`` is whether all that must be there is needed."""
-        if marked.value is None:
-            marked = msgspec.structs.replace(marked, value={})  # "stdout:" has no settings
-        if not isinstance(marked.value, dict):
-            return self._mistake(marked.place, f"a mapping is needed here, not {_shape(marked.value)}")
-        fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
-        values: dict[str, object] = {}
-        for name, part in marked.value.items():
-            if name not in fields:
-                self._mistake(part.name_place, _unknown(name, list(fields)))
-            elif (value := self._value(part, fields[name].type)) is not _WRONG:
-                values[fields[name].name] = value
-                if value == () and fields[name].required:
-                    self.mistakes.append(Mistake(part.place, "there are no steps here", is_warning=True))
-        for name, field in fields.items():
-            if field.required and field.name not in values:
-                if name not in marked.value:
-                    self._mistake(marked.place, f"{name}: is missing")
-                if whole:
-                    return _WRONG
-                values[field.name] = None
+    def read(self, marked: Marked) -> PipelineFile | None:
+        """Return the model, without the steps and sinks that have mistakes; None if it cannot be read."""
+        self._remember(marked)
         try:
-            return settings(**values)
-        except (ValueError, TypeError) as error:  # its own check
-            return self._mistake(marked.place, marked.told(str(error)))
-
-    def _value(self, marked: Marked, annotation: Any) -> object:
-        """Return a value of a type. A mistake in what it means, and not in its form, is noted where its name stands."""
-        options = choices(annotation)
-        if marked.value is None and NoneType in options:
+            return self._converted(marked, PipelineFile)
+        except _NotReadable:
             return None
-        for option in map(bare_of, options):
-            origin, inner = get_origin(option), get_args(option)
-            if isinstance(option, type):
-                if issubclass(option, StepList | SinkList):
-                    return self._list(marked, option)
-                if issubclass(option, Chosen):
-                    return self._choose(marked, option)
-                if issubclass(option, Settings) and (isinstance(marked.value, dict) or len(options) == 1):
-                    return self._settings(marked, option)
-            elif origin in {dict, list} and isinstance(marked.value, origin) and _has_parts(inner[-1]):
-                names = marked.value if origin is dict else range(len(marked.value))
-                parts = {n: self._value(marked.value[n], inner[-1]) for n in names}
-                return _WRONG if _WRONG in parts.values() else parts if origin is dict else [*parts.values()]
+
+    def _remember(self, marked: Marked) -> None:
+        if isinstance(marked.value, dict | list):
+            self._parts[id(marked.value)] = marked
+        for part in marked.parts.values():
+            self._remember(part)
+
+    def _converted(self, marked: Marked, settings: type[S], beside: dict[str, object] | None = None) -> S:
+        """Return the settings in a mapping, or those beside a type; raises _NotReadable."""
+        value = beside if beside is not None else {} if marked.value is None else marked.value  # "stdout:" has none
         try:
-            value = msgspec.convert(marked.plain(), annotation)
+            return msgspec.convert(value, settings, dec_hook=self._made)
         except msgspec.ValidationError as error:
-            text, _, path = str(error).partition(" - at `$")
-            return self._mistake(_at(marked, path), marked.told(_plainly(text)))
-        if (reading := reading_of(annotation, value)) is None:
-            return value
-        try:
-            return reading.make(value)
-        except ValueError as error:
-            self._mistake(marked.name_place, marked.told(str(error)))
-            return reading.instead
+            text, _, tail = str(error).partition(" - at `$")
+            path: list[str | int] = [name or int(number) for name, number in _PART.findall(tail)]
+            if (unknown := _FIELD.match(text)) is not None:
+                path.append(unknown[1])
+            self.mistakes.append(Mistake(marked.place_of(*path), marked.told(text, *path)))
+            raise _NotReadable from error
 
-    def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
-        if not isinstance(marked.value, list | None):
-            return self._mistake(
-                marked.place, f"a list is needed here, each of its parts with a dash, not {_shape(marked.value)}"
-            )
-        choices = [self._choose(part, kind_of_list.of) for part in marked.value or ()]
-        return cast("type[tuple[object, ...]]", kind_of_list)(one for one in choices if one is not _WRONG)
+    def _made(self, kind_of: Any, value: object) -> object:
+        """Return a value of a type that msgspec does not know; raises ValueError."""
+        if kind_of in {PathFinder, KeyFinder, Regex}:
+            if not isinstance(value, str):
+                raise ValueError(f"give a text, and not {value!r}"[:80])
+            return regex(value) if kind_of == Regex else kind_of(value)
+        if issubclass(kind_of, Seconds):
+            return kind_of(value)
+        marked = self._parts.get(id(value))
+        if issubclass(kind_of, Chosen):
+            if marked is None:
+                raise ValueError(f"a {kind_of.table} is a mapping with its type")
+            return self._chosen(marked, kind_of)
+        if value is not None and not isinstance(value, list):
+            raise ValueError("a list is needed here, each of its parts with a dash")
+        return kind_of(self._each(marked, kind_of.of))
 
-    def _choose(self, marked: Marked, choice: type[Chosen]) -> object:
+    def _each(self, marked: Marked | None, choice: type[Chosen]) -> Iterator[Chosen]:
+        for part in () if marked is None else marked.parts.values():
+            with suppress(_NotReadable):
+                yield self._chosen(part, choice)
+
+    def _chosen(self, marked: Marked, choice: type[Chosen]) -> Chosen:
+        """Return one step, sink or source; raises _NotReadable."""
         one, table = choice.table, TABLES[choice.table]
-        if not isinstance(marked.value, dict):
-            return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
-        keys = KEYS[one]
-        beside = [field.encode_name for field in msgspec.structs.fields(keys)]
-        kinds = [name for name in marked.value if name in table and name not in beside]
-        others = [name for name in marked.value if name not in table and name not in beside]
-        if len(kinds) > 1:
-            place = marked.value[kinds[1]].name_place
-            return self._mistake(place, f"one {one} has two types, {kinds[0]} and {kinds[1]}: make two of it")
-        if not kinds:
-            place = marked.value[others[0]].name_place if others else marked.place
+        kinds = [str(name) for name in marked.parts if name in table] if isinstance(marked.value, dict) else []
+        if len(kinds) != 1:
+            place = marked.parts[kinds[1]].name_place if kinds else marked.place
             names = ", ".join(sorted(table))
-            if others and get_close_matches(others[0], table, 1):
-                return self._mistake(place, _unknown(others[0], list(table)))
-            fault = f"{_unknown(others[0], [])}: " if others else ""
-            return self._mistake(place, f"{fault}a {one} has one of these types: {names}")
-        name = kinds[0]
-        own = self._settings(marked.value[name], kind(one, name))
-        others_of = {n: part for n, part in marked.value.items() if n != name}
-        rest = self._settings(msgspec.structs.replace(marked, value=others_of), keys)
-        if own is _WRONG or rest is _WRONG:
-            return _WRONG
-        return choice(name, cast("Settings", own), cast("Settings", rest), marked)
-
-    def _mistake(self, place: Position, text: str) -> object:
-        self.mistakes.append(Mistake(place, text))
-        return _WRONG
-
-
-def _has_parts(annotation: Any) -> bool:
-    """Return whether values of a type are read, and not only converted."""
-    return any(
-        reading_of(option, "") is not None or (isinstance(bare := bare_of(option), type) and issubclass(bare, Settings))
-        for option in choices(annotation)
-    )
-
-
-def _at(marked: Marked, path: str) -> Position:
-    """Return the place of a part by msgspec's path, such as ``.headers[0]`` or ``[...]``."""
-    names: list[str | int] = []
-    for part in path.rstrip("`").replace("[", ".[").split("."):
-        if part.startswith("[") and part[1:-1].isdigit():
-            names.append(int(part[1:-1]))
-        elif part and not part.startswith("["):
-            names.append(part)
-    return marked.place_of(*names)
-
-
-_WORDS: Final = {
-    "`object`": "a mapping",
-    "`array`": "a list",
-    "`str`": "a text",
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`bool`": "true or false",
-    "`null`": "nothing",
-}
-
-
-def _plainly(text: str) -> str:
-    """Return msgspec's text in the words of YAML."""
-    for old, new in _WORDS.items():
-        text = text.replace(old, new)
-    return text[:1].lower() + text[1:]
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    close = get_close_matches(name, names, 1)
-    return f"{name!r} is not known here" + (f"; is it {close[0]!r}?" if close else "")
-
-
-def _shape(value: object) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else "nothing" if value is None else f"{value!r}"[:60]
+            text = f"two types, {kinds[0]} and {kinds[1]}: make two of it" if kinds else f"one of these types: {names}"
+            self.mistakes.append(Mistake(place, f"a {one} is a mapping with {text}"))
+            raise _NotReadable
+        (name,) = kinds
+        settings = self._converted(marked.parts[name], kind(one, name))
+        keys = self._converted(marked, KEYS[one], {n: value for n, value in marked.value.items() if n != name})
+        return choice(name, settings, keys, marked)

@@ -1,105 +1,98 @@
 """The types that the model of a pipeline's file is made of."""
 
+import math
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
 
-from onceward.core.arguments import DURATION, seconds
+from onceward.core.arguments import seconds
 from onceward.pipelines.marks import Marked
-from onceward.pipelines.paths import MESSAGE, KeyFinder, PathFinder
+from onceward.pipelines.paths import KeyFinder, PathFinder
 
 
-class ValueReading(NamedTuple):
-    """How a plain value of the file becomes what the parts of a pipeline use.
+class Seconds(float):
+    """A duration: seconds, or a number with a unit, as in 90s or 14d.
 
     Attributes:
-        make: returns it; raises ValueError.
-        instead: what stands for a value with a mistake. The pipeline does not run then.
+        written: as the file says it.
+        words: texts that stand for a number.
+        least: the shortest duration.
     """
 
-    make: Callable[[Any], Any]
-    instead: Any
+    __slots__ = ("written",)
+    written: float | str
+    words: ClassVar[dict[str, float]] = {}
+    least: ClassVar[float] = 0.0
+
+    def __new__(cls, written: float | str) -> Self:
+        """Read a duration; raises ValueError."""
+        if not isinstance(written, str | int | float):
+            raise ValueError(f"{written!r}: give seconds, or a number with a unit, as in 90s")
+        length = cls.words[written] if written in cls.words else seconds(written)
+        if length < cls.least:
+            raise ValueError(f"{written!r} is too short: give at least {cls.least:g} s")
+        self = super().__new__(cls, length)
+        self.written = written
+        return self
+
+    def __str__(self) -> str:
+        return str(self.written)
 
 
-def _duration(value: float | str, least: float = 0.0) -> float:
-    if (length := seconds(value)) < least:
-        raise ValueError(f"{value!r} is too short: give at least {least:g} s")
-    return length
+class SomeSeconds(Seconds):
+    """One that is not 0."""
+
+    least = 0.001
 
 
-def _regex(text: str) -> re.Pattern[str]:
+class Retention(Seconds):
+    """How long a record stays."""
+
+    words: ClassVar[dict[str, float]] = {"forever": math.inf}
+
+
+class BusyWait(Seconds):
+    """How long to wait for a busy key."""
+
+    words: ClassVar[dict[str, float]] = {"fail": 0.0}
+
+
+T = TypeVar("T", bound=Seconds | PathFinder)
+
+
+def given(value: T) -> T:
+    """Return a default that the schema and the reference show as the file would say it."""
+    return msgspec.field(default_factory=lambda: value)
+
+
+Expression = PathFinder
+KeyExpression = KeyFinder
+Regex = re.Pattern[str]
+
+
+def regex(text: str) -> Regex:
+    """Return a compiled regular expression; raises ValueError."""
     try:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}") from error
 
 
-# For the type checker, what a part gets. For msgspec, what the file says.
-if TYPE_CHECKING:
-    Expression = PathFinder
-    KeyExpression = KeyFinder
-    Seconds = float
-    SomeSeconds = float
-    Regex = re.Pattern[str]
-else:
-    _PATH = Meta(
-        description="A JMESPath expression (jmespath.org) that begins with message or meta.",
-        min_length=1,
-        extra_json_schema={"format": "jmespath"},
-    )
-    _SECONDS = Meta(
-        description="Seconds, or a number with ms, s, m, h or d, as in 90s or 14d.",
-        extra_json_schema={"pattern": f"^{DURATION}$", "minimum": 0},
-    )
-    Expression = Annotated[str, _PATH, ValueReading(PathFinder, MESSAGE)]
-    KeyExpression = Annotated[str, _PATH, ValueReading(partial(KeyFinder, option="key"), None)]
-    Seconds = Annotated[int | float | str, _SECONDS, ValueReading(_duration, 60.0)]
-    SomeSeconds = Annotated[int | float | str, _SECONDS, ValueReading(partial(_duration, least=0.001), 60.0)]
-    Regex = Annotated[str, ValueReading(_regex, re.compile(""))]
 Text = Annotated[str, Meta(min_length=1)]
+MessageField = Annotated[str, Meta(pattern=r"^[^.]+(\.[^.]+)*$")]  # such as payment.receipt
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
-
-
-def as_written(default: str) -> Any:
-    """Return a default as the file would say it."""
-    return default
-
-
-def choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type."""
-    bare = bare_of(annotation)
-    return get_args(bare) if annotation is bare and get_origin(bare) in {Union, UnionType} else (annotation,)
-
-
-def bare_of(annotation: Any) -> Any:
-    """Return a type without its annotations."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def reading_of(annotation: Any, value: object) -> ValueReading | None:
-    """Return how a plain value of a type is read; None if it stays as it is."""
-    options = choices(annotation)
-    if not isinstance(value, str | int | float) or any(
-        value in get_args(a) for a in options if get_origin(a) is Literal
-    ):
-        return None
-    marks = (mark for option in options for mark in getattr(option, "__metadata__", ()))
-    return next((mark for mark in marks if isinstance(mark, ValueReading)), None)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """What a part of the file says. Its docstring, with its attributes, is the reference (``docstrings.py``)."""
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(self):  # the defaults
-            value = getattr(self, field.name)
-            if (reading := reading_of(field.type, value)) is not None:
-                setattr(self, field.name, reading.make(value))
+        for name in self.__struct_fields__:
+            if isinstance(value := getattr(self, name), Seconds):
+                setattr(self, name, float(value))  # what encodes it later knows no subclass
 
 
 class Chosen:

@@ -7,9 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -17,7 +15,7 @@ import pytest
 from commands import pipeline_runs
 from faults.processes import PATIENCE
 from onceward.pipelines import PipelineInvalid, databases, load
-from onceward.pipelines.keyvalue import dynamodb, files, redis, sql
+from onceward.pipelines.keyvalue import dynamodb, redis
 from places import SOURCES
 from servers.needs import numbers
 from servers.postgres import PgBouncer
@@ -27,16 +25,10 @@ pytestmark = pytest.mark.sampled(place=1)
 NAMES = numbers()
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mysql", "redis", "dynamodb"])
-def place(request, tmp_path):
+@pytest.fixture(params=["redis", "dynamodb"])
+def place(request):
     """The class of a place, its URL, and a space of this test's own."""
     space = f"space-{next(NAMES)}"
-    if request.param == "sqlite":
-        return sql.SqlValues, f"sqlite:///{tmp_path}/values.db", space
-    if request.param == "postgresql":
-        return sql.SqlValues, request.getfixturevalue("postgres15").url, space
-    if request.param == "mysql":
-        return sql.SqlValues, request.getfixturevalue("mariadb").url, space
     if request.param == "redis":
         return redis.RedisValues, request.getfixturevalue("redis").url.partition("?")[0], space
     request.getfixturevalue("aws")
@@ -72,49 +64,20 @@ def test_keys_and_spaces_are_apart(place, values):
     other.close()
 
 
-def test_a_set_has_each_member_once(values):
-    for member in ("a", {"n": 1, "m": 2}, "a", {"m": 2, "n": 1}):
-        values.add("k", member, None)
-    assert sorted(values.get("k"), key=str) == ["a", {"m": 2, "n": 1}]
-
-
-def test_a_value_and_a_set_expire_and_a_member_that_is_added_extends_the_whole_set(values):
-    values.set("value", 1, 1)
-    values.add("set", 1, 1)
-    values.add("extended", 1, 1)
-    values.add("extended", 2, 3600)
+def test_a_value_expires(values):
+    values.set("short", 1, 1)
     values.set("stays", 1, 3600)
-    while values.get("value") is not None or values.get("set") is not None:
+    while values.get("short") is not None:
         time.sleep(0.1)
-    assert (values.get("stays"), sorted(values.get("extended"))) == (1, [1, 2])
-    values.add("set", 2, None)
-    assert values.get("set") == [2]
-
-
-def test_first_uses_at_once_make_one_table(postgres15):
-    for name in (f"values_{next(NAMES)}" for _ in range(10)):
-        postgres15.sql(f"CREATE SCHEMA {name}", database="test")
-        url = f"{postgres15.url}?options=-csearch_path%3D{name}"
-        several, meet = [sql.SqlValues(url, "", "/") for _ in range(8)], threading.Barrier(8)
-
-        def use(values, meet=meet):
-            with values._database.connection():  # it is open when the others are
-                meet.wait(PATIENCE)
-            values.add("k", 1, None)
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(use, several))
-        for values in several:
-            assert values.get("k") == [1]
-            values.close()
+    assert values.get("stays") == 1
 
 
 def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setitem(databases._POSTGRES, "connect_timeout", "2")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        values = sql.SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
-        with pytest.raises(psycopg.OperationalError, match="timeout"):
-            values.get("k")
+        database = databases.Database(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x")
+        with pytest.raises(psycopg.OperationalError, match="timeout"), database.connection():
+            pass
 
 
 def test_a_server_that_has_vanished_holds_a_message_for_one_idle_connection_and_not_for_each(monkeypatch):
@@ -136,22 +99,6 @@ def test_a_server_that_has_vanished_holds_a_message_for_one_idle_connection_and_
     assert (len(asked), len(closed)) == (1, 5)
 
 
-@pytest.mark.parametrize("place", ["sqlite", "postgresql", "mysql"], indirect=True)
-def test_many_can_add_to_a_set_at_once(values):
-    members = list(range(6))
-
-    def add(number):
-        for at in range(12):
-            values.add("k", members[(number + at) % len(members)], 3600)
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(add, members))
-    assert sorted(values.get("k")) == members
-
-
-@pytest.mark.parametrize(
-    "place", ["postgresql", "mysql", "redis", "dynamodb"], indirect=True
-)  # SQLite has no clock of its own
 @pytest.mark.parametrize("offset", ["+1d", "-1d"])
 def test_a_worker_with_a_wrong_clock_expires_nothing_and_keeps_nothing(place, faketime, offset):
     kind, url, space = place
@@ -181,7 +128,7 @@ def test_a_lookup_is_not_repeated_by_a_later_attempt(place, tmp_path):
         f"""steps:
   - lookup: {{at: '{url}', space: {space}, key: message.item}}
     into: price
-  - store: {{at: '{url}', space: {space}, key: "join('/', ['seen', message.item])", value: message.id, add: true, ttl: 1h}}
+  - store: {{at: '{url}', space: {space}, key: "join('/', ['seen', message.item])", value: message.id, ttl: 1h}}
   - name: fails
     sql:
       database: sqlite:///{tmp_path}/shop.db
@@ -199,44 +146,24 @@ sinks:
         shop.execute("CREATE TABLE sold (price REAL)")
     (outcome,) = pipeline_runs.run(file)
     assert outcome.value == [{"id": 1, "item": "tea", "price": 2.5}]
-    assert made.get("seen/tea") == [1]
+    assert made.get("seen/tea") == 1
     made.close()
 
 
-def test_files_are_read_and_read_again_when_they_change(tmp_path):
-    tmp_path.joinpath("prices.csv").write_text("\ufeffsku,price\ntea,2\n")  # a byte order mark is no part of a name
-    tmp_path.joinpath("names.json").write_text(json.dumps({"tea": {"name": "Tea"}}))
-    parts = """steps:
-  - lookup: {at: 'csv:prices.csv?value=price', key: message.item}
-    into: price
-  - lookup: {at: 'csv:prices.csv?key=price', key: message.price}
-    into: row
-  - lookup: {at: 'json:names.json', key: message.item}
-    into: name
-sinks:
-  - stdout:
-"""
+def test_a_file_is_read_and_read_again_when_it_changes(tmp_path):
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"tea": {"name": "Tea"}}))
+    parts = "steps:\n  - lookup: {at: 'json:names.json', key: message.item}\n    into: name\nsinks:\n  - stdout:\n"
     ledger = f"sqlite:///{tmp_path}/ledger.db"
-    file = pipeline_runs.written(tmp_path, ledger, parts, [{"id": 1, "item": "tea"}, {"id": 2, "item": "soap"}])
-    found = {one.key: one.value[0] if one.value else one.error for one in pipeline_runs.run(file)}
-    told = {"price": "2", "row": {"sku": "tea", "price": "2"}, "name": {"name": "Tea"}}
-    assert found["p:1"] == {"id": 1, "item": "tea", **told}
-    assert "finds no key" in str(found["p:2"])
-    tmp_path.joinpath("prices.csv").write_text("sku,price\ntea,2\nsoap,44\n")
-    pipeline_runs.written(tmp_path, ledger, parts, [{"id": 3, "item": "soap"}])
+    messages = [{"id": 1, "item": "tea"}, {"id": 2, "item": "soap"}, {"id": 3}]
+    file = pipeline_runs.written(tmp_path, ledger, parts, messages)
+    found = {one.key: one.value[0]["name"] if one.value else one.error for one in pipeline_runs.run(file)}
+    assert (found["p:1"], found["p:2"]) == ({"name": "Tea"}, None)
+    assert "finds no key" in str(found["p:3"])
+    names.write_text(json.dumps({"soap": 44}))
+    pipeline_runs.written(tmp_path, ledger, parts, [{"id": 4, "item": "soap"}])
     (outcome,) = pipeline_runs.run(file)
-    assert (outcome.value[0]["price"], outcome.value[0]["name"]) == ("44", None)
-
-
-@each("row", ["soap,3,4", "soap", "soap," + "x" * 200_000])
-def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
-    file = tmp_path / "prices.csv"
-    file.write_text("sku,price\ntea,2\n")
-    values = files.CsvValues("csv:prices.csv", "", tmp_path)
-    file.write_text(f"sku,price\ntea,2\n{row}\n")
-    for use in (lambda: values.get("soap"), lambda: files.CsvValues("csv:prices.csv", "", tmp_path)):
-        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is not CSV)"):
-            use()
+    assert outcome.value[0]["name"] == 44
 
 
 MESSAGES = [{"id": n, "name": f"n{n}"} for n in range(120)]
@@ -308,24 +235,6 @@ def test_another_database_gets_the_derived_key(kind, postgres15, mariadb, tmp_pa
     assert [tuple(row) for row in ask(f"SELECT note FROM {table}")] == [("100% of 'it'",)] * 3
 
 
-def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynoxide.url)
-    table = dynoxide.table(f"pipeline-put-{next(NAMES)}", {"id": "N"})
-    parts = f"steps:\n  - put: {{table: {table}, condition: 'attribute_not_exists(id)'}}\n"
-    messages = [{"id": 1, "price": 2.5, "tags": ["a", None, True], "more": {"x": "y", "N": [2.0, 1e20]}}]
-    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
-    assert [one.status for one in pipeline_runs.run(file)] == ["done"]
-    (kept,) = dynoxide.items(table)
-    assert kept["price"] == {"N": "2.5"}
-    assert kept["tags"] == {"L": [{"S": "a"}, {"NULL": True}, {"BOOL": True}]}
-    (tmp_path / "ledger.db").unlink()  # as after a crash between the item and its record
-    assert [one.status for one in pipeline_runs.run(file)] == ["done"]
-    (tmp_path / "ledger.db").unlink()
-    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, [{"id": 1, "price": 3}])
-    (outcome,) = pipeline_runs.run(file)
-    assert "ConditionalCheckFailed" in str(outcome.error)
-
-
 @each(
     ("step", "says"),
     [
@@ -345,14 +254,16 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("http: {url: 'http://{host}/', path: {host: message.host}}", "must be a part of the path"),
         ("http: {url: 'http://a/', headers: {idempotency-key: x}}", "onceward itself writes it"),
         ("send: {to: {sqs: {queue: a.fifo}}}", "give group="),
-        ("lookup: {at: 'csv:a.csv?key=no', key: message.id}", "has no column 'no'"),
-        ("store: {at: 'csv:a.csv', key: message.id}", "values of csv are only read"),
+        ("lookup: {at: 'json:a.json', key: message.id}", "a.json is not a JSON object"),
+        ("store: {at: 'json:b.json', key: message.id}", "values of json are only read"),
+        ("put: {table: t}", "put needs a ledger in DynamoDB"),
         ("filter: {where: message.id}\nsinks:\n  - s3: {bucket: 'a/b'}", "is not the name of a bucket"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, says):
     monkeypatch.setenv("KAFKA_SERVERS", "localhost:9092")
-    tmp_path.joinpath("a.csv").write_text("a,b\n")
+    tmp_path.joinpath("a.json").write_text("[]")
+    tmp_path.joinpath("b.json").write_text("{}")
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", f"steps:\n  - {step}\n", [])
     with pytest.raises(PipelineInvalid) as found:
         load(file)

@@ -1,4 +1,4 @@
-"""What errors and crashes mean: on_error, on_lapse, not_made, and how often an effect is made then."""
+"""What errors and crashes mean: on_error, on_lapse, and how often an effect is made then."""
 
 import pytest
 
@@ -146,14 +146,3 @@ def test_a_step_that_died_can_be_found_out_about(pipelines, made, count, paid):
     outcome = after_a_kill(pipelines, STEP + find_out + sql + PRINT)
     assert outcome.value == [{"id": 1, "paid": paid}]
     assert len(pipelines.made) == count
-
-
-@each(("pattern", "status_after"), [("declined", "RELEASED"), ("timed_out", "PARKED")])
-def test_an_error_can_say_that_a_step_was_not_made(pipelines, pattern, status_after):
-    pipelines.functions(FAILS)
-    pipelines.write(STEP + f"    on_lapse: park\n    not_made: ['{pattern}']\n")
-    pipelines.handle({"id": 1})
-    assert status(pipelines).status == status_after
-    sql = f"steps: [{{sql: {{database: 'sqlite:///o.db', statement: SELECT {pattern}}}, on_lapse: park, not_made: [decl]}}]"
-    pipelines.write(sql).handle({"id": 2})
-    assert status(pipelines, "orders:2").status == status_after

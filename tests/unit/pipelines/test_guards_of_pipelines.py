@@ -6,11 +6,7 @@ import pytest
 
 from onceward import Once
 from onceward.consumers.callers import unless_set
-from onceward.core.drivers import drive
 from onceward.pipelines.pipeline import PipelineRun
-from onceward.stores.memory import MemoryStore
-from onceward.testing import ManualClock
-from tables import each
 
 PAY = "def pay(order):\n    made.append(order['id'])\n    return len(made)\n"
 CALL = "call: {function: SHOP:pay}\n"
@@ -23,26 +19,13 @@ PRINT = "sinks: [{stdout: null}]\n"
         ("{}", [{"id": 1, "a": 2}, {"a": 2, "id": 1}, {"id": 2}], ["done", "replayed", "done"]),
         ("{key: message.id, fingerprint: message}", [{"id": 1, "n": 1}, {"id": 1, "n": 2}], ["done", "mismatch"]),
         ("{key: '[message.shop, message.id]'}", [{"id": 1}], ["malformed"]),
-        ("{key: message.id, retention: {until: message.until}}", [{"id": 1}], ["failed"]),
     ],
-    ids=["default", "fingerprint", "no key", "no time"],
+    ids=["default", "fingerprint", "no key"],
 )
 def test_a_guard_goes_by_its_key(pipelines, guard, messages, statuses):
     pipelines.functions(PAY)
     pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard=f"guard: {guard}\n")
     assert [pipelines.handle(data, n).status for n, data in enumerate(messages)] == statuses
-
-
-@each("until", [1_767_225_600 + 5000, "2026-01-01T01:23:20Z", "2026-01-01T02:23:20+01:00"])
-def test_a_record_stays_until_a_time_in_the_message(pipelines, until):
-    pipelines.functions(PAY)
-    guard = "guard: {key: message.id, retention: {until: message.until, plus: 1000}}\n"
-    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard=guard)
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), clock=clock)
-    assert pipelines.handle({"id": 1, "until": until}, ledger=once).ok
-    record = drive(once.store.load("orders:1"), once.store).record
-    assert record.expires_at == pytest.approx(1_767_225_600 + 6000, abs=5)
 
 
 INNER = """\

@@ -166,11 +166,10 @@ def test_each_key_takes_effect_once_over_two_runs(pipelines):
 
 
 def test_sqlite_files_are_beside_the_file_of_the_pipeline_wherever_it_is_started(pipelines, monkeypatch):
-    store = "{store: {at: 'sqlite:///values.db', space: s, key: message.id, value: message.id}}"
     sql = "{name: N, sql: {database: 'sqlite:///N.db', statement: 'CREATE TABLE t (y)'}}"
     own, other = sql.replace("N", "onceward"), sql.replace("N", "other")
     pipelines.lines({"id": 1})
-    pipelines.write(f"steps: [{store}, {own}, {other}]\n")
+    pipelines.write(f"steps: [{own}, {other}]\n")
     outcomes = []
     for name in ("a", "b"):
         folder = pipelines.folder / name
@@ -179,7 +178,7 @@ def test_sqlite_files_are_beside_the_file_of_the_pipeline_wherever_it_is_started
         asyncio.run(PipelineRun(load(pipelines.file), outcomes.append).run_async())
     assert [one.status for one in outcomes] == ["done", "replayed"]
     found = sorted(str(file.relative_to(pipelines.folder)) for file in pipelines.folder.rglob("*.db"))
-    assert found == ["onceward.db", "other.db", "values.db"]
+    assert found == ["onceward.db", "other.db"]
     load(pipelines.file, ledger="sqlite:///here.db").once.run("1", int)
     assert pipelines.folder.joinpath("b", "here.db").exists()
 

@@ -5,25 +5,17 @@ Each has the methods of :class:`Values`. A store's own clock stamps and judges w
 
 from typing import Any, Final, cast
 
-import msgspec
-
 from onceward.lazily import at
-from onceward.pipelines.databases import LIBRARIES
 from onceward.pipelines.kit import Field, Kit
 from onceward.stores import url_parts
 
 # Scheme → module and class.
 PLACES: Final = {
-    "csv": "onceward.pipelines.keyvalue.files:CsvValues",
     "dynamodb": "onceward.pipelines.keyvalue.dynamodb:DynamoValues",
-    "json": "onceward.pipelines.keyvalue.files:JsonValues",
+    "json": "onceward.pipelines.keyvalue.json:JsonValues",
     "redis": "onceward.pipelines.keyvalue.redis:RedisValues",
     "rediss": "onceward.pipelines.keyvalue.redis:RedisValues",
-    **dict.fromkeys(("mariadb", "mysql", "postgresql", "sqlite"), "onceward.pipelines.keyvalue.sql:SqlValues"),
 }
-
-
-ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member of a set
 
 
 class Values:
@@ -39,14 +31,11 @@ class Values:
         """Open it at a URL; raises ValueError if that is not valid. It makes no request. Relative paths begin in ``folder``."""
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or its members as a list; None if there is none, or it has expired."""
+        """Return the value of a key; None if there is none, or it has expired."""
         raise NotImplementedError
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set the value of a key, for so many seconds."""
-
-    def add(self, key: str, member: Any, ttl: float | None) -> None:
-        """Add to the set of a key. Its members then stay so many seconds. A member that is there is not added again."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -58,7 +47,7 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
         scheme = url_parts(url)[0].scheme
         if scheme not in PLACES:
             raise ValueError(f"{scheme or url!r} cannot hold values: give one of {', '.join(sorted(PLACES))}")
-        if scheme in LIBRARIES and not kit.needs(field, *LIBRARIES[scheme]):
+        if scheme.startswith("redis") and not kit.needs(field, "redis", "redis"):
             return None
         values = cast("Values", at(PLACES[scheme])(url, space, str(kit.folder)))
         if writes and not values.writes:

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, cast
 
-import msgspec
-
 from onceward.aws.targets.sending import AwsClient
 from onceward.core.urls import shown_url
-from onceward.pipelines.keyvalue import ENCODER, Values, options_of
+from onceward.pipelines.keyvalue import Values, options_of
 from onceward.stores import url_parts
 from onceward.wire.calls import Service, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
@@ -50,18 +48,6 @@ def item(value: object) -> dict[str, object]:
     return {str(name): typed(one) for name, one in value.items()}
 
 
-def is_same(one: object, other: object) -> bool:
-    """Return whether two attribute values are equal. DynamoDB writes a number its own way, such as 2 for 2.0."""
-    match one, other:
-        case {"N": str() as number}, {"N": str() as same}:
-            return Decimal(number) == Decimal(same)
-        case dict(), dict():
-            return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
-        case list(), list():
-            return len(one) == len(other) and all(map(is_same, one, other))
-    return one == other
-
-
 def plain(attribute: Mapping[str, Any]) -> Any:
     """Return an attribute value as JSON has it. A set is a list, and a binary is bytes."""
     ((kind, value),) = attribute.items()
@@ -81,12 +67,12 @@ def plain(attribute: Mapping[str, Any]) -> Any:
     return value
 
 
-DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
+_DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
 _OPTIONS: Final = frozenset({"endpoint", "key", "region"})
 
 
 class DynamoValues(Values):
-    """An item has the key ``SPACE:KEY``, and ``value``, or ``members`` as texts of JSON; and ``expires_at``, in seconds."""
+    """An item has the key ``SPACE:KEY``, and ``value``, and ``expires_at``, in seconds."""
 
     def __init__(self, url: str, space: str, folder: str) -> None:
         options = options_of(url, _OPTIONS)
@@ -96,44 +82,23 @@ class DynamoValues(Values):
             raise ValueError(f"{shown_url(url)!r}: name the table, as in dynamodb://prices?region=eu-west-1")
         self._space = f"{space}:" if space else ""
         endpoint = options.get("endpoint") or from_environment("dynamodb")
-        self._client = AwsClient(DYNAMODB, options.get("region"), endpoint)
+        self._client = AwsClient(_DYNAMODB, options.get("region"), endpoint)
 
     def get(self, key: str) -> Any:
-        """Return a value, or the members of a set."""
+        """Return a value."""
         answer = self._ask("GetItem", {"Key": self._name(key), "ConsistentRead": True})
         item = cast("dict[str, dict[str, Any]] | None", cast("dict[str, Any]", answer.body).get("Item"))
         if item is None or ("expires_at" in item and float(item["expires_at"]["N"]) <= _date(answer)):
             return None
-        if "members" in item:
-            return [msgspec.json.decode(one) for one in sorted(item["members"]["SS"])]
         return plain(item["value"]) if "value" in item else None
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set a value."""
         item = {**self._name(key), "value": typed(value)}
         if ttl is not None:
-            item["expires_at"] = {"N": str(math.ceil(self._now(key) + ttl))}
+            now = _date(self._ask("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
+            item["expires_at"] = {"N": str(math.ceil(now + ttl))}
         self._ask("PutItem", {"Item": item})
-
-    def add(self, key: str, member: Any, ttl: float | None) -> None:
-        """Add to a set. One that has expired is deleted first, which the table's TTL does within days, and begins anew."""
-        now = self._now(key)
-        has_expired = {
-            "ConditionExpression": "expires_at <= :now",
-            "ExpressionAttributeValues": {":now": {"N": str(int(now))}},
-        }
-        self._ask("DeleteItem", {"Key": self._name(key), **has_expired}, passes="ConditionalCheckFailed")
-        names, values = {"#m": "members"}, {":m": {"SS": [ENCODER.encode(member).decode()]}}
-        update = "ADD #m :m"
-        if ttl is not None:
-            names["#e"], values[":e"] = "expires_at", cast("Any", {"N": str(math.ceil(now + ttl))})
-            update += " SET #e = :e"
-        expressions = {
-            "UpdateExpression": update,
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        self._ask("UpdateItem", {"Key": self._name(key), **expressions})
 
     def close(self) -> None:
         """Close the connections."""
@@ -142,12 +107,9 @@ class DynamoValues(Values):
     def _name(self, key: str) -> dict[str, Any]:
         return {self._key: {"S": self._space + key}}
 
-    def _now(self, key: str) -> float:
-        return _date(self._ask("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
-
-    def _ask(self, action: str, body: dict[str, Any], passes: str = "") -> ServiceAnswer:
+    def _ask(self, action: str, body: dict[str, Any]) -> ServiceAnswer:
         answer = self._client.ask(action, {"TableName": self._table, **body})
-        if answer.status != 200 and code_of(answer) != passes:
+        if answer.status != 200:
             raise ConnectionError(f"{action} on {self._table}: {code_of(answer)} ({message_of(answer)})")
         return answer
 

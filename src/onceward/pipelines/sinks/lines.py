@@ -138,14 +138,10 @@ class FileSink(SinkSettings):
         if not LOCKS:
             kit.mistake("", "the sink file needs the file locks of Linux or macOS, which this system does not have")
         path = kit.folder
-        try:
+        with kit.noting("path", OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
             path = (kit.folder / self.path).resolve()  # writers by other names share its journal
-            is_folder, is_possible = path.is_dir(), path.parent.is_dir()
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
-            kit.mistake("path", f"this is no file: {error}")
-        else:
-            if is_folder or not is_possible:
-                kit.mistake("path", f"{path}: {'a directory' if is_folder else 'its folder does not exist'}")
+            if path.is_dir() or not path.parent.is_dir():
+                raise ValueError(f"{path}: a directory, or its folder does not exist")
         appender = Appender(path)
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:

@@ -13,7 +13,8 @@ from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.settings import Expression, Seconds, Text, as_written
+from onceward.pipelines.paths import MESSAGE
+from onceward.pipelines.settings import Expression, Seconds, Text, given
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
@@ -209,10 +210,10 @@ class S3Sink(SinkSettings):
 
     bucket: Text
     prefix: str = ""
-    message: Expression = as_written("message")
+    message: Expression = given(MESSAGE)
     gzip: bool = False
     count: Annotated[int, Meta(ge=1)] = 1000
-    age: Seconds = as_written("1s")
+    age: Seconds = given(Seconds("1s"))
     region: str | None = None
 
     @property

@@ -8,8 +8,8 @@ from msgspec import Meta
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, Text, as_written
+from onceward.pipelines.paths import MESSAGE, PathFinder
+from onceward.pipelines.settings import Expression, Seconds, Text, given
 
 
 class OutboxSink(SinkSettings):
@@ -21,7 +21,7 @@ class OutboxSink(SinkSettings):
             header that is null is left out. The ledger keeps headers until they are sent, so put no secret here.
     """
 
-    message: Expression = as_written("message")
+    message: Expression = given(MESSAGE)
     headers: dict[str, Expression] = {}
 
     scheme: ClassVar[str]

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,9 +16,9 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.keys.json_reading import NotJson
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.pipe.engine import WAIT_BEYOND
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines
 from onceward.pipelines.flow import Flow, FlowWorker, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 
@@ -28,7 +27,7 @@ _LOOK_AGAIN: Final = 1.0  # seconds until a busy key is tried again, at most
 
 
 class LineDelivery(Delivery):
-    """One line, or one row.
+    """One line.
 
     Attributes:
         receives: how often it was tried in this run.
@@ -38,12 +37,10 @@ class LineDelivery(Delivery):
 
     __slots__ = ("give_up", "receives", "waits")
 
-    def __init__(self, source: str, line: Line) -> None:
-        super().__init__(source, {"file": line.file, "line": line.number})
+    def __init__(self, line: Line) -> None:
+        super().__init__("ndjson", {"file": line.file, "line": line.number})
         self.id = f"{line.file}:{line.number}"
         self.body = line.data
-        if line.data is None:
-            self.fault = MalformedRecord(f"longer than {LONGEST} bytes")
         self.receives, self.give_up = 0, 0.0
         self.waits: bool | None = None
 
@@ -173,72 +170,42 @@ class LinesWorker(FlowWorker[LineDelivery]):
             super().told(outcome)
 
 
-class LineSource(SourceSettings):
-    """Files of lines, or the standard input.
+class NdjsonSource(SourceSettings):
+    """Lines of JSON. A line that is no JSON is malformed; the others go on.
+
+    Several lines run at a time. With `concurrency: 1` they run in their order.
 
     Attributes:
         files: The files; - is the standard input. Relative paths begin at the folder of this file.
-        rejects: A file that malformed lines are appended to.
     """
 
     files: Annotated[list[str], Meta(min_length=1)]
-    rejects: str | None = None
 
     has_ids = False
     ends = True
 
     def check(self, kit: "Kit") -> None:
-        seen: set[str] = set()
-        try:
-            if self.rejects is not None and not (kit.folder / self.rejects).parent.is_dir():
-                kit.mistake("rejects", f"{self.rejects}: its folder does not exist")
-        except OSError as error:
-            kit.mistake("rejects", f"this is no file: {error}")
         for number, name in enumerate(self.files):
-            path = kit.folder / name
-            try:
-                same = name if name == STDIN else str(path.resolve())
-                if name != STDIN and not path.is_file():
-                    kit.mistake(
-                        ("files", number), f"{name}: {'a directory' if path.is_dir() else 'there is no such file'}"
-                    )
-            except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
-                kit.mistake(("files", number), f"this is no file: {error}")
-                continue
-            if same in seen:
-                kit.mistake(("files", number), f"{name} is here twice")
-            seen.add(same)
-
-    @abstractmethod
-    def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
-        """Yield each line."""
+            with kit.noting(("files", number), OSError, ValueError):
+                if name != STDIN and not (kit.folder / name).is_file():
+                    raise ValueError(f"{name}: there is no such file")
 
     def open(self, flow: "Flow") -> "Runs":
         folder = flow.built.folder
-        stop, rejects = Stop(), Rejects(None if self.rejects is None else str(folder / self.rejects))
-        lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop, rejects.add)
-        broker = LinesBroker(", ".join(self.files), self.records(lines, rejects), stop)
+        stop = Stop()
+        lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop)
+        broker = LinesBroker(", ".join(self.files), _deliveries(lines), stop)
         worker = LinesWorker(flow.built.once, broker, flow.handler, **flow.options)
         worker.flow, worker.lines = flow, broker
         flow.progress = lambda: (lines.read, lines.total)
         return worker
 
 
-class NdjsonSource(LineSource):
-    """Lines of JSON. A line that is no JSON is malformed; the others go on.
-
-    Several lines run at a time. With `concurrency: 1` they run in their order.
-    """
-
-    def records(self, lines: Lines, rejects: Rejects) -> Iterator[LineDelivery]:
-        for line in lines:
-            if line.data is not None and not line.data.strip():
-                continue
-            delivery = LineDelivery("ndjson", line)
-            if line.data is not None:
-                try:
-                    delivery.data = read_line(line.data)
-                except NotJson as error:
-                    delivery.fault = MalformedRecord(f"the payload is {error}")
-                    rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
-            yield delivery
+def _deliveries(lines: Lines) -> Iterator[LineDelivery]:
+    for line in lines:
+        delivery = LineDelivery(line)
+        try:
+            delivery.data = read_json(line.data)
+        except NotJson as error:
+            delivery.fault = MalformedRecord(f"the payload is {error}")
+        yield delivery

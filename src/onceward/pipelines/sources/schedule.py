@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import Any, Final
 
+from onceward.batch.windows import Windows
 from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
@@ -22,13 +23,54 @@ from onceward.observe.logs import logger
 from onceward.pipelines.flow import Flow, FlowRuns, Runs, SourceSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Seconds
-from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
 _BEFORE: Final = 100  # windows that a start looks at
 _HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
+
+
+class EvenCalendar:
+    """Windows of one length. Times are seconds since 1970."""
+
+    def __init__(self, every: float) -> None:
+        self._length = every
+        Windows(every)  # checks it
+
+    def last(self, now: float) -> float:
+        """Return when the window of ``now`` began."""
+        return math.floor(now / self._length) * self._length
+
+    def next(self, now: float) -> float:
+        """Return when the next window begins."""
+        return self.last(now) + self._length
+
+
+class CronCalendar:
+    """Windows that begin when an expression of cron says so, in UTC."""
+
+    def __init__(self, expression: str) -> None:
+        from croniter import CroniterError, croniter
+
+        fields = expression.lower().split()
+        if len(fields) != 5:
+            raise ValueError(f"{expression!r}: give five fields, as in 0 3 * * 1-5")
+        if any(part.startswith("r") for field in fields for part in field.split(",")):
+            raise ValueError(f"{expression!r} is random, so each machine would run at another time: give fixed times")
+        try:
+            self._cron = croniter(expression, 0.0)
+            self._cron.get_next()
+        except CroniterError as error:
+            raise ValueError(f"{expression!r} is not a cron expression: {error}") from error
+
+    def last(self, now: float) -> float:
+        """Return when the window of ``now`` began."""
+        return float(self._cron.get_prev(start_time=float(math.floor(now) + 1)))
+
+    def next(self, now: float) -> float:
+        """Return when the next window begins."""
+        return float(self._cron.get_next(start_time=float(math.floor(now))))
 
 
 class ScheduleSource(SourceSettings):
@@ -38,15 +80,13 @@ class ScheduleSource(SourceSettings):
 
     Attributes:
         every: How long a window is, as in 15m, 1h or 1d. These windows begin on the quarter hour, on the hour, at midnight UTC.
-        cron: When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.
-        timezone: With cron: its time zone, as in Europe/Zurich.
+        cron: When a window begins, as five fields of cron in UTC: 0 3 * * 1-5 is 3:00 UTC on weekdays.
         late: How late a window can begin. A later window is skipped. By default a window can begin until the next one begins.
         data: The value of the message's field data.
     """
 
     every: Seconds | None = None
     cron: str | None = None
-    timezone: str = "UTC"
     late: Seconds | None = None
     data: Any = None
 
@@ -62,7 +102,7 @@ class ScheduleSource(SourceSettings):
     def calendar(self) -> EvenCalendar | CronCalendar:
         """Return when windows begin; raises ValueError if that is not valid."""
         if self.cron is not None:
-            return CronCalendar(self.cron, self.timezone)
+            return CronCalendar(self.cron)
         return EvenCalendar(self.every or 0)
 
     def open(self, flow: Flow) -> "Runs":

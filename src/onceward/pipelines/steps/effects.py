@@ -14,7 +14,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, as_written
+from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, given
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -82,7 +82,7 @@ class RetryStep(EffectSettings):
 
     steps: StepList
     tries: Annotated[int, Meta(ge=1, le=1000)] = 3
-    pause: Seconds = as_written("1s")
+    pause: Seconds = given(Seconds("1s"))
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     until: Expression | None = None
     errors: list[Regex] = []
@@ -98,7 +98,7 @@ class RetryStep(EffectSettings):
             return not self.errors or any(one.search(describe(error)) for one in self.errors)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            wait = self.pause
+            wait: float = self.pause
             for number in range(self.tries):
                 if number and call.stand_in is None:
                     await asyncio.sleep(min(wait, _LONGEST))
@@ -119,13 +119,12 @@ class RetryStep(EffectSettings):
 
 
 class LookupStep(EffectSettings):
-    """Look up a value by its key. The result is the value, or a list for a set, or null.
+    """Look up a value by its key. The result is the value, or null.
 
     It is recorded, so a later attempt uses the same value.
 
     Attributes:
-        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db,
-            csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.
+        at: Where: redis://host/0, dynamodb://TABLE or json:file.json.
         key: The key.
         space: A namespace that separates these keys from others in the same place.
     """
@@ -161,23 +160,21 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
 
 
 class StoreStep(EffectSettings):
-    """Store a value by its key, or add it to a set. A repetition changes nothing.
+    """Store a value by its key. A repetition changes nothing.
 
     The store's own clock decides when a value expires.
 
     Attributes:
-        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.
+        at: Where: redis://host/0 or dynamodb://TABLE.
         key: The key.
         value: The value.
-        add: Whether to add the value to the set of this key.
         ttl: How long the value stays. By default for good.
         space: A namespace that separates these keys from others in the same place.
     """
 
     at: Text
     key: Expression
-    value: Expression = as_written("message")
-    add: bool = False
+    value: Expression = given(MESSAGE)
     ttl: SomeSeconds | None = None
     space: Annotated[str, Meta(max_length=100)] = ""
 
@@ -190,8 +187,6 @@ class StoreStep(EffectSettings):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            await call.thread(
-                values.add if self.add else values.set, name_of(self.key, message), self.value(message), self.ttl
-            )
+            await call.thread(values.set, name_of(self.key, message), self.value(message), self.ttl)
 
         return make

@@ -10,7 +10,7 @@ from onceward.http.answer import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, as_written
+from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, given
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
@@ -46,8 +46,8 @@ class HttpStep(EffectSettings):
     key_header: str | None = "Idempotency-Key"
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
-    within: Seconds = as_written("30s")
-    timeout: SomeSeconds = as_written("30s")
+    within: Seconds = given(Seconds("30s"))
+    timeout: SomeSeconds = given(SomeSeconds("30s"))
 
     @property
     def title(self) -> str:

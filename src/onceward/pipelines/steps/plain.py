@@ -8,7 +8,7 @@ from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import Kit, StepSettings
 from onceward.pipelines.model import InnerGuardSettings
-from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList, Text
+from onceward.pipelines.settings import Expression, MessageField, Settings, SinkChoice, StepList
 
 
 class MapStep(StepSettings):
@@ -21,14 +21,10 @@ class MapStep(StepSettings):
     """
 
     to: Expression | None = None
-    set: dict[str, Expression] = {}
-    remove: list[str] = []
+    set: dict[MessageField, Expression] = {}
+    remove: list[MessageField] = []
 
     def build(self, kit: "Kit") -> StepAction:
-        for path in self.set:
-            kit.place(("set", path), path)
-        for number, path in enumerate(self.remove):
-            kit.place(("remove", number), path)
         if self.to is None and not self.set and not self.remove:
             kit.mistake("", "map changes nothing: give to:, set: or remove:")
 
@@ -115,11 +111,9 @@ class EachStep(StepSettings):
 
     items: Expression
     steps: StepList
-    to: Text | None = None
+    to: MessageField | None = None
 
     def build(self, kit: "Kit") -> StepAction:
-        if self.to is not None:
-            kit.place("to", self.to)
         steps = kit.chain(self.steps)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage:
@@ -149,12 +143,10 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
     steps: StepList
     on_duplicate: Literal["replay", "drop"] = "replay"
-    to: Text | None = None
+    to: MessageField | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", drops=self.on_duplicate == "drop")
-        if self.to is not None:
-            kit.place("to", self.to)
         steps = kit.chain(self.steps, guarded=True, within="", around=kit.within or kit.around)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:

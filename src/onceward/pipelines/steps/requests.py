@@ -83,6 +83,7 @@ class Requester:
                 if pause is None:
                     break
             await asyncio.sleep(pause)
+            tries.check()
         status = answer.status_code
         if status in self._expected or (not self._expected and 200 <= status < 300):
             return {"status": status, "body": _body(answer)}

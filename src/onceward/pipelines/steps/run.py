@@ -14,8 +14,8 @@ from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Settings, as_written
+from onceward.pipelines.paths import MESSAGE, PathFinder
+from onceward.pipelines.settings import Expression, Settings, given
 
 _NEGATIVE: Final = re.compile(r"-[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?").fullmatch
 
@@ -44,7 +44,7 @@ class RunStep(EffectSettings):
     """
 
     command: Annotated[list[str | Argument], Meta(min_length=1)]
-    input: Expression = as_written("message")
+    input: Expression = given(MESSAGE)
     output: Literal["text", "json"] = "text"
 
     @property
