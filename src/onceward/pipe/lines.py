@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
-from onceward.keys.json_reading import NotJson, kind_of, read_json
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.keys.paths import fixed
 from onceward.terminal import readable, write_all
 
@@ -59,8 +59,6 @@ class Lines:
                         return
                     number += 1
                     self.read += len(data)
-                    if number == 1 and (kind := kind_of(data)) is not None:
-                        raise OSError(f"{label} is {kind}: give lines of JSON in UTF-8")
                     if len(data) <= LONGEST or data.endswith(b"\n"):
                         yield Line(label, number, data)
                     else:
