@@ -11,7 +11,7 @@ from onceward.testing import crash_report
 from onceward.testing.clock import ManualClock
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import DownstreamCalls, EffectMade, downstream
-from onceward.testing.faults import AT_EFFECT, Mishap
+from onceward.testing.mishaps import AT_EFFECT, Mishap
 from onceward.testing.redelivery import Redelivery
 from onceward.testing.stage import Stage
 

@@ -3,7 +3,7 @@
 - ``crashes``: each run of a crash test in turn (:class:`onceward.testing.Crashes`).
 - ``once``: a ``Once`` with an empty ledger in memory, on ``clock``.
 - ``clock``: moves the time of ``once`` and of ``crashes`` by hand, so that leases end without waiting.
-- ``once_off``, and the marker ``onceward_off``: guarded functions run as if they had no guard (:func:`onceward.testing.off`).
+- ``once_off``: guarded functions run as if they had no guard (:func:`onceward.testing.off`).
 
 A fixture of your own with one of these names takes its place. Nothing is imported before a test asks for a fixture.
 """
@@ -64,19 +64,6 @@ def once_off() -> Iterator[None]:
 
     with off():
         yield
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
-    config.addinivalue_line(
-        "markers", "onceward_off: run guarded functions as if they had no guard (onceward.testing.off)"
-    )
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give marked tests the fixture."""
-    if isinstance(item, pytest.Function) and item.get_closest_marker("onceward_off") is not None:
-        item.fixturenames.append("once_off")
 
 
 # Not wrapper=True: pluggy before 1.2 does not know it, and then no test of that environment would run.

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import Client
 
+from faults.injected import Faults, fail_before
 from onceward import Made, Once, Parked, ResultNotRecorded, StoreError, current
 from onceward.core.record import IN_PROGRESS, PARKED, RELEASED
 from onceward.http.request import BadRequest, read_key
 from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before
 from onceward.web import Route, Scope, WsgiIdempotency
 from tables import each
 from web.asgi import statuses

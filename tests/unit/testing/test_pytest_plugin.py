@@ -121,18 +121,10 @@ def test_the_fixtures_once_and_clock_are_a_ledger_that_needs_no_waiting(run):
     assert passed, told
 
 
-def test_a_marker_and_a_fixture_turn_guards_off(run):
+def test_a_fixture_turns_guards_off(run):
     told, passed = run(
         """
-        import pytest
         from shop import Bank, careless
-
-        @pytest.mark.onceward_off
-        def test_marked():
-            bank = Bank()
-            careless({"id": "order-1"}, bank)
-            careless({"id": "order-1"}, bank)
-            assert len(bank.charges) == 2
 
         def test_asked(once_off):
             bank = Bank()
