@@ -5,10 +5,8 @@ import json
 import os
 import sys
 
-import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from commands.command_line import Cli
@@ -16,7 +14,6 @@ from commands.mcp_tools import mark, text
 from onceward import Once
 from onceward.mcp import call_tool
 from places import SOURCES, WORKERS
-from servers.needs import free_port, listens
 
 
 @pytest.fixture
@@ -108,33 +105,10 @@ def test_an_allowed_action_is_made_once_for_its_key_and_stands_in_the_audit(tmp_
     assert ledger.ledger.show("shop:paid")[0].status == "COMPLETED"
 
 
-def test_over_http_it_asks_for_the_token(tmp_path, ledger):
-    cli, port = Cli(tmp_path), free_port()
-    cli.env["ONCEWARD_MCP_TOKEN"] = "the-token"
-    process = cli.start("mcp", "--store", f"sqlite:///{tmp_path}/ledger.db", "--port", port, "--allow", "unpark")
-    url = f"http://127.0.0.1:{port}/mcp"
-
-    async def unpark():
-        async with httpx2.AsyncClient(headers={"Authorization": "Bearer the-token"}) as http:
-            async with Client(streamable_http_client(url, http_client=http)) as client:
-                arguments = {"key": "shop:declined", "why": "the card is fine", "idempotency_key": "unpark-1"}
-                return await client.call_tool("unpark", arguments)
-
-    try:
-        assert listens(port, process)
-        for headers in ({}, {"Authorization": "Bearer wrong"}):
-            assert httpx2.post(url, json={}, headers=headers).status_code == 401
-        assert text(asyncio.run(unpark())) == "unpark: done; it was PARKED"
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-
-
 def test_what_cannot_be_is_refused_at_once(tmp_path, ledger):
     cli, file = Cli(tmp_path), f"sqlite:///{tmp_path}/ledger.db"
     for store, options, status, said in (
         (file, ["--allow", "delete"], 2, "give one of unpark, settle, clear"),
-        (file, ["--allow", "clear", "--port", free_port()], 2, "set ONCEWARD_MCP_TOKEN"),
         (f"sqlite:///{tmp_path}/no.db", [], 1, "there is no ledger"),
     ):
         done = cli.run("mcp", "--store", store, *options)

@@ -45,9 +45,9 @@ WhyInput = Annotated[str, Field(description="Why, for the audit.", min_length=3)
 Shown = dict[str, Any]
 
 
-def assembled(once: Once, actions: Collection[str], *, payloads: bool, **options: Any) -> MCPServer:
-    """Return the server of a ledger. ``payloads`` shows results, errors and messages, too; ``options`` are the server's own."""
-    server = MCPServer("onceward", instructions=_INSTRUCTIONS, log_level="ERROR", **options)
+def assembled(once: Once, actions: Collection[str], *, payloads: bool) -> MCPServer:
+    """Return the server of a ledger. ``payloads`` shows results, errors and messages, too."""
+    server = MCPServer("onceward", instructions=_INSTRUCTIONS, log_level="ERROR")
     tools = _Tools(once, payloads=payloads)
     if actions:
         guarded = once.using(name="onceward.mcp")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
+from onceward.core.origin import read_origin
 from onceward.core.protocol import is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import NextStep, is_lapsed, last_change, next_step, relative
@@ -105,6 +106,7 @@ def details(record: Record, now: float, options: str = "") -> str:
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if (expiry := expiry_of(record)) is None else relative(expiry, now),
         "error": record.error,
+        "came from": None if (came := read_origin(record.origin)) is None else f"{came.parent} (first: {came.root})",
         **_recorded(record),
         "steps": _texts(steps_of(record), lambda entry: _step(entry, now)),
         "messages": _texts(outbox_of(record), lambda entry: _message(entry, record.due_at, now)),

@@ -73,7 +73,7 @@ class NoIndex(StoreError):
 
     Cause: This kind of ledger has no such index, or this ledger does not have the index yet.
 
-    Fix: Do what the message says, or read the ledger as a whole: ``onceward show --chain --scan``.
+    Fix: Do what the message says.
     """
 
 
