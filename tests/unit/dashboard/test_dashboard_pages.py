@@ -121,7 +121,7 @@ def test_hostile_text_stays_text(once, client):
 def test_a_ledger_without_an_index_is_not_read_unasked_nor_for_a_page_of_another_site(once, monkeypatch):
     monkeypatch.setattr(type(once.store), "capabilities", {})
     client = DashboardVisitor(dashboard(once))
-    for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit", "/handlers"):
+    for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit"):
         told = client.get(path).text
         assert "order-7" not in told
     assert "order-7" in client.get("/records?status=PARKED&scan=1").text
@@ -133,9 +133,6 @@ def test_a_ledger_without_an_index_is_not_read_unasked_nor_for_a_page_of_another
 def test_what_is_missing_is_said(client):
     for path, status in (("/record?key=none", 404), ("/nothing", 404), ("/records?status=DONE", 400), ("/?x", 200)):
         assert client.get(path).status_code == status
-    answer = client.send("HEAD", "/live")  # it ends at once
-    assert (answer.status_code, answer.text) == (200, "")
-    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 @pytest.mark.parametrize(
@@ -179,15 +176,6 @@ def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client
     once.store.records[record.key] = record._replace(result=text)
     answer = client.get("/record?key=shop.charge:changed")
     assert (answer.status_code, "The message that it keeps" in answer.text) == (200, True)
-
-
-def test_handlers_come_by_name_or_the_slowest_first(once, client):
-    once.using(name="a.mail").acquire("1").complete(1)
-    record = once.store.records["shop.charge:order-0"]
-    once.store.records[record.key] = record._replace(created_at=record.created_at - 100)
-    for sort, order in (("name", ["a.mail", "shop.charge"]), ("slowest", ["shop.charge", "a.mail"])):
-        told = client.get("/handlers", params={"sort": sort}).text
-        assert re.findall(r'class="key" href="[^"]*">([^<]*)', told) == order
 
 
 def test_a_ledger_that_is_away_is_asked_once_however_many_wait():
