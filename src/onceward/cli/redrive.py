@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, namespaces
+from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
@@ -24,12 +24,11 @@ from onceward.cli.ledgers import (
     say,
     usage,
 )
-from onceward.cli.progress import open_screen
+from onceward.cli.report import Shown
 from onceward.consumers.stop import Stop
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
-from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def redrive(
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
         to (QUEUE): Where the messages go: URL, ARN or name. Dead letters of Kafka always go to their retry topic.
-        name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name. By
-            default: the only one in the ledger.
+        name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name.
         key (JMESPATH): The consumer's key=, with body instead of its parameter. By default: its default, the message id.
         where (JMESPATH): Only messages for which this is true, such as body.amount. By default: all.
         unwrap: The consumer's unwrap=: the messages are in SNS's envelopes.
@@ -104,17 +102,16 @@ def redrive(
             report = _Report(dry_run=dry_run, json=json)
             ask(shown_url(dlq))
             raise typer.Exit(report.all(letters.run, None, {}))
-    if to is None:
-        refuse("give --to, the queue where the messages go")
+    if to is None or name is None:
+        refuse("give --to, the queue where the messages go, and --name, the start of the consumer's keys")
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
-            namespace = _namespace(ledger) if name is None else name
             run = Redrive(
                 Once(ledger.store),
                 source,
                 target,
-                name=namespace,
+                name=name,
                 key=key,
                 where=where,
                 unwrap=unwrap,
@@ -126,7 +123,7 @@ def redrive(
         try:
             report = _Report(dry_run=dry_run, json=json)
             ask(source.name)
-            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": namespace})
+            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": name})
             if run.unseen:
                 say(
                     f"about {run.unseen} message(s) of {source.name} could not be received: others have them, so run this again later; or they "
@@ -172,11 +169,10 @@ class _Report:
         """Move the messages, and return the exit status. ``more`` is said of the run to programs."""
         stop = Stop()
         stop.listen()
-        shows = open_screen(None if waiting is None else waiting.visible)
+        shows = Shown(None if waiting is None else waiting.visible)
         for note in [] if waiting is None else waiting.notes:
             shows.say(f"onceward: {line(note)}\n")
         trouble: OncewardError | None = None
-        shows.start()
         try:
             with closing(run(lambda: stop.asked)) as fates:
                 for fate in fates:
@@ -185,8 +181,6 @@ class _Report:
                     shows.update(sum(self._counts.values()), self._summary())
         except OncewardError as error:
             trouble = error
-        finally:
-            shows.stop()
         if self._json:
             typer.echo(terminal.json({"summary": {**self._counts, **more, "dry_run": self._dry_run}}))
         say(f"{self._summary()}{'; stopped' if stop.asked else ''}")
@@ -220,17 +214,6 @@ class _Report:
         return (
             f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{summary or 'no message could be received'}"
         )
-
-
-def _namespace(ledger: Ledger) -> str:
-    names, whole = namespaces(ledger)
-    if len(names) == 1 and whole:
-        return names.pop()
-    there = ", ".join(sorted(names)[:10]) or "none"
-    raise ValueError(
-        f"give --name, the start of the consumer's keys in {ledger.store.url}: its name=, or its handler's module and name. "
-        f"{'There are' if whole else 'Among the first are'}: {there}"
-    )
 
 
 def _as_json(fate: "Fate | DeadLetter") -> str:

@@ -15,7 +15,18 @@ from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
-from onceward.dashboard.showing import advice, block, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
+from onceward.dashboard.showing import (
+    block,
+    hidden,
+    kept_in,
+    next_words,
+    outbox_of,
+    pretty,
+    row,
+    state_of,
+    steps_of,
+    why,
+)
 from onceward.stores import audit as entries
 from onceward.stores.contract import DamagedRecord, NotFound
 
@@ -43,7 +54,7 @@ def _story(board: Board, record: Record, now: float) -> dict[str, object]:
         "now": now,
         "state": state_of(record, now),
         "why": why(record, now, hides_results=board.hides_results),
-        "advice": advice(record, now),
+        "advice": next_words(record, now),
         "changed": last_change(record, now),
         "expiry": expiry_of(record),
         "attempts": attempts_of(record, now)[::-1],

@@ -11,6 +11,7 @@ import pytest
 from fixtures import closing_fixture
 from onceward import Once
 from onceward.aws import on_sqs
+from onceward.aws.dead_letters import moving
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import origin
 from onceward.aws.dead_letters.redrive import Redrive
@@ -265,11 +266,11 @@ def test_bad_arguments_are_refused(scene, options):
         scene.redrive(**options)
 
 
-def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, cli):
+def test_the_command_tells_each_message_and_sum(scene, cli):
     keys = [scene.dead() for _ in range(3)]
     scene.park(keys[0])
     scene.complete(keys[1])
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url)
+    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--name", "shop", "--store", scene.url)
     lines = sorted(result.stdout.decode().splitlines())
     assert result.returncode == 1
     told = f"moved    {keys[0]} shop:{keys[0]}: PARKED after 1 attempt(s); last error: card declined"
@@ -292,7 +293,18 @@ def test_the_command_says_how_many_it_could_not_receive(fifo, cli):
 def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, completed):
     first = scene.dead()
     scene.complete(first)
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--completed", completed)
+    command = (
+        "redrive",
+        scene.dlq,
+        "--to",
+        scene.target,
+        "--name",
+        "shop",
+        "--store",
+        scene.url,
+        "--completed",
+        completed,
+    )
     refused = cli.run(*command)
     assert (refused.returncode, list(scene.there())) == (2, [first])
     assert "Pass --yes if you want that" in refused.stderr
@@ -303,7 +315,18 @@ def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, compl
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     keys = {scene.dead({"n": n}) for n in range(300)}
     scene.once.acquire("a").complete()
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=body.x", "--json")
+    command = (
+        "redrive",
+        scene.dlq,
+        "--to",
+        scene.target,
+        "--name",
+        "shop",
+        "--store",
+        scene.url,
+        "--where=body.x",
+        "--json",
+    )
     process = cli.start(*command)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
@@ -346,7 +369,7 @@ def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene,
 @pytest.mark.usefixtures("handle")
 def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
     other = scene.dead({"id": 1, "total": 99})
-    Once(scene.once.store).acquire(other, name=module.NAME).release("killed")
+    Once(scene.once.store).acquire(other, name=moving.NAME).release("killed")
     for fingerprint in (None, "body"):
         (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
         assert (fate.outcome, list(scene.there())) == ("refused", [other])

@@ -60,7 +60,7 @@ def test_a_record_tells_its_story(once, client):
     once.acquire("order-8").park("x" * 900)
     told = client.get("/record", params={"key": "shop.charge:order-7"}).text
     assert "CardDeclined: no such account" in told
-    assert "unpark it: the next delivery runs" in told
+    assert "lets its next delivery run" in told
     told = client.get("/record", params={"key": "shop.charge:order-8"}).text
     for text in ("the bank did not answer", "xxx", ">released<", ">parked<"):
         assert text in told  # of each attempt

@@ -6,10 +6,10 @@ This file has the queue, the order and the end of a run. ``moving.py`` handles o
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.aws.dead_letters.letters import Letters, Refusal
-from onceward.aws.dead_letters.moving import NAME, Fate, Mover
+from onceward.aws.dead_letters.moving import Fate, Mover
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue, QueueSettings
@@ -20,17 +20,13 @@ from onceward.keys.ledger_keys import checked_name
 from onceward.once import Once, check_once
 from onceward.stores.contract import DamagedRecord
 
-if TYPE_CHECKING:
-    from onceward.stores.ledger import Ledger
-
-__all__ = ["Backlog", "Fate", "Redrive", "namespaces"]
+__all__ = ["Backlog", "Fate", "Redrive"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
-_LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class Backlog(NamedTuple):
@@ -230,17 +226,3 @@ class Redrive:
 def _failure(fate: Fate, error: Exception) -> Fate:
     reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
     return fate._replace(outcome="failed", reason=reason, error=error)
-
-
-def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
-    """Return the namespaces of a ledger's first thousand keys, without onceward's own, and whether these were all keys.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    names: set[str] = set()
-    after: str | None = None
-    for page in ledger.pages(limit=_LOOKED_AT):
-        names.update(record.key.partition(":")[0] for record in page.records)
-        after = page.next
-    return names - {NAME}, after is None
