@@ -55,24 +55,22 @@ def test_it_looks_and_changes_nothing_and_shows_payloads_only_if_it_is_told_to(t
         ("list_records", {"status": ["PARKED"]}),
         ("show_record", {"key": "shop:declined"}),
         ("count_records", {}),
-        ("check_settings", {}),
         ("show_record", {"key": "shop:nothing"}),
         ("list_records", {"status": ["WRONG"]}),
     ]
     results, tools = asking(agent(tmp_path), *calls)
-    rows, parked, story, counts, settings = (one.structured_content for one in results[:5])
+    rows, parked, story, counts = (one.structured_content for one in results[:4])
     assert [row["key"] for row in rows["result"]] == ["shop:declined", "shop:paid"]
     assert [row["status"] for row in parked["result"]] == ["PARKED"]
     assert (story["status"], story["attempts"]) == ("PARKED", 1)
     assert [one["outcome"] for one in story["attempts_made"]] == ["PARKED"]
     assert "onceward unpark" in story["next"]
     assert counts["PARKED"] == counts["COMPLETED"] == 1
-    assert settings["result"]
-    for wrong, why in zip(results[5:], ("shop:nothing", "WRONG"), strict=True):
+    for wrong, why in zip(results[4:], ("shop:nothing", "WRONG"), strict=True):
         assert (wrong.is_error, why in text(wrong)) == (True, True)
     said = json.dumps([rows, parked, story])
     assert [word in said for word in ("4242", "receipt")] == [False, False]
-    assert set(tools) == {"list_records", "show_record", "count_records", "check_settings"}
+    assert set(tools) == {"list_records", "show_record", "count_records"}
     assert all(tool.annotations.read_only_hint for tool in tools.values())
     asks = [("show_record", {"key": f"shop:{key}"}) for key in ("paid", "declined")]
     (paid, declined), _ = asking(agent(tmp_path, "--show-payloads"), *asks)

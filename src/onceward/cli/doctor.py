@@ -18,7 +18,6 @@ from onceward.cli.ledgers import (
     seconds,
     usage,
 )
-from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.lazily import required
 from onceward.stores.inspection import LEVELS, Finding
@@ -104,6 +103,6 @@ def _celery(app: str) -> Iterator[Finding]:
 
 
 def _as_text(finding: Finding) -> str:
-    lines = [f"{coloured(f'{finding.level:<8}', finding.level)} {finding.check}: {terminal.line(finding.says)}"]
+    lines = [f"{finding.level:<8} {finding.check}: {terminal.line(finding.says)}"]
     parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
     return "\n".join(lines + [f"         {name} {terminal.line(text)}" for name, text in parts if text])

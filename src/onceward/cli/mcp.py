@@ -9,7 +9,7 @@ _ACTIONS: Final = ("unpark", "settle", "clear")
 
 
 def mcp(store: StoreOption = DEFAULT_STORE, allow: list[str] | None = None, show_payloads: bool = False) -> None:
-    """Serve the ledger to an agent over MCP: it lists, shows and counts records, and checks the ledger's settings.
+    """Serve the ledger to an agent over MCP: it lists, shows and counts records.
 
     It is read-only, and shows no results, errors or messages of handlers. With --allow the agent can also unpark,
     settle or clear a key. Such a call takes effect once. The ledger records it with its reason, like an action of the

@@ -10,10 +10,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field, JsonValue
 
-from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.cli.records import state_of
 from onceward.core.attempts import attempts_of
-from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.views import STATES, last_change, relative
 from onceward.dashboard.actions import run_audited
@@ -53,7 +51,7 @@ def assembled(once: Once, actions: Collection[str], *, payloads: bool) -> MCPSer
     if actions:
         guarded = once.using(name="onceward.mcp")
         guard_tools(server, guarded, key=[ToolKey.argument(), ToolKey.META], scope=ToolScope.EVERYBODY)
-    for read in (tools.list_records, tools.show_record, tools.count_records, tools.check_settings):
+    for read in (tools.list_records, tools.show_record, tools.count_records):
         server.add_tool(read, annotations=_LOOKS)
     for action in actions:
         server.add_tool(getattr(tools, action), annotations=ToolAnnotations(destructive_hint=action == "clear"))
@@ -107,13 +105,6 @@ class _Tools:
         """Count the records by status."""
         estimate = self._ledger.estimate()
         return self._ledger.stats() if estimate is None else estimate[0]
-
-    @_reporting
-    def check_settings(self) -> list[Shown]:
-        """Check the ledger's own settings, and say what is unsafe."""
-        looks = Inspection(Policy(), None)
-        looks.ledger(self._once.store)
-        return [one._asdict() for one in diagnosis(looks.facts)]
 
     def unpark(self, key: KeyInput, why: WhyInput) -> str:
         """Let the next delivery of a parked key run. Do it only if its cause is fixed, and its effect was not made."""

@@ -1,15 +1,14 @@
 """Shows records to people, and to programs as JSON."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.origin import read_origin
 from onceward.core.protocol import is_live, message_in
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.record import Record
 from onceward.core.views import is_lapsed, last_change, relative
 from onceward.core.writes import expiry_of
 from onceward.dashboard.showing import kept_in, next_words, outbox_of, steps_of
@@ -20,30 +19,6 @@ from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
 T = TypeVar("T")
-_RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
-_OF: Final = {
-    PARKED: _RED,
-    "REFUSED": _RED,
-    "DAMAGED": _RED,
-    "LAPSED": _YELLOW,
-    "UNSENT": _YELLOW,
-    RELEASED: _YELLOW,
-    COMPLETED: _GREEN,
-    IN_PROGRESS: _CYAN,
-    "ERROR": _RED,  # of what doctor says
-    "WARNING": _YELLOW,
-    "UNKNOWN": _YELLOW,
-    "OK": _GREEN,
-}
-
-
-def coloured(text: str, state: str) -> str:
-    """Return a text in the colour of a state, if the standard output is a terminal that wants it."""
-    code = _OF.get(state.upper())
-    plain = code is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
-
-
 _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 
 
@@ -71,8 +46,7 @@ def row(record: Record, now: float) -> str:
     row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
     if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
         row = row[: width - 1] + "…"
-    status = len(line(record.status))
-    return coloured(row[:status], state_of(record, now)) + row[status:]
+    return row
 
 
 def state_of(record: Record, now: float) -> str:
@@ -105,7 +79,6 @@ def details(record: Record, now: float, options: str = "") -> str:
         "next": next_words(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
     texts = {name: lines(value).replace("\n", "\n" + " " * 15) for name, value in facts.items() if value is not None}
-    texts["status"] = coloured(texts["status"], state_of(record, now))
     return "\n".join(f"{name:<14} {text}" for name, text in texts.items())
 
 

@@ -19,7 +19,7 @@ from onceward.cli.ledgers import (
     seconds,
     usage,
 )
-from onceward.cli.records import as_json, coloured, heading, row
+from onceward.cli.records import as_json, heading, row
 from onceward.core.views import STATES, Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 
@@ -184,8 +184,7 @@ def stats(prefix: PrefixOption = "", store: StoreOption = DEFAULT_STORE, json: J
 
 def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
     return "\n".join(
-        f"{coloured(f'{name:<12}', name) if count else f'{name:<12}'} {count:>10}{'  estimated' if name in estimated else ''}"
-        for name, count in counts.items()
+        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
     )
 
 

@@ -14,7 +14,7 @@ from onceward.dashboard import dashboard
 from onceward.dashboard.actions import ACTIONS
 from onceward.dashboard.asking import Sampler
 from onceward.errors import StoreError
-from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
+from onceward.results.message_entries import MessageEntry, Unsent
 from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
 from onceward.testing.clock import ManualClock
 from places import DOCS
@@ -165,8 +165,8 @@ TEXT = (DOCS / "how-to" / "dashboard.md").read_text(encoding="utf-8")
 
 def test_every_action_is_documented():
     told = {row.strip() for row in re.findall(r"^\| ([a-z ]+) \|", TEXT, re.MULTILINE)}
-    buttons = {"send": "send the kept message", "resend": "send refused messages", "drop": "forget refused messages"}
-    assert {(buttons | {"retry": "retry from a step"}).get(name, name) for name in ACTIONS} - told == set()
+    buttons = {"send": "send the kept message", "retry": "retry from a step"}
+    assert {buttons.get(name, name) for name in ACTIONS} - told == set()
 
 
 def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client):
@@ -271,19 +271,6 @@ def test_unsent_messages_are_lost_only_by_who_accepts_it(shop, ada):
     assert status(shop, "shop:a") == "COMPLETED"
     assert do(ada, "clear", "shop:a", accept="yes").status_code == 303
     assert ada.get("/record?key=shop:a").status_code == 404
-
-
-def test_refused_messages_are_sent_again_or_forgotten(shop, ada):
-    refused = (MessageEntry("sqs:mails", "k", "hello", refused="No"), MessageEntry("sqs:gone", "m", "x", refused="No"))
-    for key in ("shop:a", "shop:b"):
-        completed_with(shop, key, *refused, due=NEVER_DUE)
-    assert do(ada, "resend", "shop:a").status_code == 303
-    again = unsent_of(shop.ledger.show("shop:a")[0].unsent).messages
-    assert [(one.key, one.refused) for one in again] == [("k", None), ("m", None)]
-    assert do(ada, "drop", "shop:b").status_code == 409
-    assert do(ada, "drop", "shop:b", accept="yes").status_code == 303
-    assert shop.ledger.show("shop:b")[0].unsent is None
-    assert "2 message(s) were forgotten" in ada.get("/record?key=shop:b").text
 
 
 def test_the_password_of_an_address_gets_into_no_audit(shop, ada):
