@@ -9,7 +9,6 @@ from onceward.keys.fields import field_of, plain
 
 _STRICT = {"key", "at"}  # options whose parts must all be present
 _LONG = 300  # characters of an expression that an error shows whole
-_PATH = re.compile(r"\w+(?:\.\w+)*")
 
 
 class Roots(NamedTuple):
@@ -104,8 +103,11 @@ def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | 
         return f"{spelling} names the claim, which onceward fills in; name another parameter"
     if not wrong:
         return None
-    path = expression.removeprefix(f"{roots.fixed}.") if _PATH.fullmatch(expression) else "id"
-    return f"{spelling} {roots.fault}; write {spelled(option, f'{roots.start}.{path}')}"
+    right = expression
+    for name in filter(str.isidentifier, wrong):
+        root = roots.start if name == roots.fixed else f"{roots.start}.{name}"
+        right = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", root, right)
+    return f"{spelling} {roots.fault}; write {spelled(option, right if right != expression else f'{roots.start}.id')}"
 
 
 def spelled(option: str, expression: str) -> str:

@@ -221,9 +221,13 @@ def test_the_same_key_is_read_from_the_same_input_everywhere():
     [
         ("customer.id", "order.customer.id"),
         ("regin", "order.regin"),
-        ("[shop, order.id]", "order.id"),
-        ("lines[0].sku", "order.id"),
+        ("[shop, order.id]", "[order.shop, order.id]"),
+        ("{shop: shop, id: order.id}", "{shop: order.shop, id: order.id}"),
+        ("id || number", "order.id || order.number"),
+        ("join('-', [shop, id])", "join('-', [order.shop, order.id])"),
+        ("lines[0].sku", "order.lines[0].sku"),
         ('"an id"', "order.id"),
+        ("[0].id", "order.id"),
         ("@", "order.id"),
     ],
 )
