@@ -117,8 +117,6 @@ def _tokens(path: str | None) -> "Tokens | None":
 
     try:
         tokens = None if path is None else Tokens(path)
-    except FileNotFoundError:
-        refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one")
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}")
     if tokens is not None and not tokens.names:
