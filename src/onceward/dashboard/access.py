@@ -7,14 +7,12 @@ reverse proxy sets. Without both, everybody who reaches the dashboard can read, 
 import hmac
 import ipaddress
 import os
-import time
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 SHORTEST_TOKEN: Final = 16  # characters
-FORM: Final = 3600.0  # seconds that a form can be sent
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -44,7 +42,6 @@ class Access:
         identity_header: the header in which a reverse proxy says who sends a request.
         trusted_proxies: the addresses of that proxy; the header is believed from no others.
         hosts: names besides those of this machine under which browsers reach the dashboard.
-        clock: the time of day (seconds).
 
     Raises:
         ValueError: a setting is missing, or is not safe.
@@ -58,14 +55,12 @@ class Access:
         identity_header: str | None = None,
         trusted_proxies: Iterable[str] = (),
         hosts: Iterable[str] = (),
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.allows_actions = allow_actions
         self.identity_header = identity_header and identity_header.lower()
         self.trusted_proxies = frozenset(str(ipaddress.ip_address(one)) for one in trusted_proxies)
         self.hosts = _LOCAL | {_in_header(host.lower()) for host in hosts}
         self._token = token
-        self._clock = clock
         if token is not None and len(token) < SHORTEST_TOKEN:
             raise ValueError(f"the token is too short: give at least {SHORTEST_TOKEN} random characters")
         if identity_header is not None and not self.trusted_proxies:
@@ -120,24 +115,15 @@ class Access:
 
     def form_token(self, visitor: Visitor) -> str:
         """Return what a form of this visitor must carry, so that no other site can send it."""
-        ends = f"{self._clock() + FORM:.0f}"
-        return f"{ends}.{self._sign('form', f'{visitor.mark} {ends}')}"
+        return hmac.new(self._secret, visitor.mark.encode(), sha256).hexdigest()
 
     def is_form(self, visitor: Visitor, token: str) -> bool:
-        """Return whether a form is of this visitor, and not too old."""
-        ends, _, mark = token.partition(".")
-        return _same(mark, self._sign("form", f"{visitor.mark} {ends}")) and self._clock() < float(ends)
-
-    def _sign(self, what: str, text: str) -> str:
-        return hmac.new(self._secret, f"{what} {text}".encode(), sha256).hexdigest()
+        """Return whether a form is of this visitor."""
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token(visitor).encode())
 
 
 def _digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())
 
 
 def _address(peer: str) -> str:

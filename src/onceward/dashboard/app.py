@@ -60,11 +60,6 @@ def dashboard(
         trusted_proxies=trusted_proxies,
         hosts=hosts,
     )
-    return build_app(once, access, hide_results=hide_results)
-
-
-def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
-    """Return the application with checked settings."""
     app = Starlette(
         routes=[
             Route("/", pages.overview),

@@ -134,11 +134,9 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def check_form(request: Request, fields: dict[str, str]) -> None:
-    """Raise HTTPException if a form is not one of this visitor, or is too old."""
+    """Raise HTTPException if a form is not one of this visitor."""
     if not board_of(request).access.is_form(visitor_of(request), fields.get("form", "")):
-        raise HTTPException(
-            403, "This form is too old, or belongs to somebody else. Nothing was changed. Open it again"
-        )
+        raise HTTPException(403, "This form belongs to somebody else. Nothing was changed. Open it again")
 
 
 def asks_to_read(request: Request) -> bool:

@@ -6,8 +6,6 @@ import pytest
 
 from onceward import Once
 from onceward.dashboard import dashboard
-from onceward.dashboard.access import FORM, Access
-from onceward.dashboard.app import build_app
 from tables import each
 from web.calls import DashboardVisitor
 
@@ -25,8 +23,8 @@ def once():
 
 
 @pytest.fixture
-def app(once, clock):
-    return build_app(once, Access(allow_actions=True, token=TOKEN, clock=clock), hide_results=False)
+def app(once):
+    return dashboard(once, allow_actions=True, token=TOKEN)
 
 
 @pytest.fixture
@@ -116,14 +114,6 @@ def test_a_wrong_token_or_no_name_opens_nothing_and_guesses_cost_time(app, monke
     other = DashboardVisitor(app)
     other.sign_in(TOKEN, "Zo\u00eb")
     assert "Zo\u00eb" in other.get("/").text
-
-
-def test_a_form_ends(ada, clock, once):
-    old = unparking(ada)
-    clock.advance(FORM + 1)
-    answer = ada.post("/act", old)
-    assert (answer.status_code, "too old" in answer.text) == (403, True)
-    assert status(once) == "PARKED"
 
 
 @each(
