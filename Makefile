@@ -16,7 +16,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 # The main job on real-looking input, twice on one ledger, then the proof under kills and pauses. `make demo STORE=postgresql`
-# does it on a PostgreSQL server that it starts and stops (Debian's postgresql-15). SECONDS=5 makes the proof shorter.
+# does the main job on a PostgreSQL server that it starts and stops (Debian's postgresql-15). SECONDS=5 makes the proof shorter.
 LEDGER ?= sqlite:///.demo/ledger.db
 PIPE = $(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store $(LEDGER) --call examples.charge:charge
 
@@ -30,7 +30,7 @@ demo-steps:
 	$(PIPE) --new-only
 	$(BIN)/onceward stats --store $(LEDGER)
 	@echo "--- workers killed and paused in the middle of their work ---"
-	$(BIN)/onceward demo $(if $(filter postgresql,$(STORE)),--store $(LEDGER)) $(call asked,seconds)
+	$(BIN)/onceward demo $(call asked,seconds)
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
 # Most of their time is waiting, so there are more at a time than cores. tests/support/schedule.py has the order.

@@ -33,7 +33,6 @@ PAGES = (
     "/records?status=PARKED",
     "/records",
     "/records?prefix=shop.mail:",
-    "/handlers",
     "/search?q=order-00004217",
     "/search?q=none",
 )

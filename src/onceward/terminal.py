@@ -78,20 +78,15 @@ class Screen(io.TextIOWrapper):
             errors="backslashreplace",
             line_buffering=True,
         )
-        self.raw_stream = stream
+        self._stream = stream  # without a reference to it, it would close the file
 
     def write(self, text: str) -> int:
-        """Write a text; what a program draws with, such as a progress bar, goes to ``raw_stream``."""
+        """Write a text, filtered."""
         if not text.isprintable():
             parts = _COLOUR.split(text)
             parts[::2] = map(lines, parts[::2])
             text = "".join(parts)
         return super().write(text)
-
-
-def drawing(stream: TextIO) -> TextIO:
-    """Return the unfiltered stream, for a program that moves the cursor and filters its text itself."""
-    return stream.raw_stream if isinstance(stream, Screen) else stream
 
 
 def decoded(chunks: Iterable[bytes]) -> Iterator[str]:

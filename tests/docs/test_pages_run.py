@@ -226,7 +226,7 @@ def test_the_dashboard_in_an_application(monkeypatch):
     monkeypatch.setenv("DASHBOARD_TOKEN", "t" * 32)
     app, once = Starlette(), Once("memory:")
     run("docs/how-to/dashboard.md", {"app": app, "once": once, "os": os})
-    assert DashboardVisitor(app, host="ops.example.com").get("/onceward/").status_code == 303
+    assert DashboardVisitor(app, host="ops.example.com").get("/onceward/").status_code == 401
     once.close()
 
 

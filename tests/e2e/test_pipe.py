@@ -1,6 +1,5 @@
 """``onceward pipe``: what runs, what is printed, what the exit status says; bad input, a great deal of it, and a ledger that fails."""
 
-import gzip
 import json
 import resource
 import sqlite3
@@ -271,17 +270,6 @@ def test_malformed_lines_are_reported_and_copied_and_the_others_go_on(cli):
     assert (cli.folder / "rejects").read_bytes() == lines
     assert cli.run(*run, "echo", "{line.n}").returncode == 3
     assert (cli.folder / "rejects").read_bytes() == lines * 2
-
-
-@each(
-    ("content", "kind"), [(gzip.compress(b'{"id": 1}\n', mtime=0), "gzip"), ('{"id": 1}\n'.encode("utf-16"), "UTF-16")]
-)
-def test_a_file_that_is_no_text_in_utf_8_is_named_and_not_read(cli, content, kind):
-    (cli.folder / "in.ndjson").write_bytes(content)
-    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "true")
-    assert result.returncode == 1
-    assert "in.ndjson is " in result.stderr
-    assert kind in result.stderr
 
 
 MEASURED = """

@@ -218,8 +218,7 @@ def test_no_target_takes_a_password_which_the_ledger_would_hold(address, charact
     [
         (["show", "a:k"], "next"),
         (["show", "k"], "onceward show a:k"),
-        (["redrive", "dlq", "--to", "orders"], "give --name"),
-        (["demo"], "give postgresql"),
+        (["redrive", "dlq", "--to", "orders"], "and --name"),
     ],
 )
 def test_a_command_that_names_its_ledger_hides_its_password(redis, cli, arguments, says):
@@ -313,8 +312,8 @@ def test_nobody_writes_past_the_filter():
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             where = f"{path.name}:{getattr(node, 'lineno', 0)}"
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
-                assert "drawing(" in ast.unparse(node), f"{where}: a console of its own"
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func).rpartition(".")[2] != "Console", f"{where}: a console of its own"
             if isinstance(node, ast.Attribute):
                 assert not ast.unparse(node).endswith((".buffer", "__stdout__", "__stderr__")), where
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from faults.injected import Faults, fail_after, fail_before, settling, when
 from onceward import Once, current
 from onceward.claim.lease import CURRENT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from places import SOURCES, SUPPORT
 from tables import each
 from torture.points import HOME, Points, is_callback

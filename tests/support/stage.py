@@ -2,6 +2,7 @@
 
 import asyncio
 
+from faults.injected import Faults, at
 from onceward import Once
 from onceward.core import steps
 from onceward.core.drivers import Sleep
@@ -9,9 +10,8 @@ from onceward.core.policy import Policy
 from onceward.core.record import IN_PROGRESS, Record
 from onceward.core.steps import Bid
 from onceward.stores.memory import MemoryStore
-from onceward.testing import Faults, ManualClock
+from onceward.testing import ManualClock
 from onceward.testing.bench import claim_of
-from onceward.testing.faults import at
 
 NOW = 1_000_000.0
 LEASE = 60.0

@@ -19,7 +19,6 @@ from onceward.pipelines import load
 from onceward.proxy import Proxy
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults
 from onceward.web import fastapi, flask
 from onceward.web.webhooks import GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe, meta_handshake
 from places import SOURCES
@@ -78,7 +77,6 @@ CONSTRUCTORS = [
     *(Once, Queue, HttpTarget, Relay, load, open_table, PrometheusLedger, observe_ledger),
     lambda value: register(value, HttpTarget),
     lambda value: Proxy(value, Once("memory:"), name="n"),
-    lambda value: Faults(value, lambda ask: None),
     *(fastapi.answer, flask.answer, meta_handshake),
     *(GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe),
 ]

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli.ledgers import TROUBLE, text_of_error
+from onceward.cli.ledgers import TROUBLE
 from onceward.docstrings import Described, section, summary
 from onceward.errors import OncewardError
 from onceward.lazily import at
@@ -142,7 +142,7 @@ def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
     except SystemExit as end:
         status = end.code
     except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more
-        sys.stderr.write(f"onceward: {terminal.line(text_of_error(error))}\n")
+        sys.stderr.write(f"onceward: {terminal.line(str(error))}\n")
         status = TROUBLE
     # The caught exception holds the frames, and these the store, until the interpreter ends. So raise a new one.
     sys.exit(status)

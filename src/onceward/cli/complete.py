@@ -12,11 +12,9 @@ from onceward.cli.ledgers import (
     JsonOption,
     OnceOption,
     interruption,
-    pause_of,
     refuse,
     say,
     seconds,
-    text_of_error,
     usage,
 )
 from onceward.consumers.stop import signals
@@ -55,7 +53,9 @@ def complete(
         released (T): Also run keys whose handlers failed, and that nobody has retried for T. By default:
             only lapsed keys.
     """
-    pause, age = pause_of("--every", every), seconds("--released", released)
+    pause, age = seconds("--every", every), seconds("--released", released)
+    if not pause:
+        refuse(f"--every {every}: give a positive duration")
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:
@@ -86,7 +86,7 @@ def _look(completers: list[tuple[Completer, bool]], runner: asyncio.Runner, *, j
     try:
         sweeps = [runner.run(one.run_async()) if is_async else one.run() for one, is_async in completers]
     except OncewardError as error:
-        say(text_of_error(error))
+        say(str(error))
         return FAILED if isinstance(error, StoreError) else LEFT
     sweep = Sweep(*map(sum, zip(*sweeps, strict=True)))
     counts = sweep._asdict()

@@ -61,7 +61,5 @@ def _token(file: str | None) -> str | None:
     try:
         with open(file, encoding="utf-8") as lines:
             return lines.read().strip() or refuse(f"--token-file {file}: it is empty")
-    except UnicodeDecodeError:
-        refuse(f"--token-file {file}: this is no text, so no token")
-    except OSError as error:
-        refuse(f"--token-file {file}: {error.strerror}")
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"--token-file {file}: {error}")

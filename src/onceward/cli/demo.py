@@ -1,8 +1,8 @@
 """``onceward demo``: kills and pauses workers in the middle of their work, and proves that this does no harm."""
 
 import random
-import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -10,16 +10,13 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer import Option
 
-from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
-from onceward.cli.ledgers import TROUBLE, opened, refuse
-from onceward.core.urls import shown_url
-from onceward.terminal import drawing
+from onceward.cli.demo_worker import COUNT, CREATE, EFFECTS, LEASE, LEDGER, PAUSE, DemoQueue, connected
+from onceward.cli.ledgers import TROUBLE, refuse
 
 EVERY = {"killed": 0.5, "paused": 0.9}  # seconds on average between two workers that are
 
@@ -27,10 +24,10 @@ EVERY = {"killed": 0.5, "paused": 0.9}  # seconds on average between two workers
 class Chaos:
     """Worker processes, and how many were killed, or paused to go on as zombies."""
 
-    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float, store: str) -> None:
+    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
         self.counts = dict.fromkeys(EVERY, 0)
         self._queue = queue
-        self._arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(folder), str(work), store]
+        self._arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(folder), str(work)]
         self._workers = [self._start() for _ in range(workers)]
         self._paused: dict[int, float] = {}  # process id → when it goes on
         self._next = dict.fromkeys(EVERY, time.monotonic() + 1)
@@ -94,7 +91,6 @@ def demo(
     messages: Annotated[int, Option(min=1)] = 400,
     seconds: Annotated[float, Option(min=1)] = 15.0,
     workers: Annotated[int, Option(min=2)] = 6,
-    store: str = "",
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
 
@@ -104,48 +100,29 @@ def demo(
         messages (N): Messages to send.
         seconds (S): For about how many seconds workers are killed and paused.
         workers (N): Worker processes.
-        store (URL): A database for ledger and effects, as postgresql://USER@HOST/DATABASE. The demo drops its tables at the
-            end. The default is an SQLite file.
     """
     if not hasattr(signal, "SIGSTOP"):
         refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)
-    if store and not store.startswith(("postgresql:", "postgres:")):
-        refuse(f"--store {shown_url(store)}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file")
-    folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
-    ledger = DemoLedger(folder, store)
-    try:
-        _create(ledger)
+    with (
+        tempfile.TemporaryDirectory(prefix="onceward-demo-") as name,
+        closing(connected(Path(name, LEDGER))) as effects,
+    ):
+        effects.execute(CREATE)
         try:
-            with closing(ledger.connected()) as effects:
-                proven = _run(folder, effects, [f"message-{n:04}" for n in range(messages)], seconds, workers, store)
-        finally:
-            ledger.drop()
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        shutil.rmtree(folder)
+            proven = _run(Path(name), effects, [f"message-{n:04}" for n in range(messages)], seconds, workers)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
     raise typer.Exit(0 if proven else 1)
 
 
-def _create(ledger: DemoLedger) -> None:
-    once = opened(ledger.url)
-    once.close()
-    try:
-        ledger.create()
-    except Exception as error:  # the driver's own
-        hint = ["If an earlier demo was killed, drop its tables."] if "exists" in str(error) else []
-        refuse(f"{once.store.url}: {str(error).strip()}", TROUBLE, *hint)
-
-
-def _run(folder: Path, effects: Any, messages: list[str], seconds: float, workers: int, store: str) -> bool:
+def _run(folder: Path, effects: sqlite3.Connection, messages: list[str], seconds: float, workers: int) -> bool:
     queue = DemoQueue(folder)
     twice = queue.create(messages, DUPLICATES)
-    console = Console(file=drawing(sys.stdout), highlight=False, soft_wrap=True)
-    console.print(
+    typer.echo(
         f"{len(messages)} messages, {twice} of them sent twice, to {workers} workers with a lease of {LEASE:g} s.\n"
         f"In the middle of their work, workers are killed (SIGKILL), or paused for {PAUSE:g} s (SIGSTOP) and woken as zombies."
     )
-    chaos = Chaos(folder, queue, workers, min(1.0, 0.6 * seconds * workers / (len(messages) + twice)), store)
+    chaos = Chaos(folder, queue, workers, min(1.0, 0.6 * seconds * workers / (len(messages) + twice)))
 
     def counts() -> dict[str, int]:
         deliveries = Counter(queue.outcomes())
@@ -165,36 +142,34 @@ def _run(folder: Path, effects: Any, messages: list[str], seconds: float, worker
         while queue.waiting() and time.monotonic() < began + seconds + _PATIENCE:
             chaos.step(gentle=time.monotonic() > began + seconds)
             if time.monotonic() >= next_line:
-                console.print(", ".join(f"{name} {count}" for name, count in counts().items()))
+                typer.echo(", ".join(f"{name} {count}" for name, count in counts().items()))
                 next_line = time.monotonic() + _LINE_EVERY
             time.sleep(0.05)
         chaos.end()
     finally:
         chaos.kill()
     charges = Counter(message for (message,) in effects.execute(EFFECTS))
-    return _prove(console, charges, messages, counts(), time.monotonic() - began)
+    return _prove(charges, messages, counts(), time.monotonic() - began)
 
 
-def _prove(
-    console: Console, charges: Counter[str], messages: list[str], counts: dict[str, int], seconds: float
-) -> bool:
+def _prove(charges: Counter[str], messages: list[str], counts: dict[str, int], seconds: float) -> bool:
     """Print what the effects' own table says."""
     missing = [message for message in messages if message not in charges]
     doubled = [message for message, times in charges.items() if times > 1]
     replayed, zombies = counts["duplicates replayed"], counts["zombies refused"]
     plain = counts["effects"] + replayed + zombies
-    console.print(
+    typer.echo(
         f"{counts['delivered']} deliveries, {counts['workers killed']} kills, {counts['workers paused']} pauses in "
         f"{seconds:.1f} s; {zombies} zombies were refused, {replayed} duplicates replayed.\n"
-        f"[bold]{plain}[/bold] deliveries reached the point of their effect. Without onceward, at least once, that would be "
+        f"{plain} deliveries reached the point of their effect. Without onceward, at least once, that would be "
         f"{plain - len(messages)} effects too many.\n"
-        f"The table of effects, which has no unique constraint, holds [bold]{sum(charges.values())}[/bold]: "
+        f"The table of effects, which has no unique constraint, holds {sum(charges.values())}: "
         f"{len(missing)} missing, {len(doubled)} doubled."
     )
     proven = not (missing or doubled) and charges.keys() == set(messages)
-    console.print(
-        f"[bold green]Exactly once: all {len(messages)} messages took effect, each one time.[/]"
+    typer.echo(
+        f"Exactly once: all {len(messages)} messages took effect, each one time."
         if proven
-        else f"[bold red]NOT exactly once.[/] Missing: {missing[:5]}, doubled: {doubled[:5]}"
+        else f"NOT exactly once. Missing: {missing[:5]}, doubled: {doubled[:5]}"
     )
     return proven

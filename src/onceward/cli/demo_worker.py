@@ -1,4 +1,4 @@
-"""A worker of the demo, ``python -m onceward.cli.demo_worker FOLDER SECONDS STORE``, which expects to be killed; its queue and its ledger."""
+"""A worker of the demo, ``python -m onceward.cli.demo_worker FOLDER SECONDS``, which expects to be killed; and its queue."""
 
 import os
 import random
@@ -7,57 +7,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from onceward import Busy, Completed, LeaseLost, Once
 
-if TYPE_CHECKING:
-    import psycopg
-
-
-EFFECTS: Final = "SELECT message FROM onceward_demo_effects"
-COUNT: Final = "SELECT count(*) FROM onceward_demo_effects"
-_CREATE: Final = (
+CREATE: Final = (
     "CREATE TABLE onceward_demo_effects (message TEXT NOT NULL, worker INTEGER NOT NULL, attempt INTEGER NOT NULL)"
 )
+EFFECTS: Final = "SELECT message FROM onceward_demo_effects"
+COUNT: Final = "SELECT count(*) FROM onceward_demo_effects"
 _INSERT: Final = "INSERT INTO onceward_demo_effects (message, worker, attempt) VALUES (?, ?, ?)"
-
-
-class DemoLedger:
-    """The ledger's URL, and connections for the effects.
-
-    Args:
-        folder: for the SQLite file.
-        store: the URL of a PostgreSQL database; empty for the file.
-    """
-
-    def __init__(self, folder: Path, store: str) -> None:
-        self._file, self._store = folder / "ledger.db", store
-        if store:
-            self.url = f"{store}{'&' if '?' in store else '?'}table=onceward_demo"
-            self.insert = _INSERT.replace("?", "%s")
-        else:
-            self.url, self.insert = f"sqlite:///{self._file}?timeout=30", _INSERT
-
-    def connected(self) -> "sqlite3.Connection | psycopg.Connection[Any]":
-        """Open a connection for the effects."""
-        if not self._store:
-            return connected(self._file)
-        import psycopg
-
-        return psycopg.connect(self._store, autocommit=True)
-
-    def create(self) -> None:
-        """Make the table of effects. It must not be there."""
-        with self.connected() as connection:
-            connection.execute(_CREATE)
-
-    def drop(self) -> None:
-        """Remove what is not in the folder."""
-        if self._store:
-            with self.connected() as connection:
-                connection.execute("DROP TABLE IF EXISTS onceward_demo_effects, onceward_demo, onceward_demo_meta")
-
+LEDGER: Final = "ledger.db"  # the file of ledger and effects
 
 LEASE = 1.0  # seconds that a worker's claim holds
 VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
@@ -130,12 +90,11 @@ def connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def work(folder: Path, seconds: float, store: str) -> None:
+def work(folder: Path, seconds: float) -> None:
     """Handle messages until none is left; each takes about so many seconds."""
     queue = DemoQueue(folder, os.getpid())
-    ledger = DemoLedger(folder, store)
-    once = Once(ledger.url, lease=LEASE, on_busy=3 * LEASE)
-    effects = ledger.connected()
+    once = Once(f"sqlite:///{folder / LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
+    effects = connected(folder / LEDGER)
     while queue.waiting():
         received = queue.receive()
         if received is None:
@@ -143,7 +102,7 @@ def work(folder: Path, seconds: float, store: str) -> None:
             continue
         delivery, message = received
         try:
-            handle(once, message, queue, effects, ledger.insert, seconds)
+            handle(once, message, queue, effects, seconds)
             queue.tell("effect")
         except Completed:
             queue.tell("replayed")
@@ -156,14 +115,14 @@ def work(folder: Path, seconds: float, store: str) -> None:
         queue.acknowledge(delivery)
 
 
-def handle(once: Once, message: str, queue: DemoQueue, effects: Any, insert: str, seconds: float) -> None:
+def handle(once: Once, message: str, queue: DemoQueue, effects: sqlite3.Connection, seconds: float) -> None:
     """Claim the message, work on it, and commit the effect together with the record."""
     with once.claim(message, name="demo") as claim:
         queue.tell("claimed")
         time.sleep(seconds * random.uniform(0.5, 1.5))
         with claim.transaction(effects):
-            effects.execute(insert, (message, os.getpid(), claim.attempt))
+            effects.execute(_INSERT, (message, os.getpid(), claim.attempt))
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    work(Path(sys.argv[1]), float(sys.argv[2]))

@@ -17,7 +17,6 @@ from onceward.cli.ledgers import (
     opened,
     refuse,
     say,
-    text_of_error,
     usage,
 )
 from onceward.core.policy import Options
@@ -128,7 +127,7 @@ def _run(execution: Execution, *, new_only: bool) -> int:
     except LeaseLost as error:
         return _end_with(f"{error}. The command has run", LEDGER_FAILED)
     except OncewardError as error:
-        return _end_with(text_of_error(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
+        return _end_with(str(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
     return _end(ended, execution, new_only=new_only)
 
 

@@ -1,8 +1,7 @@
 """The commands that make a ledger, or bring it up to this version: init and migrate."""
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -15,16 +14,6 @@ from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:
     from onceward.aws.templates import Consumer
-
-# What the services take, so that a template does not fail in the middle of a deployment. An alias or the name of a key is no
-# resource of a policy.
-_ARN: Final = r"arn:[a-z-]+:{}:[a-z0-9-]+:[0-9]{{12}}:{}"
-_FORMS: Final = {
-    "--kms-key": (_ARN.format("kms", r"key/[\w-]+"), "the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID"),
-    "--queue": (_ARN.format("sqs", r"[\w-]+(\.fifo)?"), "its ARN, and --function: arn:aws:sqs:REGION:ACCOUNT:NAME"),
-    "--alarms": (_ARN.format("sns", r"[\w-]+"), "its ARN, and --function: arn:aws:sns:REGION:ACCOUNT:NAME"),
-    "--function": (r"[\w-]{1,64}", "the function's name alone: at most 64 letters, digits, hyphens and underscores"),
-}
 
 
 def init(
@@ -48,7 +37,7 @@ def init(
         pitr: With --print, DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
-        kms_key (ARN): With --print: your key that encrypts the table.
+        kms_key (ARN): With --print: your key that encrypts the table; the ARN of the key, not an alias.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
         timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
         queue (ARN): With --function: an existing queue. By default: a new one.
@@ -56,7 +45,7 @@ def init(
     """
     options = {name for name, is_on in (("pitr", pitr), ("ttl", ttl)) if is_on}
     with ledger_at(store) as once:
-        aws = TableSpec(options, _formed("--kms-key", kms_key))
+        aws = TableSpec(options, kms_key)
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
             typer.echo(_render(once.store, print_, aws, consumer), nl=False)
@@ -69,18 +58,10 @@ def init(
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
 
 
-def _formed(option: str, value: str | None) -> str | None:
-    form, choices = _FORMS[option]
-    if value is not None and not re.fullmatch(form, value, re.ASCII):
-        raise ValueError(f"{option} {value}: give {choices}")
-    return value
-
-
 def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
-    for option, value in (("--function", function), ("--queue", queue), ("--alarms", topic)):
-        if _formed(option, value) is not None and function is None:
-            raise ValueError(f"{option} {value}: give {_FORMS[option][1]}")
     if function is None:
+        if queue is not None or topic is not None:
+            raise ValueError("--queue and --alarms are for --function")
         return None
     from onceward.aws.templates import Consumer
 

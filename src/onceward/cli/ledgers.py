@@ -15,7 +15,7 @@ from onceward.core import arguments
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy, Seal
 from onceward.core.urls import has_login, shown_url
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.results.outcomes import describe
 from onceward.stores.capabilities import EXISTS
@@ -122,7 +122,7 @@ def ledger_at(url: str) -> Iterator[Once]:
         with usage():
             yield once
     except OncewardError as error:
-        refuse(text_of_error(error), TROUBLE)
+        refuse(str(error), TROUBLE)
     finally:
         once.close()
 
@@ -142,27 +142,12 @@ def looking_at(url: str, trouble: int = TROUBLE) -> Iterator[Ledger]:
             refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", trouble)
         yield once.ledger
     except OncewardError as error:
-        refuse(text_of_error(error), trouble)
+        refuse(str(error), trouble)
     except BrokenPipeError:
         sys.stdout = None
         raise typer.Exit(141) from None
     finally:
         once.close()
-
-
-def text_of_error(error: OncewardError) -> str:
-    """Return an error's text. If no server answered, say what to check."""
-    if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
-        return f"{error}. Try again. If that does not help, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
-    return str(error)
-
-
-def pause_of(option: str, text: str | None) -> float | None:
-    """Return the seconds between two looks. End the command if there would be no pause."""
-    value = seconds(option, text)
-    if value == 0:
-        refuse(f"{option} {text}: give a positive duration")
-    return value
 
 
 def seconds(option: str, text: str | None) -> float | None:

@@ -10,7 +10,6 @@ from typing import Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
-from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
@@ -52,51 +51,23 @@ def _not_empty(key: str) -> str:
 
 
 KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.", callback=_not_empty)]
-StoresOption = Annotated[
-    list[str] | None,
-    Option(
-        "--store",
-        metavar="URL",
-        envvar="ONCEWARD_STORE",
-        help="The ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE, mysql://…, redis://… or dynamodb://TABLE. "
-        "With --chain, give it again for each ledger.",
-        show_default=DEFAULT_STORE,
-    ),
-]
 
 
 def show(
-    key: Annotated[str, Argument(callback=_not_empty)],
-    store: StoresOption = None,
-    chain: bool = False,
-    scan: bool = False,
-    json: JsonOption = False,
+    key: Annotated[str, Argument(callback=_not_empty)], store: StoreOption = DEFAULT_STORE, json: JsonOption = False
 ) -> None:
     """Show the record of a key, and what you can do next.
 
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
     namespace and the scope. This reads the whole ledger. If several records have this client's key, their keys are listed.
 
-    With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that
-    handlers send with claim.send carry the key of their sender. Name each ledger that the chain passes through. To find
-    the keys before this one, it reads single records. To find the keys after it, it uses an index, which `onceward
-    migrate` adds to an older ledger. DynamoDB has no such index, so --scan reads the whole table. With --json each line
-    is one key, in the order of the tree; `depth` is its distance from the beginning.
-
     Options:
         key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
-        chain: Show the keys before this one and after it.
-        scan: With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that.
     """
-    urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
-    if chain:
-        show_chain(key, urls, scan=scan, json=json)
-        return
-    if len(urls) > 1 or scan:
-        refuse("several --store and --scan are for --chain")
-    (url,) = urls
-    with looking_at(url) as ledger:
-        options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(url))}"
+    with looking_at(store) as ledger:
+        options = (
+            "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(store))}"
+        )
         record, now = _find(ledger, key, options)
         typer.echo(as_json(record, now) if json else details(record, now, options))
 

@@ -88,7 +88,7 @@ def pipe(
     stop = Stop()
     sources = files or [STDIN]
     with usage():
-        _check_command(call, context.obj or [], sources)
+        _check_command(call, context.obj or [])
         _check_files(sources, rejects)
         handler = Command(context.obj, stop, once.store.max_result) if call is None else Function(call)
     try:
@@ -121,28 +121,16 @@ def pipe(
     raise typer.Exit(status)
 
 
-def _check_command(call: str | None, argv: Sequence[str], sources: Sequence[str]) -> None:
+def _check_command(call: str | None, argv: Sequence[str]) -> None:
     if call is not None and argv:
         raise ValueError("give a command after -- or --call MODULE:FUNCTION, not both")
     if call is None and not argv:
-        missing = next((name for name in sources if name != STDIN and not Path(name).exists()), None)
-        hint = "" if missing is None else f" (there is no file {missing}: is it the command?)"
-        raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key line.id -- ./charge.sh{hint}")
+        raise ValueError("no command: put it after --, as in: onceward pipe FILE --key line.id -- ./charge.sh")
 
 
 def _check_files(sources: Sequence[str], rejects: str | None) -> None:
-    output = None if rejects is None else Path(rejects)
-    for name in sources:
-        if name == STDIN:
-            continue
-        path = Path(name)
+    for path in (Path(name) for name in sources if name != STDIN):
         if not path.exists():
-            raise ValueError(f"{name}: no such file")
-        if path.is_dir():
-            raise ValueError(f"{name}: a directory; name the files in it")
-        if not os.access(path, os.R_OK):
-            raise ValueError(f"{name}: you have no right to read it")
-        if output is not None and output.exists() and output.samefile(path):
+            raise ValueError(f"{path}: no such file")
+        if rejects is not None and Path(rejects).exists() and path.samefile(rejects):
             raise ValueError(f"--rejects {rejects}: that is an input file")
-    if output is not None and (output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK)):
-        raise ValueError(f"--rejects {rejects}: cannot be written")

@@ -17,7 +17,6 @@ from onceward.cli.serving import (
     HostOption,
     PortOption,
     PrivateOption,
-    UnixOption,
     serve,
 )
 from onceward.http.route import Route
@@ -47,7 +46,6 @@ def proxy(
     trusted_proxy: list[str] | None = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
-    unix: UnixOption = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
 ) -> None:
@@ -108,7 +106,6 @@ def proxy(
             app,
             host=host,
             port=port,
-            unix=unix,
             certificate=certificate,
             private_key=private_key,
             dates=False,  # the upstream's passes

@@ -101,7 +101,5 @@ def effects_of(path: str) -> Iterator[str]:
                 if len(row) <= at:
                     raise ValueError(f"{path}: line {rows.line_num} has no {name}")
                 yield row[at]
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: this is not a CSV file in UTF-8") from error
-        except csv.Error as error:
+        except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"{path}: line {rows.line_num}: {error}") from error

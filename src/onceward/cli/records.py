@@ -1,63 +1,25 @@
 """Shows records to people, and to programs as JSON."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
+from onceward.core.origin import read_origin
 from onceward.core.protocol import is_live, message_in
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
-from onceward.core.views import NextStep, is_lapsed, last_change, next_step, relative
+from onceward.core.record import Record
+from onceward.core.views import is_lapsed, last_change, relative
 from onceward.core.writes import expiry_of
-from onceward.dashboard.showing import kept_in, outbox_of, steps_of
+from onceward.dashboard.showing import kept_in, next_words, outbox_of, steps_of
 from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED
-from onceward.results.step_entries import Doubt, Entry, doubt_about
+from onceward.results.step_entries import Entry
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
 T = TypeVar("T")
-_RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
-_OF: Final = {
-    PARKED: _RED,
-    "REFUSED": _RED,
-    "DAMAGED": _RED,
-    "LAPSED": _YELLOW,
-    "UNSENT": _YELLOW,
-    RELEASED: _YELLOW,
-    COMPLETED: _GREEN,
-    IN_PROGRESS: _CYAN,
-    "ERROR": _RED,  # of what doctor says
-    "WARNING": _YELLOW,
-    "UNKNOWN": _YELLOW,
-    "OK": _GREEN,
-}
-
-
-def coloured(text: str, state: str) -> str:
-    """Return a text in the colour of a state, if the standard output is a terminal that wants it."""
-    code = _OF.get(state.upper())
-    plain = code is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
-
-
 _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
-
-_NEXT = {
-    NextStep.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
-    NextStep.TAKE_OVER: "deliver it again to take it over, or stop that with `onceward park KEY`",
-    NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes expired records",
-    NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY --yes` lets the next delivery run again",
-    NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
-    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run. If its message is a dead letter, use `onceward "
-    "redrive`, which brings back both. `onceward clear KEY` forgets the key",
-    NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
-    NextStep.RELAY: "nothing, if somebody sends its messages soon; else `onceward relay --once` does",
-    NextStep.DECIDE: "fix the cause, then `onceward relay --retry KEY` sends them again; `onceward relay --drop KEY` forgets them",
-    NextStep.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
-}
 
 
 def as_json(record: Record | Damaged, now: float | None = None) -> str:
@@ -84,8 +46,7 @@ def row(record: Record, now: float) -> str:
     row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
     if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
         row = row[: width - 1] + "…"
-    status = len(line(record.status))
-    return coloured(row[:status], state_of(record, now)) + row[status:]
+    return row
 
 
 def state_of(record: Record, now: float) -> str:
@@ -105,6 +66,7 @@ def details(record: Record, now: float, options: str = "") -> str:
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if (expiry := expiry_of(record)) is None else relative(expiry, now),
         "error": record.error,
+        "came from": None if (came := read_origin(record.origin)) is None else f"{came.parent} (first: {came.root})",
         **_recorded(record),
         "steps": _texts(steps_of(record), lambda entry: _step(entry, now)),
         "messages": _texts(outbox_of(record), lambda entry: _message(entry, record.due_at, now)),
@@ -117,30 +79,7 @@ def details(record: Record, now: float, options: str = "") -> str:
         "next": next_words(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
     texts = {name: lines(value).replace("\n", "\n" + " " * 15) for name, value in facts.items() if value is not None}
-    texts["status"] = coloured(texts["status"], state_of(record, now))
     return "\n".join(f"{name:<14} {text}" for name, text in texts.items())
-
-
-def next_words(record: Record, now: float) -> str:
-    """Return what to do next about a record, in words."""
-    step = next_step(record, now)
-    if step in {NextStep.UNPARK, NextStep.SEND} and (doubt := doubt_about(record)) is not None:
-        return _ask(doubt, "`onceward unpark KEY --to QUEUE`" if step is NextStep.SEND else "`onceward unpark KEY`")
-    if record.input is None or step not in {NextStep.TAKE_OVER, NextStep.AGAIN}:
-        return _NEXT[step]
-    completed = "complete" if step is NextStep.TAKE_OVER else "complete --released 0s"
-    return f"`onceward {completed} --call MODULE:FUNCTION` runs it with its kept input; or {_NEXT[step]}"
-
-
-def _ask(doubt: Doubt, again: str) -> str:
-    """Say what to do about a parked key whose effect may have been made."""
-    what = "its effect" if doubt.step is None else f"its step {doubt.step}"
-    if doubt.step is not None:
-        again = f"`onceward retry KEY --from {quoted(doubt.step)}`"
-    return (
-        f"ask the downstream whether {what} was made. If not, {again} lets its next delivery run; if the effect is made, "
-        "`onceward settle KEY --result JSON` completes the key"
-    )
 
 
 def _recorded(record: Record) -> dict[str, str | None]:

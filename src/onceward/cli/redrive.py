@@ -1,6 +1,6 @@
 """The command that moves messages out of a dead-letter queue: redrive."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive
+from onceward.aws.dead_letters.redrive import Fate, Redrive
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
@@ -24,7 +24,6 @@ from onceward.cli.ledgers import (
     say,
     usage,
 )
-from onceward.cli.progress import open_screen
 from onceward.consumers.stop import Stop
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
@@ -96,11 +95,10 @@ def redrive(
             refuse(f"{shown_url(dlq)}: its letters carry their keys, and where they go: leave --to and the others out")
         with looking_at(store) as ledger:
             letters = _letters(dlq, Once(ledger.store), name, options)
-            report = _Report(dry_run=dry_run, json=json)
             ask(shown_url(dlq))
-            raise typer.Exit(report.all(letters.run, None, {}))
+            raise typer.Exit(_moved(letters.run, {}, dry_run=dry_run, json=json))
     if to is None or name is None:
-        refuse("give --name, which the consumer's keys start with, and --to, the queue where the messages go")
+        refuse("give --to, the queue where the messages go, and --name, the start of the consumer's keys")
     with looking_at(store) as ledger:
         with usage():
             source, target = Queue(dlq), Queue(to)
@@ -117,9 +115,10 @@ def redrive(
             )
             waiting = run.waiting()
         try:
-            report = _Report(dry_run=dry_run, json=json)
             ask(source.name)
-            status = report.all(run.run, waiting, {"hidden": waiting.hidden, "name": name})
+            for note in waiting.notes:
+                say(note)
+            status = _moved(run.run, {"hidden": waiting.hidden, "name": name}, dry_run=dry_run, json=json)
             if run.unseen:
                 say(
                     f"about {run.unseen} message(s) of {source.name} could not be received: others have them, so run this again later; or they "
@@ -148,71 +147,48 @@ def _letters(address: str, once: Once, group: str | None, options: Any) -> "Lett
         return RabbitRedrive(once, place.key, url=place.url, **options)
 
 
-class _Report:
-    """Shows what becomes of the messages, and counts."""
-
-    def __init__(self, *, dry_run: bool, json: bool) -> None:
-        self._dry_run, self._json = dry_run, json
-        self._counts = dict.fromkeys(_OUTCOMES, 0)
-        self._without = 0  # messages without a record
-
-    def all(
-        self,
-        run: "Callable[[Callable[[], bool]], Generator[Fate | DeadLetter, None, None]]",
-        waiting: Backlog | None,
-        more: dict[str, object],
-    ) -> int:
-        """Move the messages, and return the exit status. ``more`` is said of the run to programs."""
-        stop = Stop()
-        stop.listen()
-        shows = open_screen(None if waiting is None else waiting.visible)
-        for note in [] if waiting is None else waiting.notes:
-            shows.say(f"onceward: {line(note)}\n")
-        trouble: OncewardError | None = None
-        shows.start()
-        try:
-            with closing(run(lambda: stop.asked)) as fates:
-                for fate in fates:
-                    self._counts[fate.outcome] += 1
-                    shows.out([f"{self._line(fate)}\n".encode()])
-                    shows.update(sum(self._counts.values()), self._summary())
-        except OncewardError as error:
-            trouble = error
-        finally:
-            shows.stop()
-        if self._json:
-            typer.echo(terminal.json({"summary": {**self._counts, **more, "dry_run": self._dry_run}}))
-        say(f"{self._summary()}{'; stopped' if stop.asked else ''}")
-        if self._without and self._without == self._counts["moved"]:
-            say(
-                f"no message that was moved has a record under {more['name']}. If they should have one, compare --name, "
-                "--key and --store with the consumer's"
-            )
-        if trouble is not None:
-            raise trouble
-        stays = self._counts["refused"] + self._counts["failed"]
-        return TROUBLE if stays or stop.asked else 0
-
-    def _line(self, fate: "Fate | DeadLetter") -> str:
-        error, place = "", getattr(fate, "place", None)
-        if isinstance(fate, Fate):
-            self._without += fate.outcome == "moved" and fate.record is None
-            place = fate.message.id
-            error = "" if fate.record is None or not fate.record.error else f"; last error: {fate.record.error}"
-        if self._json:
-            return _as_json(fate)
-        would = "would be " if self._dry_run and fate.outcome in _WOULD else ""
-        key = "" if fate.key is None else f"{quoted(fate.key)}: "
-        return line(f"{would}{fate.outcome:<8} {place} {key}{fate.reason}{error}")
-
-    def _summary(self) -> str:
-        words = _WOULD if self._dry_run else {}
-        summary = ", ".join(
-            f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count
+def _moved(
+    run: "Callable[[Callable[[], bool]], Generator[Fate | DeadLetter, None, None]]",
+    more: dict[str, object],
+    *,
+    dry_run: bool,
+    json: bool,
+) -> int:
+    """Move the messages, tell of each, and return the exit status. ``more`` is said of the run to programs."""
+    stop, counts, without = Stop(), dict.fromkeys(_OUTCOMES, 0), 0
+    stop.listen()
+    trouble: OncewardError | None = None
+    try:
+        with closing(run(lambda: stop.asked)) as fates:
+            for fate in fates:
+                counts[fate.outcome] += 1
+                without += isinstance(fate, Fate) and fate.outcome == "moved" and fate.record is None
+                typer.echo(_as_json(fate) if json else _line(fate, _WOULD if dry_run else {}))
+    except OncewardError as error:
+        trouble = error
+    if json:
+        typer.echo(terminal.json({"summary": {**counts, **more, "dry_run": dry_run}}))
+    summary = ", ".join(f"{_WOULD.get(one, one) if dry_run else one} {count}" for one, count in counts.items() if count)
+    say(
+        f"{'a dry run: nothing was changed; ' if dry_run else ''}{summary or 'no message could be received'}"
+        f"{'; stopped' if stop.asked else ''}"
+    )
+    if without and without == counts["moved"]:
+        say(
+            f"no message that was moved has a record under {more['name']}. If they should have one, compare --name, "
+            "--key and --store with the consumer's"
         )
-        return (
-            f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{summary or 'no message could be received'}"
-        )
+    if trouble is not None:
+        raise trouble
+    return TROUBLE if counts["refused"] or counts["failed"] or stop.asked else 0
+
+
+def _line(fate: "Fate | DeadLetter", would: Mapping[str, str]) -> str:
+    place, error = (fate.message.id, "") if isinstance(fate, Fate) else (fate.place, "")
+    if isinstance(fate, Fate) and fate.record is not None and fate.record.error:
+        error = f"; last error: {fate.record.error}"
+    key = "" if fate.key is None else f"{quoted(fate.key)}: "
+    return line(f"{'would be ' if fate.outcome in would else ''}{fate.outcome:<8} {place} {key}{fate.reason}{error}")
 
 
 def _as_json(fate: "Fate | DeadLetter") -> str:

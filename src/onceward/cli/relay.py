@@ -21,7 +21,6 @@ from onceward.cli.ledgers import (
     opened,
     refuse,
     seconds,
-    text_of_error,
 )
 from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
@@ -131,7 +130,7 @@ def relay(
     except (ValueError, TypeError) as error:
         refuse(str(error))
     except OncewardError as error:
-        refuse(text_of_error(error), FAILED)
+        refuse(str(error), FAILED)
     with heard(report):
         status = _run(relaying, report, look_once=look_once)
     once.close()
@@ -176,7 +175,7 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
             end = "interrupted: what was being sent can be sent again"
     waiting = len(sender.SENDER)
     if trouble:
-        end = f"stopped: {text_of_error(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
+        end = f"stopped: {str(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
     report.summary(
         end or (_later(relaying.wait) if look_once else ""),
         "nothing more is due",

@@ -1,24 +1,56 @@
 """What a command prints while it runs: a line of figures, the log, and with ``--json`` one object per message."""
 
 import logging
+import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import BinaryIO
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.progress import open_screen
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.pipe.lines import STDIN
 from onceward.pipe.outcomes import KINDS, LineJob, Reporter, Value
 from onceward.results.outcomes import describe
-from onceward.terminal import json, line, quoted
+from onceward.terminal import decoded, json, line, lines, quoted, write_all
 
-_WINDOW = 5.0  # seconds over which the rate is taken
+FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
+
+
+class Shown:
+    """Shows a run while it goes on: a line after two seconds, then at intervals that double up to a minute.
+
+    The caller must let in one thread at a time. ``total`` is how many bytes or messages there are; None if nobody knows.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._every = FIRST_LINE
+        self._next = time.monotonic() + self._every
+
+    def update(self, read: int, text: str) -> None:
+        """Show how much is read and what became of it, if it is time for a line."""
+        if time.monotonic() < self._next:
+            return
+        share = f"{100 * read / self._total:.0f}% read, " if self._total else ""
+        self.say(f"onceward: {share}{text}\n")
+        self._every = min(2 * self._every, LAST_LINE)
+        self._next = time.monotonic() + self._every
+
+    def out(self, chunks: Iterable[bytes]) -> None:
+        """Write to the standard output, filtered when that is a terminal; raises OSError."""
+        for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
+            write_all(1, chunk)
+
+    def say(self, text: str) -> None:
+        """Write to the standard error, filtered."""
+        try:
+            write_all(2, lines(text).encode())
+        except OSError:
+            pass  # nobody is left to be told
 
 
 class RunReport:
@@ -47,13 +79,12 @@ class RunReport:
         self.broken: OSError | None = None
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
-        self._screen = open_screen(None)
+        self._screen = Shown(None)
         self._began = time.monotonic()
 
     def start(self) -> None:
         """Show the figures from now on. What called functions print may go to the standard error."""
-        self._screen = open_screen(self.total)
-        self._screen.start()
+        self._screen = Shown(self.total)
         if self.as_json or self.has_output:
             sys.stdout = sys.stderr
 
@@ -82,7 +113,6 @@ class RunReport:
         if self.missing:
             self.say(f"{self.missing} duplicate(s) printed nothing, because their output was too large to be recorded")
         took, more = round(time.monotonic() - self._began, 3), more or {}
-        self._screen.stop()
         more_text = "".join(f"; {count} record(s) {name}" for name, count in more.items() if count)
         self.say(f"{self._summary()} in {took:.1f} s{more_text}{f'; {end}' if end else ''}")
         if self.as_json:
@@ -111,7 +141,6 @@ class WorkReport(RunReport):
         super().__init__(
             ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred"), as_json=as_json
         )
-        self._recent: deque[tuple[float, int]] = deque()  # when, and how many were done by then
 
     def outcome(self, outcome: BatchOutcome) -> None:
         """Count and print what became of a message."""
@@ -123,13 +152,7 @@ class WorkReport(RunReport):
     def tick(self, in_flight: int) -> None:
         """Show the figures."""
         with self.lock:
-            now, done = time.monotonic(), self.counts["done"] + self.counts["replayed"]
-            self._recent.append((now, done))
-            while now - self._recent[0][0] > _WINDOW:
-                self._recent.popleft()
-            since, before = self._recent[0]
-            rate = (done - before) / (now - since) if now > since else 0.0
-            self._screen.update(self.read, f"{self._summary()}; in flight {in_flight}, {rate:.0f}/s")
+            self._screen.update(self.read, f"{self._summary()}; in flight {in_flight}")
 
 
 @contextmanager

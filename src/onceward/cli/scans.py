@@ -1,10 +1,8 @@
 """The commands that read a whole ledger, or a part of it: ls, purge and stats."""
 
-import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Annotated, Final, NoReturn
-from urllib.parse import quote, unquote
+from typing import Annotated, NoReturn
 
 import typer
 from typer import Option
@@ -21,23 +19,19 @@ from onceward.cli.ledgers import (
     seconds,
     usage,
 )
-from onceward.cli.records import as_json, coloured, heading, row
-from onceward.core.record import Record
+from onceward.cli.records import as_json, heading, row
 from onceward.core.views import STATES, Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 
 
-def in_utf_8(option: str, text: str) -> str:
-    """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
-    if text.encode("utf-8", "replace").decode() != text:
-        refuse(f"{option} {text}: give it in UTF-8")
-    return text
+def _in_utf_8(prefix: str) -> str:
+    """Return a prefix. If it is not UTF-8, end the command: no ledger holds it."""
+    if prefix.encode("utf-8", "replace").decode() != prefix:
+        refuse(f"--prefix {prefix}: give it in UTF-8")
+    return prefix
 
 
-PrefixOption = Annotated[
-    str,
-    Option(metavar="P", help="Only keys that start with P.", callback=lambda text: in_utf_8("--prefix", text)),
-]
+PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.", callback=_in_utf_8)]
 StatusOption = Annotated[
     list[str] | None,
     Option(metavar="S", help=f"Only {', '.join(STATES)}. Repeat it for several statuses.", show_default="any"),
@@ -46,17 +40,8 @@ OlderOption = Annotated[
     str | None,
     Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
 ]
+_PART = "these are the counts of a part"
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
-AfterOption = Annotated[
-    str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
-]
-
-_MOST: Final = 1000  # rows without --limit
-_BY: Final[dict[str, Callable[[Record, float], float]]] = {
-    "changed": last_change,
-    "claimed": lambda record, _: record.created_at,
-    "attempts": lambda record, _: record.attempts,
-}
 
 
 def ls(
@@ -67,9 +52,7 @@ def ls(
     older_than: OlderOption = None,
     newer_than: Annotated[str | None, Option("--newer-than", "--since")] = None,
     limit: LimitOption = None,
-    after: AfterOption = None,
     namespaces: bool = False,
-    sort: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -77,62 +60,34 @@ def ls(
     PostgreSQL, MySQL and Redis have an index of records that are not COMPLETED, SQLite of records that are PARKED or
     RELEASED. For any other list, the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
-    After --limit or ctrl-C it says how to continue. With --json, `next` in the last line says it.
-
-    With --sort, the latest records come first, or the records with the most attempts. --limit then shows only the first N.
-
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
 
     Options:
         newer_than (T): Only records that changed within the last T. By default: any.
         namespaces: Count the records of each namespace, and show its last write.
-        sort (BY): Read all that match, then show them by changed, claimed or attempts. By default: none.
     """
     criteria = _criteria(status or [], older_than, newer_than)
     if namespaces:
-        if limit is not None or after is not None:
-            refuse("--namespaces counts all records: leave --limit and --after out")
+        if limit is not None:
+            refuse("--namespaces counts all records: leave --limit out")
         _namespaces(store, prefix, criteria, json=json)
         return
-    point = _point(after)
-    count = 0
-    if sort is not None:
-        if after is not None:
-            refuse("--sort begins at the start: leave --after out")
-        _sorted(store, prefix, criteria, sort, limit, json=json)
-        return
+    count, is_all = 0, False
     with looking_at(store) as ledger:
         try:
-            for page in ledger.pages(prefix, *criteria, after=point, limit=limit):
+            for page in ledger.pages(prefix, *criteria, limit=limit):
                 lines = [as_json(record) if json else row(record, page.now) for record in page.records]
                 if lines and not count and not json:
                     typer.echo(heading())
-                count += len(lines)
+                count, is_all = count + len(lines), page.next is None
                 lines[:0] = _damaged(page.damaged, json=json)
-                if json and lines and count == limit and page.next is not None:
-                    lines[-1] = f"{lines[-1][:-1]},{_next(page.next)[1:]}"
                 if lines:
                     typer.echo("\n".join(lines))
-                point = page.next
         except KeyboardInterrupt:
-            if json and point is not None:
-                typer.echo(_next(point))
-            _stopped("stopped; some of the last rows may come again", point)
-        if point is not None and count == limit:
-            say(f"there may be more: go on with the same options and --after={_token(point)}")
-
-
-def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | None, *, json: bool) -> None:
-    """Print the first records of a list, in the order that ``by`` names."""
-    if by not in _BY:
-        refuse(f"--sort {by}: there are {', '.join(_BY)}")
-    with looking_at(store) as ledger:
-        records = ledger.records(prefix, criteria.states or None, *criteria[1:])
-        first = heapq.nlargest(_MOST if limit is None else limit, records, key=lambda one: _BY[by](*one))
-        rows = [as_json(record) if json else row(record, now) for record, now in first]
-    if rows:
-        typer.echo("\n".join(rows if json else [heading(), *rows]))
+            _stopped("this is a part of the list")
+        if not is_all and count == limit:
+            say("there may be more")
 
 
 def _criteria(states: list[str], older_than: str | None, newer_than: str | None) -> Criteria:
@@ -163,7 +118,7 @@ def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> N
         if rows:
             typer.echo("\n".join(lines))
         if stopped:
-            _stopped("stopped; these are the counts of a part", None)
+            _stopped(_PART)
 
 
 def purge(
@@ -198,59 +153,38 @@ def purge(
         text = f"{deleted} {'or more ' if stopped else ''}expired record(s) deleted"
         typer.echo(terminal.json({"purged": deleted}) if json else text)
         if stopped:
-            _stopped("stopped", None)
+            _stopped("run it again to delete what is left")
         if not is_all:
             say("there may be more: run it again")
 
 
-def stats(
-    prefix: PrefixOption = "",
-    store: StoreOption = DEFAULT_STORE,
-    limit: LimitOption = None,
-    after: AfterOption = None,
-    json: JsonOption = False,
-) -> None:
+def stats(prefix: PrefixOption = "", store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` records await deletion.
 
     In a large ledger in PostgreSQL, MySQL or Redis, an index counts the records that are not COMPLETED. The number of
     COMPLETED records can then be an estimate, and is marked as one; with --json, `estimated` names the estimates. Other
-    ledgers, and parts of a ledger, are read as a whole.
-
-    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up
-    the counts of all parts.
+    ledgers, and parts of a ledger, are read as a whole. After ctrl-C it prints the counts so far.
     """
-    so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
+    counts: dict[str, int] = {}
     stopped = False
     with looking_at(store) as ledger:
-        whole = not prefix and limit is None and after is None
-        if whole and (estimate := ledger.estimate()) is not None:
+        if not prefix and (estimate := ledger.estimate()) is not None:
             counts, estimated = estimate
             typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))
             return
         try:
-            counting = ledger.counting(
-                prefix, after=so_far[1], limit=limit, on_damaged=lambda one: _damaged([one], json=False)
-            )
-            for part in counting:
-                so_far = part
+            for part, _ in ledger.counting(prefix, on_damaged=lambda one: _damaged([one], json=False)):
+                counts = part
         except KeyboardInterrupt:
             stopped = True
-        counts, point = so_far
-        if json:
-            fields = counts if point is None else {**counts, "next": _token(point)}
-            typer.echo(terminal.json(fields))
-        elif counts:
-            typer.echo(_counts(counts))
+        typer.echo(terminal.json(counts) if json else _counts(counts))
         if stopped:
-            _stopped("stopped; these are the counts of a part", point)
-        if point is not None:
-            say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
+            _stopped(_PART)
 
 
 def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
     return "\n".join(
-        f"{coloured(f'{name:<12}', name) if count else f'{name:<12}'} {count:>10}{'  estimated' if name in estimated else ''}"
-        for name, count in counts.items()
+        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
     )
 
 
@@ -261,19 +195,5 @@ def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     return [terminal.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
 
 
-def _token(point: str) -> str:
-    """Return where to continue, as text that needs no quotes in a shell and is harmless to a terminal."""
-    return quote(point, safe=":/@,+=.")
-
-
-def _point(token: str | None) -> str | None:
-    return None if token is None else unquote(in_utf_8("--after", token))
-
-
-def _next(point: str) -> str:
-    return terminal.json({"next": _token(point)})
-
-
-def _stopped(what: str, point: str | None) -> NoReturn:
-    say(what if point is None else f"{what}; go on with the same options and --after={_token(point)}")
-    raise typer.Exit(INTERRUPTED)
+def _stopped(what: str) -> NoReturn:
+    refuse(f"stopped: {what}", INTERRUPTED)

@@ -16,7 +16,7 @@ from onceward.cli.ledgers import (
     refuse,
     say,
 )
-from onceward.cli.serving import CertificateOption, HostOption, PortOption, PrivateOption, UnixOption, is_local
+from onceward.cli.serving import CertificateOption, HostOption, PortOption, PrivateOption, is_local
 from onceward.cli.serving import serve as run
 from onceward.errors import ResultWarning
 
@@ -29,7 +29,6 @@ def serve(
     store: StoreOption = DEFAULT_STORE,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8767,
-    unix: UnixOption = None,
     tokens: str | None = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
@@ -42,7 +41,7 @@ def serve(
     recorded result. Any number of instances share one ledger. GET /openapi.json describes all actions.
 
     It listens on this machine only. For other machines, give it --tokens, and TLS with --certificate and --private-key.
-    Or give it a Unix socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
+    [bold]onceward token[/bold] makes a token.
 
     SIGTERM or ctrl-C stops it: requests under way are answered first.
 
@@ -60,7 +59,7 @@ def serve(
         from onceward.service.door import ServiceLimits
     except ImportError:
         refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'")
-    if tokens is None and unix is None and not is_local(host):
+    if tokens is None and not is_local(host):
         refuse(f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them")
     limits = ServiceLimits(max_requests)
     logging.basicConfig(
@@ -70,13 +69,11 @@ def serve(
     known_tokens = _tokens(tokens)
     with ledger_at(store) as once:
         check_answers(once)
-        app = build_app(once, known_tokens, limits, log_requests=log, local=unix is None)
+        app = build_app(once, known_tokens, limits, log_requests=log)
         run(
             app,
             host=host,
             port=port,
-            unix=unix,
-            is_private=True,
             certificate=certificate,
             private_key=private_key,
             stopping=app.state.stopping.set,
@@ -120,8 +117,6 @@ def _tokens(path: str | None) -> "Tokens | None":
 
     try:
         tokens = None if path is None else Tokens(path)
-    except FileNotFoundError:
-        refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one")
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}")
     if tokens is not None and not tokens.names:

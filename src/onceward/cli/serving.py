@@ -1,11 +1,8 @@
 """Serves an ASGI application for a command: listens, runs uvicorn until it is told to stop, and ends in time."""
 
-import contextlib
 import ipaddress
-import os
 import signal
 import socket
-import stat
 from collections.abc import Callable
 from typing import Annotated, Final
 
@@ -17,10 +14,6 @@ _BACKLOG: Final = 2048
 
 HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
 PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
-UnixOption = Annotated[
-    str | None,
-    Option(metavar="PATH", help="Listen on a Unix socket instead of an address."),
-]
 CertificateOption = Annotated[
     str | None,
     Option(metavar="FILE", help="Its certificate (PEM), for HTTPS."),
@@ -33,8 +26,6 @@ def serve(
     *,
     host: str,
     port: int,
-    unix: str | None = None,
-    is_private: bool = False,
     certificate: str | None = None,
     private_key: str | None = None,
     stop_within: float = 30.0,
@@ -43,7 +34,7 @@ def serve(
 ) -> None:
     """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command.
 
-    Only this user can connect to a Unix socket that ``is_private``. With ``dates`` the server adds the Date of each answer; the proxy
+    With ``dates`` the server adds the Date of each answer; the proxy
     passes on the one of its upstream. ``stopping`` is called first when it stops.
     """
     try:
@@ -87,17 +78,11 @@ def serve(
         signal.signal(
             number, stop
         )  # uvicorn raises what it heard again when it has stopped; so the command ends in order
-    listener = _on_socket(unix, is_private=is_private) if unix is not None else _on_port(host, port)
-    identity = None if unix is None else _identity(unix)
+    listener = _on_port(host, port)
     scheme, name = "http" if certificate is None else "https", f"[{host}]" if ":" in host else host
-    where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
-    say(f"serving at {where} (ctrl-C stops it)")
+    say(f"serving at {scheme}://{name}:{listener.getsockname()[1]}/ (ctrl-C stops it)")
     with listener:
         server.run(sockets=[listener])
-    if unix is not None:
-        with contextlib.suppress(OSError):
-            if _identity(unix) == identity:  # while this process stopped, another one may have begun to listen there
-                os.unlink(unix)
 
 
 def is_local(host: str) -> bool:
@@ -106,11 +91,6 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _identity(path: str) -> tuple[int, int]:
-    status = os.lstat(path)
-    return status.st_ino, status.st_ctime_ns  # the number of a deleted file is given out again
 
 
 def _on_port(host: str, port: int) -> socket.socket:
@@ -122,27 +102,3 @@ def _on_port(host: str, port: int) -> socket.socket:
     # asyncio does so only for sockets that name their protocol. Without it, an answer's body waits 40 ms for an acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
-
-
-def _on_socket(path: str, *, is_private: bool) -> socket.socket:
-    if not path:  # Linux would listen at a name that every user of the machine can connect to
-        refuse("--unix: give the path of a socket")
-    listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177) if is_private else None
-    try:
-        if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode) and not _is_listened_to(path):
-            os.unlink(path)  # a process that was killed has left it
-        listener.bind(path)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        refuse(f"--unix {path}: {error.strerror or error}")
-    finally:
-        if before is not None:
-            os.umask(before)
-    return listener
-
-
-def _is_listened_to(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        return not probe.connect_ex(path)

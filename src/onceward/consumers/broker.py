@@ -3,7 +3,7 @@
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import DAY, Policy
@@ -145,15 +145,3 @@ class Broker(ABC, Generic[M]):
     @abstractmethod
     async def close(self) -> None:
         """Send all outstanding requests, and wait until the broker has them."""
-
-
-def check_dead_letters(broker: Broker[Any]) -> None:
-    """Raise TypeError if a broker lacks what its ``dead_letters`` need: its first letter would find out, and come for ever."""
-    needs = {"ledger": "kept_text", "broker": None, "publish": "dead_letter"}
-    if broker.dead_letters not in needs:
-        raise TypeError(f"{broker.name}: dead_letters={broker.dead_letters!r}: give one of {', '.join(needs)}")
-    name = needs[broker.dead_letters]
-    if name is not None and getattr(type(broker), name) is getattr(Broker, name):
-        raise TypeError(
-            f'{broker.name}: dead_letters="{broker.dead_letters}" needs the method {name} of its broker: write it'
-        )

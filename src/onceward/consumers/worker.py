@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar, Unpack
 import msgspec
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.consumers.broker import Broker, check_dead_letters
+from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import Backoff, DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import Serving, StoppableBatch
@@ -118,7 +118,6 @@ class Worker(Generic[M]):
             )
         if grace is not None and not 0 <= grace < math.inf:
             raise ValueError(f"grace={grace!r}: give a number of seconds, or None to wait as long as handlers take")
-        check_dead_letters(broker)
         self._broker = broker
         self._relays = once if relay else None
         self._batch = StoppableBatch(

@@ -9,9 +9,8 @@ from onceward.core.policy import Seal
 from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import relative
-from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
+from onceward.dashboard.showing import kept_in, kept_place, steps_of
 from onceward.errors import OncewardError, StoreError
-from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.stores import audit
 from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
@@ -167,35 +166,6 @@ def send_again(ledger: Ledger, key: str, to: str, seal: Seal | None = None) -> t
         queue.close()
 
 
-def _count_refused(record: Record) -> int:
-    """Return how many messages of a record a target has refused."""
-    messages = outbox_of(record)
-    return 0 if isinstance(messages, str) else sum(one.refused is not None for one in messages)
-
-
-def _resends(record: Record, _: float) -> Preview | None:
-    if not (count := _count_refused(record)):
-        return None
-    return Preview(
-        f"It lets {count} refused message(s) be sent again. A relay sends them, with the idempotency keys that they had."
-    )
-
-
-def _resend(ledger: Ledger, key: str, _: str) -> str:
-    return f"{len(retry_refused(ledger, key))} message(s) can be sent again"
-
-
-def _drops(record: Record, _: float) -> Preview | None:
-    if not (count := _count_refused(record)):
-        return None
-    does = f"It forgets {count} message(s) that a target has refused. The result of the key stays, and so do its other messages."
-    return Preview(does, "Nobody gets the refused messages.")
-
-
-def _drop(ledger: Ledger, key: str, _: str) -> str:
-    return f"{len(drop_refused(ledger, key))} message(s) were forgotten"
-
-
 def _retries(record: Record, now: float) -> Preview | None:
     steps = steps_of(record)
     waits = kept_in(record) is not None or record.unsent is not None
@@ -225,8 +195,6 @@ ACTIONS: Final = {
     for action in (
         Action("unpark", "Unpark", _unparks, _unpark),
         Action("send", "Send the kept message of", _sends, _send),
-        Action("resend", "Send the refused messages of", _resends, _resend),
-        Action("drop", "Forget the refused messages of", _drops, _drop),
         Action("retry", "Retry from a step of", _retries, _retry),
         Action("park", "Park", _parks, _park),
         Action("clear", "Clear", _clears, _clear),

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onceward.dashboard import acting, pages, shield
-from onceward.dashboard.access import Access, WrongTokens
+from onceward.dashboard import acting, pages
+from onceward.dashboard.access import Access
 from onceward.dashboard.asking import Board, Sampler, trouble
 from onceward.dashboard.rendering import FOLDER
 from onceward.dashboard.shield import Shield
@@ -42,7 +42,7 @@ def dashboard(
     Args:
         once: the Once whose ledger it shows.
         allow_actions: whether visitors can clear, park, unpark, retry and send again. It needs a token or an identity header.
-        token: what visitors sign in with, at least 16 characters. With it, only those who sign in can read.
+        token: the password that visitors sign in with, at least 16 characters. With it, only those who sign in can read.
         identity_header: the header in which your reverse proxy names the visitor, such as ``X-Forwarded-User``.
         trusted_proxies: the addresses of that proxy. The header counts from no others.
         hosts: the names under which browsers reach the dashboard, without a port. Those of this machine are always known.
@@ -60,26 +60,16 @@ def dashboard(
         trusted_proxies=trusted_proxies,
         hosts=hosts,
     )
-    return build_app(once, access, hide_results=hide_results)
-
-
-def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
-    """Return the application with checked settings."""
     app = Starlette(
         routes=[
             Route("/", pages.overview),
             Route("/records", pages.records),
             Route("/search", pages.search),
-            Route("/handlers", pages.handlers),
             Route("/audit", pages.audit),
             Route("/record", pages.record),
             Route("/record.json", pages.as_json),
             Route("/act", acting.preview, methods=["GET"]),
             Route("/act", acting.act, methods=["POST"]),
-            Route("/live", pages.live),
-            Route("/sign-in", shield.form, methods=["GET"]),
-            Route("/sign-in", shield.sign_in, methods=["POST"]),
-            Route("/sign-out", shield.sign_out, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
         ],
         middleware=[Middleware(Shield)],
@@ -91,7 +81,7 @@ def build_app(once: Once, access: Access, *, hide_results: bool) -> Starlette:
         },
     )
     ledger = once.ledger
-    app.state.board = Board(ledger, Sampler(ledger), access, hide_results, WrongTokens())
+    app.state.board = Board(ledger, Sampler(ledger), access, hide_results)
     return app
 
 

@@ -1,7 +1,6 @@
 """What the pages of one dashboard share, and what a request asks for: the fields of its form, and the filters of its address."""
 
 import threading
-from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs, urlencode
@@ -13,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from onceward.core.arguments import seconds
 from onceward.core.clock import Clock, boottime
 from onceward.core.views import Criteria
-from onceward.dashboard.access import ANYBODY, Access, Visitor, WrongTokens
+from onceward.dashboard.access import ANYBODY, Access, Visitor
 from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.rendering import TEMPLATES
 from onceward.errors import StoreError
@@ -21,18 +20,10 @@ from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
 EVERY: Final = 2.0  # seconds
-_WINDOW: Final = 300.0  # seconds over which rates and changes are told
-
-
-class Counted(NamedTuple):
-    """The counts at a moment of the dashboard's own clock (seconds)."""
-
-    at: float
-    survey: Survey
 
 
 class Sampler:
-    """The latest counts of a ledger, and those before them.
+    """The latest counts of a ledger.
 
     Args:
         ledger: whose records to count.
@@ -43,36 +34,21 @@ class Sampler:
         self._ledger = ledger
         self._clock = clock
         self._lock = threading.Lock()
-        self._samples: deque[Counted] = deque()
-        self._failed: tuple[float, StoreError] | None = None
+        self._until = -1.0  # when the last answer is too old
+        self._answer: Survey | StoreError | None = None
 
     def latest(self) -> Survey:
         """Return counts that are at most :data:`EVERY` old. Raises StoreError, which is kept as long."""
-        with self._lock:
-            now = self._clock()
-            if self._samples and now - self._samples[-1].at < EVERY:
-                return self._samples[-1].survey
-            if self._failed is not None and now - self._failed[0] < EVERY:  # or visitors wait for it one after another
-                raise StoreError(str(self._failed[1]), transient=self._failed[1].transient)
-            try:
-                sample = Counted(now, self._ledger.survey())
-            except StoreError as error:
-                self._failed = self._clock(), error
-                raise
-            self._failed = None
-            self._samples.append(sample)
-            while now - self._samples[0].at > _WINDOW:
-                self._samples.popleft()
-            return sample.survey
-
-    def rate(self) -> float | None:
-        """Return how many new keys came in a second, over the last minutes; None if that is not known yet."""
-        with self._lock:
-            samples = [(at, survey.arrived) for at, survey in self._samples if survey.arrived is not None]
-        if len(samples) < 2:
-            return None
-        (began, first), (ended, last) = samples[0], samples[-1]
-        return max(0.0, (last - first) / (ended - began))
+        with self._lock:  # or visitors wait for a ledger that is away one after another
+            if self._answer is None or self._clock() >= self._until:
+                try:
+                    self._answer = self._ledger.survey()
+                except StoreError as error:
+                    self._answer = error
+                self._until = self._clock() + EVERY
+            if isinstance(self._answer, StoreError):
+                raise StoreError(str(self._answer), transient=self._answer.transient) from self._answer
+            return self._answer
 
 
 _LARGEST: Final = 64 * 1024  # bytes of a form
@@ -80,13 +56,12 @@ AGES: Final = ("1m", "15m", "1h", "1d", "7d")
 
 
 class Board(NamedTuple):
-    """The ledger, its counts and the settings, and the wrong tokens of the last minute."""
+    """The ledger, its counts and the settings."""
 
     ledger: Ledger
     sampler: Sampler
     access: Access
     hides_results: bool
-    wrong: WrongTokens
 
 
 def board_of(request: Request) -> Board:
@@ -159,11 +134,9 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def check_form(request: Request, fields: dict[str, str]) -> None:
-    """Raise HTTPException if a form is not one of this visitor, or is too old."""
+    """Raise HTTPException if a form is not one of this visitor."""
     if not board_of(request).access.is_form(visitor_of(request), fields.get("form", "")):
-        raise HTTPException(
-            403, "This form is too old, or belongs to somebody else. Nothing was changed. Open it again"
-        )
+        raise HTTPException(403, "This form belongs to somebody else. Nothing was changed. Open it again")
 
 
 def asks_to_read(request: Request) -> bool:

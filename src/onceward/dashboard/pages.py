@@ -1,13 +1,9 @@
-"""The pages that read: the overview, lists of records, search, handlers, a record and the audit."""
+"""The pages that read: the overview, lists of records, search, a record and the audit."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
-import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from onceward import terminal
 from onceward.core.attempts import attempts_of
@@ -17,10 +13,20 @@ from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
 from onceward.core.writes import expiry_of
 from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
-from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, page, query_of, redirect
+from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
-from onceward.dashboard.showing import advice, block, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
-from onceward.errors import StoreError
+from onceward.dashboard.showing import (
+    block,
+    hidden,
+    kept_in,
+    next_words,
+    outbox_of,
+    pretty,
+    row,
+    state_of,
+    steps_of,
+    why,
+)
 from onceward.stores import audit as entries
 from onceward.stores.contract import DamagedRecord, NotFound
 
@@ -48,7 +54,7 @@ def _story(board: Board, record: Record, now: float) -> dict[str, object]:
         "now": now,
         "state": state_of(record, now),
         "why": why(record, now, hides_results=board.hides_results),
-        "advice": advice(record, now),
+        "advice": next_words(record, now),
         "changed": last_change(record, now),
         "expiry": expiry_of(record),
         "attempts": attempts_of(record, now)[::-1],
@@ -84,7 +90,7 @@ def overview(request: Request) -> Response:
     board = board_of(request)
     survey = board.sampler.latest()
     trouble = needs.trouble(board.ledger, survey)
-    context = {"survey": survey, "rate": board.sampler.rate(), "trouble": trouble}
+    context = {"survey": survey, "trouble": trouble}
     return page(request, "overview.html", context)
 
 
@@ -121,19 +127,6 @@ def search(request: Request) -> Response:
     return page(request, "search.html", context)
 
 
-def handlers(request: Request) -> Response:
-    """The namespaces of keys, with a sample of each."""
-    board = board_of(request)
-    survey = board.sampler.latest()
-    names, more = searching.names(board.ledger, survey)
-    samples = [searching.handler(board.ledger, name) for name in names if name != entries.NAMESPACE]
-    by = request.query_params.get("sort", "name")
-    if by in {"typical", "slowest", "last"}:
-        samples.sort(key=lambda one: -(getattr(one, by) or 0.0))
-    context = {"handlers": samples, "more": more, "survey": survey, "sort": by}
-    return page(request, "handlers.html", context)
-
-
 def audit(request: Request) -> Response:
     """Who has done what, the latest first."""
     board = board_of(request)
@@ -144,48 +137,3 @@ def audit(request: Request) -> Response:
     rows = [] if listing is None else entries.latest(board.ledger, listing.records)
     context = {"entries": rows, "listing": listing, "survey": survey, "starts": query.after is None}
     return page(request, "audit.html", context)
-
-
-_LONGEST: Final = 600.0  # seconds of one stream; the browser then asks again, and must still be signed in
-_PAUSE: Final = 15.0  # seconds without news after which a comment shows that the stream lives
-
-
-async def live(request: Request) -> Response:
-    """Send the counts, and each change of them."""
-    if request.method == "HEAD":  # nobody reads the stream
-        return Response(media_type="text/event-stream")
-    return StreamingResponse(_events(board_of(request)), media_type="text/event-stream")
-
-
-async def _events(board: Board) -> AsyncIterator[bytes]:
-    last, quiet = b"", 0.0
-    yield b"retry: 3000\n\n"
-    for _ in range(int(_LONGEST / EVERY)):
-        news = await run_in_threadpool(_news, board)
-        quiet += EVERY
-        if news != last:
-            last, quiet = news, 0.0
-            yield news
-        elif quiet >= _PAUSE:
-            quiet = 0.0
-            yield b": still here\n\n"
-        await asyncio.sleep(EVERY)
-
-
-def _news(board: Board) -> bytes:
-    try:
-        survey = board.sampler.latest()
-    except StoreError as error:
-        return _event("away", {"error": str(error)})
-    rate = board.sampler.rate()
-    figures = {
-        "counts": survey.counts,
-        "total": survey.total,
-        "exact": survey.exact,
-        "rate": None if rate is None else round(rate, 1),
-    }
-    return _event("counts", figures)
-
-
-def _event(kind: str, data: object) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,11 +1,9 @@
-"""Finds handlers and records without reading the ledger: by its order, where the store has one, and by its indexes."""
+"""Finds records without reading the ledger: by its order, where the store has one, and by its indexes."""
 
-from collections import Counter
-from statistics import median
 from typing import Final, NamedTuple
 
-from onceward.core.record import COMPLETED, PARKED, Record
-from onceward.core.views import Criteria, last_change
+from onceward.core.record import PARKED, Record
+from onceward.core.views import Criteria
 from onceward.dashboard.needs import first
 from onceward.dashboard.showing import kept_in, kept_place
 from onceward.errors import OncewardError
@@ -16,27 +14,7 @@ from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
 _NAMES: Final = 100  # handlers
-_SAMPLE: Final = 50  # records of a handler whose time is measured
 _HITS: Final = 20  # records that a search shows
-
-
-class HandlerSample(NamedTuple):
-    """A namespace of keys, with what a sample of its records tells.
-
-    Attributes:
-        states: how many of the sample are in each status.
-        typical: the median of seconds from first claim to completion; None if the sample has no such record.
-        slowest: the longest such time.
-        last: the last change in the sample.
-        now: the store's time.
-    """
-
-    name: str
-    states: dict[str, int]
-    typical: float | None
-    slowest: float | None
-    last: float
-    now: float
 
 
 def names(ledger: Ledger, survey: Survey) -> tuple[list[str], bool]:
@@ -53,19 +31,6 @@ def names(ledger: Ledger, survey: Survey) -> tuple[list[str], bool]:
         # The first text after all keys of this name; one without a colon is a key by itself.
         after = f"{name}:\U0010ffff" if colon else name
     return result, survey.sorted
-
-
-def handler(ledger: Ledger, name: str) -> HandlerSample:
-    """Look at some records of a handler."""
-    page = next(ledger.pages(f"{name}:", limit=_SAMPLE))
-    took = [
-        max(0.0, record.updated_at - record.created_at)
-        for record in page.records
-        if record.status == COMPLETED and record.attempts == 1 and record.updated_at is not None
-    ]
-    states = Counter(record.status for record in page.records)
-    last = max((last_change(record, page.now) for record in page.records), default=0.0)
-    return HandlerSample(name, states, median(took) if took else None, max(took, default=None), last, page.now)
 
 
 class Found(NamedTuple):

@@ -1,19 +1,16 @@
-"""What each request passes before a page sees it: the Host, the origin of a form, the visitor, headers of the answer; and signing in."""
+"""What each request passes before a page sees it: the Host, the origin of a form, the visitor, and headers of the answer."""
 
 import asyncio
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onceward.dashboard.access import FORWARDED, SESSION
-from onceward.dashboard.asking import base_of, board_of, check_form, form_of, page, redirect, trouble
+from onceward.dashboard.asking import base_of, board_of, trouble
 
-COOKIE: Final = "onceward-session"
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -23,7 +20,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_OPEN: Final = ("/static/", "/sign-in")  # paths that need no visitor
+_OPEN: Final = "/static/"  # begins the paths that need no visitor
 
 
 class Shield:
@@ -47,6 +44,8 @@ class Shield:
 
         request = Request(scope)
         answer = _refusal(request) or self._app
+        if isinstance(answer, Response) and answer.status_code == 401 and "authorization" in request.headers:
+            await asyncio.sleep(0.5)  # guesses cost time
         await answer(scope, receive, guarded)
 
 
@@ -64,7 +63,7 @@ def _refusal(request: Request) -> Response | None:
     values = headers.getlist(access.identity_header) if access.identity_header else []
     identity = values[0] if len(values) == 1 else None  # of two, the visitor may have sent one
     peer = request.client.host if request.client else None
-    visitor = access.visitor(peer, identity, request.cookies.get(COOKIE))
+    visitor = access.visitor(peer, identity, headers.get("authorization"))
     request.state.visitor = visitor
     path = _path(request)
     if visitor is not None or path.startswith(_OPEN):
@@ -72,11 +71,11 @@ def _refusal(request: Request) -> Response | None:
     if not access.signs_in:
         text = f"The reverse proxy has not said who you are: the header {access.identity_header} is missing, or its sender is not trusted."
         return trouble(request, 403, "Who are you?", text)
-    if request.method in {"GET", "HEAD"} and not path.startswith("/live"):
-        target = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
-        return redirect(request, f"/sign-in?next={target}")
-    text = "Your session has ended. Nothing was changed. Sign in, and try again."
-    return trouble(request, 401, "Signed out", text)
+    answer = trouble(
+        request, 401, "Sign in", "Give your name, for the audit, and the token of this dashboard as the password."
+    )
+    answer.headers["WWW-Authenticate"] = 'Basic realm="onceward", charset="UTF-8"'
+    return answer
 
 
 def _path(request: Request) -> str:
@@ -94,48 +93,3 @@ def _is_same_origin(request: Request, host: str) -> bool:
         return origin is None or urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:  # no browser sends an origin that is none
         return False
-
-
-def form(request: Request) -> Response:
-    """Ask for the token."""
-    return _form(request, request.query_params.get("next", "/"))
-
-
-def _form(request: Request, following: str, wrong: str = "", status: int = 200) -> Response:
-    board = board_of(request)
-    if not board.access.signs_in:
-        raise HTTPException(404)
-    return page(request, "sign_in.html", {"next": following, "wrong": wrong}, status)
-
-
-async def sign_in(request: Request) -> Response:
-    """Begin a session if the token is right."""
-    board, fields = board_of(request), await form_of(request)
-    access, token = board.access, fields.get("token", "")
-    client = access.client("" if request.client is None else request.client.host, request.headers.getlist(FORWARDED))
-    following, name = fields.get("next", "/"), " ".join(fields.get("name", "").split())[:100]
-    if board.wrong.is_over(client):
-        return _form(request, following, "Too many wrong tokens. Wait a minute.", 429)
-    if not access.is_token(token):
-        board.wrong.add(client, token)
-        await asyncio.sleep(0.5)  # guesses cost time
-        return _form(request, following, "That is not the token.", 403)
-    if not name:
-        return _form(request, following, "Give your name: the audit says who did what.", 400)
-    local = following.startswith("/") and not following.startswith(("//", "/\\"))
-    answer = redirect(request, following if local else "/")
-    # Behind a proxy that speaks TLS the request itself came by HTTP; its browser tells where the form was.
-    secure = "https" in {request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme}
-    path = f"{base_of(request)}/"
-    answer.set_cookie(
-        COOKIE, access.session(name), int(SESSION), path=path, secure=secure, httponly=True, samesite="strict"
-    )
-    return answer
-
-
-async def sign_out(request: Request) -> Response:
-    """End the session of this browser."""
-    check_form(request, await form_of(request))
-    answer = redirect(request, "/sign-in")
-    answer.delete_cookie(COOKIE, path=f"{base_of(request)}/", httponly=True, samesite="strict")
-    return answer

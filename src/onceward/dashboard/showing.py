@@ -11,20 +11,21 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, is_expired, is_lapsed, last_change, next_step, relative
 from onceward.errors import OncewardError
 from onceward.results.message_entries import MessageEntry, unsent_of
-from onceward.results.step_entries import Entry, doubt_about, entries_of
-from onceward.terminal import lines
+from onceward.results.step_entries import Doubt, Entry, doubt_about, entries_of
+from onceward.terminal import lines, quoted
 
-_ADVICE: Final = {
-    NextStep.WAIT: "A worker holds this key. Wait for it. Parking or clearing the key refuses that worker's result.",
-    NextStep.TAKE_OVER: "Its worker has vanished. The next delivery takes the key over. To stop that, park it.",
-    NextStep.FORGOTTEN: "It is expired. Its next delivery runs the handler again.",
-    NextStep.DONE: "Nothing to do. Duplicates get this result. Clearing the key lets the next delivery run again.",
-    NextStep.AGAIN: "It was given back. Deliver it again to run it. To stop that, park it.",
-    NextStep.UNPARK: "Fix the cause, then unpark it: the next delivery runs. Clearing the key forgets it.",
-    NextStep.SEND: "Fix the cause, then send its message again. That also unparks the key.",
-    NextStep.RELAY: "It is completed, and has messages to send. A relay sends them when they are due: is one running?",
-    NextStep.DECIDE: "It is completed, and a target refused its messages. Fix the cause and send them again, or forget them.",
-    NextStep.UPGRADE: "This version of onceward does not know its status, or a feature that it needs. Use the version that wrote it.",
+_NEXT: Final = {
+    NextStep.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
+    NextStep.TAKE_OVER: "deliver it again to take it over, or stop that with `onceward park KEY`",
+    NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes expired records",
+    NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY --yes` lets the next delivery run again",
+    NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
+    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run. If its message is a dead letter, use `onceward "
+    "redrive`, which brings back both. `onceward clear KEY` forgets the key",
+    NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
+    NextStep.RELAY: "nothing, if somebody sends its messages soon; else `onceward relay --once` does",
+    NextStep.DECIDE: "fix the cause, then `onceward relay --retry KEY` sends them again; `onceward relay --drop KEY` forgets them",
+    NextStep.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
 }
 _LONGEST: Final = 20_000  # characters of a text on a page; the link to its JSON has all
 _NUMBERS = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+")
@@ -74,18 +75,25 @@ def row(record: Record, now: float, *, hides_results: bool) -> Row:
     return Row(record, state_of(record, now), cause, last_change(record, now))
 
 
-def advice(record: Record, now: float) -> str:
-    """Return what a person can do about a record."""
+def next_words(record: Record, now: float) -> str:
+    """Return what to do next about a record, in words."""
     step = next_step(record, now)
-    if step not in {NextStep.UNPARK, NextStep.SEND} or (doubt := doubt_about(record)) is None:
-        return _ADVICE[step]
-    effect = "its effect was made" if doubt.step is None else f"its step {doubt.step} was made"
-    again = "retry it from that step" if doubt.step is not None else "unpark it"
-    if step is NextStep.SEND:
-        again = "send its message again"
+    if step in {NextStep.UNPARK, NextStep.SEND} and (doubt := doubt_about(record)) is not None:
+        return _ask(doubt, "`onceward unpark KEY --to QUEUE`" if step is NextStep.SEND else "`onceward unpark KEY`")
+    if record.input is None or step not in {NextStep.TAKE_OVER, NextStep.AGAIN}:
+        return _NEXT[step]
+    completed = "complete" if step is NextStep.TAKE_OVER else "complete --released 0s"
+    return f"`onceward {completed} --call MODULE:FUNCTION` runs it with its kept input; or {_NEXT[step]}"
+
+
+def _ask(doubt: Doubt, again: str) -> str:
+    """Say what to do about a parked key whose effect may have been made."""
+    what = "its effect" if doubt.step is None else f"its step {doubt.step}"
+    if doubt.step is not None:
+        again = f"`onceward retry KEY --from {quoted(doubt.step)}`"
     return (
-        f"Ask the downstream whether {effect}. If not, {again}: the next delivery runs. If the effect is made, "
-        "onceward settle completes the key with its result."
+        f"ask the downstream whether {what} was made. If not, {again} lets its next delivery run; if the effect is made, "
+        "`onceward settle KEY --result JSON` completes the key"
     )
 
 

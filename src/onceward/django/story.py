@@ -7,7 +7,7 @@ from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
 from onceward.core.writes import expiry_of
-from onceward.dashboard.showing import advice, block, hidden, outbox_of, pretty, state_of, steps_of
+from onceward.dashboard.showing import block, hidden, next_words, outbox_of, pretty, state_of, steps_of
 from onceward.stores import audit
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
@@ -28,7 +28,7 @@ def story(ledger: Ledger, record: Record, now: float, *, payloads: bool) -> dict
     return {
         "record": record,
         "state": state_of(record, now),
-        "advice": advice(record, now),
+        "advice": next_words(record, now),
         "error": None if record.error is None else block(record.error),
         "facts": _facts(record, now),
         "attempts": [_attempt(one, now) for one in attempts_of(record, now)],

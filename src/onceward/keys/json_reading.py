@@ -31,15 +31,6 @@ _BEGINS: Final = frozenset({"{", "[", '"', b"{", b"[", b'"'})
 _SUSPECT: Final = re.compile(
     r"[\ud800-\udfff]|\\u[dD][89a-fA-F]|NaN|Infinity|[eE]\+?\d\d\d"
 )  # what msgspec does not name
-_OTHERS: Final = (
-    (b"\x1f\x8b", "compressed with gzip"),
-    (b"PK\x03\x04", "a ZIP archive"),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard"),
-    (b"\xff\xfe\x00\x00", "UTF-32"),
-    (b"\x00\x00\xfe\xff", "UTF-32"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
-)
 _NAME_SHOWN: Final = 40  # characters of a name in an error
 
 
@@ -83,17 +74,6 @@ def without_mark(body: str | bytes) -> str | bytes:
     return body.removeprefix(_BOM) if isinstance(body, bytes) else body.removeprefix("\ufeff")
 
 
-def kind_of(data: bytes) -> str | None:
-    """Return what data is that begins like no text in UTF-8: compressed, or in another encoding. None if it may be one."""
-    for magic, kind in _OTHERS:
-        if data.startswith(magic):
-            return kind
-    zeros = [place for place, byte in enumerate(data[:4]) if not byte]
-    if zeros in ([1, 3], [0, 2]):
-        return "UTF-16"
-    return "UTF-32" if zeros in ([1, 2, 3], [0, 1, 2]) else None
-
-
 def _may_repeat_names(text: str | bytes, value: object) -> bool:
     """Return whether a name can be there twice. Each name has a colon, and the value that was read has each name once."""
     colons = text.count(b":") if isinstance(text, bytes) else text.count(":")
@@ -109,8 +89,6 @@ def _may_repeat_names(text: str | bytes, value: object) -> bool:
 
 def _fault(body: str | bytes, error: Exception | None) -> NotJson | None:
     """Return why a text is no JSON. ``error`` is why msgspec has refused it; if it is None, the text may be right."""
-    if isinstance(body, bytes) and (kind := kind_of(body)) is not None:
-        return NotJson(f"it is {kind}", looks=False)
     text = without_mark(body)
     mark, looks = 3 * (len(text) < len(body)), text.lstrip()[:1] in _BEGINS
     try:

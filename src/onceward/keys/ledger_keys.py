@@ -238,8 +238,3 @@ _FORMS: dict[type, Callable[[Any, str], str]] = {
     dict: _mapping,
 }
 _VALUES = tuple(_FORMS)
-
-
-def form_of(kind: type) -> object:
-    """Return what tells the keys of a type from those of others: equal for two types whose equal values are one key."""
-    return _FORMS.get(kind) or next((_FORMS[one] for one in kind.__mro__ if one in _FORMS), kind)

@@ -9,7 +9,6 @@ from onceward.keys.fields import field_of, plain
 
 _STRICT = {"key", "at"}  # options whose parts must all be present
 _LONG = 300  # characters of an expression that an error shows whole
-_TYPO = 0.8  # least similarity (0 to 1) of a misspelt root; "order_id" is no typo for "order"
 
 
 class Roots(NamedTuple):
@@ -104,37 +103,14 @@ def fault(option: str, expression: str, names: set[str], roots: Roots) -> str | 
         return f"{spelling} names the claim, which onceward fills in; name another parameter"
     if not wrong:
         return None
-    return f"{spelling} {roots.fault}; write {spelled(option, _right(expression, wrong, roots, alone=len(wrong) == len(names)))}"
+    right = expression
+    for name in filter(str.isidentifier, wrong):
+        root = roots.start if name == roots.fixed else f"{roots.start}.{name}"
+        right = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", root, right)
+    return f"{spelling} {roots.fault}; write {spelled(option, right if right != expression else f'{roots.start}.id')}"
 
 
 def spelled(option: str, expression: str) -> str:
     """Return an option with its expression as people write it; command arguments have it in braces."""
     shown = expression if len(expression) <= _LONG else f"{expression[:40]}…"
     return f"{{{shown}}}" if option == "argument" else f"{option}={shown!r}"
-
-
-def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> str:
-    """Return the expression with its wrong roots corrected, as far as possible."""
-    from difflib import get_close_matches  # for errors only
-
-    fixed, start = expression, roots.start
-    for name in wrong:
-        close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
-        right_name = close[0] if close else f"{start}.{name}"
-        fixed = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", right_name, fixed)
-    spellings = [fixed]
-    if alone:
-        spellings += [f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"]
-    for right in spellings:
-        if expression not in {right, "@"} and _fits(right, roots):
-            return right
-    return start
-
-
-def _fits(expression: str, roots: Roots) -> bool:
-    from onceward.keys.expressions import Expression  # for errors only
-
-    try:
-        return Expression(expression, strict=False).roots <= set(roots.names)
-    except ValueError:
-        return False

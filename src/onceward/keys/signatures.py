@@ -2,14 +2,11 @@
 
 import inspect
 import typing
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import Enum
 from functools import partial
-from types import UnionType
 from typing import TypeVar
 
-from onceward.keys.ledger_keys import form_of, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import Roots, name_of
 from onceward.keys.reading import KeyReader, KeySource
 
@@ -50,7 +47,6 @@ class CallReader:
         self._names = tuple(self.signature.parameters)
         roots = roots_of(function, parameters, claim)
         self._keys = KeyReader(key, fingerprint, roots, option=option, handler=name_of(function), filled=filled)
-        self._annotations = Annotations(function, key, self._keys.chain)
 
     def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
         """Return a function that reads a call's ledger key, in the namespace ``name``, and its fingerprint.
@@ -79,7 +75,6 @@ class CallReader:
         chain = self._keys.chain
         if not (self._simple and chain) or self._keys.prints:
             return whole
-        annotations = self._annotations
         place, down, count = self._names.index(chain[0]), chain[1:], len(self._names)
 
         def plain(args: Args, kwargs: Kwargs) -> tuple[K, str | None]:
@@ -91,8 +86,6 @@ class CallReader:
                     value = value.get(part)
                 else:
                     if value is not None:
-                        if annotations.forms != {}:
-                            annotations.check(value, {})
                         return form(value), None
             return whole(args, kwargs)
 
@@ -111,9 +104,7 @@ class CallReader:
             call = self.signature.bind(*args, **kwargs)
             call.apply_defaults()
             arguments = call.arguments
-        key = self._keys.key(arguments, arguments)
-        self._annotations.check(key, arguments)
-        return key, self._keys.fingerprint(arguments, arguments)
+        return self._keys.key(arguments, arguments), self._keys.fingerprint(arguments, arguments)
 
 
 def without(function: Callable[..., object], claim: str | None) -> inspect.Signature:
@@ -161,75 +152,3 @@ def roots_of(
         start = "" if first is None else f"{first.name}[0]" if several else first.name
     name = name_of(function).rpartition(".")[2]
     return Roots(tuple(p.name for p in all_of), f"names no parameter of {name}({text})", start, claim)
-
-
-_WRITTEN_AS_TEXT = {"uuid", "decimal", "datetime"}  # modules whose types JSON has as text
-
-
-class Annotations:
-    """Compares what keys are made of with the annotations of a function, and warns once.
-
-    Args:
-        function: its annotations are read at the first call, because they can name what is defined later.
-        key: its key. A callable, or a path with a function such as ``to_string``, chooses the type by itself and is not checked.
-        chain: the names in the path of its key, if that is a plain one such as ``order.id``; else empty.
-    """
-
-    def __init__(self, function: Callable[..., object], key: object, chain: tuple[str, ...]) -> None:
-        self._function, self._chain = function, chain
-        is_plain = isinstance(key, str) and "(" not in key
-        # By parameter; a chain's under the whole path. None: not read yet.
-        self.forms: dict[str, frozenset[object]] | None = None if is_plain else {}
-
-    def check(self, key: object, arguments: Mapping[str, object]) -> None:
-        """Warn if the key, or a part of it, is an argument of another type than it is annotated with."""
-        if self.forms is None:
-            self.forms = self._read()
-        parts = (key, *key) if isinstance(key, tuple | list) else (key,)
-        for name, forms in self.forms.items():
-            value = key if self._chain else arguments.get(name)
-            if value is None or form_of(type(value)) in forms or not any(part is value for part in parts):
-                continue
-            self.forms = {}  # once is enough
-            handler = getattr(self._function, "__qualname__", repr(self._function))
-            warnings.warn(
-                f"{handler}: {name} is annotated with another type than the {type(value).__name__} that it got. The key has "
-                "the type that arrives. The same value in the annotated type has another key, and would run again. "
-                "Convert it before the call, or make "
-                "the key a text, as in key=lambda order_id: str(order_id). See docs/reference/keys.md",
-                UserWarning,
-                stacklevel=4,
-            )
-            return
-
-    def _read(self) -> dict[str, frozenset[object]]:
-        hints = _hints(self._function)
-        if self._chain:
-            hint: object = hints.get(self._chain[0])
-            for name in self._chain[1:]:
-                hint = _hints(hint).get(name)
-            hints = {".".join(self._chain): hint}
-        return {name: forms for name, hint in hints.items() if (forms := _forms(hint))}
-
-
-def _hints(of: object) -> dict[str, object]:
-    """Return the annotations of a function or a class; none if they cannot be read."""
-    try:
-        return typing.get_type_hints(getattr(of, "__func__", of))
-    except Exception:  # evaluating an annotation can raise anything
-        return {}
-
-
-def _forms(hint: object) -> frozenset[object]:
-    """Return the forms that keys of this annotation have; none if it does not tell."""
-    if isinstance(hint, typing.NewType):
-        return _forms(hint.__supertype__)
-    if isinstance(hint, UnionType) or typing.get_origin(hint) is typing.Union:
-        each = [_forms(one) for one in typing.get_args(hint) if one is not type(None)]
-        return frozenset().union(*each) if all(each) else frozenset()
-    if not isinstance(hint, type):
-        return frozenset()
-    form = form_of(hint)
-    is_text = any(kind.__module__ in _WRITTEN_AS_TEXT for kind in hint.__mro__)
-    tells = form is not hint or issubclass(hint, Enum) or is_text
-    return frozenset({form}) if tells else frozenset()

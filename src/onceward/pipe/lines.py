@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
-from onceward.keys.json_reading import kind_of
 from onceward.keys.paths import fixed
 from onceward.terminal import readable, write_all
 
@@ -50,8 +49,6 @@ class Lines:
                         return
                     number += 1
                     self.read += len(data)
-                    if number == 1 and (kind := kind_of(data)) is not None:
-                        raise OSError(f"{label} is {kind}: give lines of JSON in UTF-8")
                     if len(data) > LONGEST:
                         raise OSError(f"{label}: line {number} takes more than {LONGEST} bytes: take it out")
                     if data.strip():

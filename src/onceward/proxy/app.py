@@ -43,7 +43,7 @@ class Proxy:
         options: as there.
         health: the path that says that the proxy runs; None passes every path on.
         silence: seconds for which the upstream, or a client in the middle of its body, can be silent.
-        trusted_proxies: addresses of proxies in front of this one, whose Forwarded and X-Forwarded headers are kept.
+        trusted_proxies: addresses of proxies in front of this one, whose X-Forwarded headers are kept.
 
     Raises:
         TypeError, ValueError: an option is not valid.

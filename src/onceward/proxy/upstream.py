@@ -26,7 +26,15 @@ _LENGTH: Final = b"content-length"
 _WITHOUT_BODY: Final = {"DELETE", "GET", "HEAD", "OPTIONS"}  # they need no length (RFC 9110, section 8.6)
 _KEY: Final = HEADER.lower().encode()
 # The proxy writes these itself. It answers Expect itself, too, as servers of ASGI do.
-_OWN: Final = {_LENGTH, b"expect", b"host", b"proxy-authorization", b"onceward-attempt", b"onceward-fence"}
+_OWN: Final = {
+    _LENGTH,
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"proxy-authorization",
+    b"onceward-attempt",
+    b"onceward-fence",
+}
 _FOR, _HOST, _PROTO = b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"
 _FORWARDED: Final = frozenset({b"forwarded", _FOR, _HOST, b"x-forwarded-port", _PROTO, b"x-real-ip"})
 
@@ -64,9 +72,6 @@ class RequestHeaders:
         lines += [line for line in theirs if line[0] != _FOR]
         lines += [(_FOR, b", ".join(came))] if came else []  # in one line, which all read alike
         lines += [(name, value) for name, value in ((_PROTO, scheme), (_HOST, host)) if value and name not in names]
-        if b"forwarded" in names:  # RFC 7239, section 4
-            node = f'"[{peer}]"' if ":" in peer else peer or "unknown"
-            lines.append((b"forwarded", b"for=%b;proto=%b" % (node.encode(), scheme)))
         lines.append((b"via", b"%b %b" % (scope.get("http_version", "1.1").encode(), self._name)))
         if claim is not None:
             lines.append((_KEY, b'"%b"' % claim.key("upstream").encode()))

@@ -56,12 +56,10 @@ def service(
     )
 
 
-def build_app(
-    once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool, local: bool = True
-) -> Starlette:
+def build_app(once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool) -> Starlette:
     """Return the application. Set ``app.state.stopping`` to answer waiting requests."""
     claims = Claims(once, longest_lease=limits.lease, longest_wait=limits.wait)
-    desk = Desk(claims, Door(tokens, limits, local=local))
+    desk = Desk(claims, Door(tokens, limits))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

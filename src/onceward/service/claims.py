@@ -5,7 +5,6 @@ Each method can be repeated: the same request gets the same answer. ``core/proto
 
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
 from msgspec import UNSET, Raw, UnsetType
@@ -44,10 +43,9 @@ from onceward.service.bodies import (
     StepBody,
     exact,
 )
-from onceward.service.problems import ID_USED, OTHER_RESULT, RequestRefused
+from onceward.service.problems import OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 
-_MOST: Final = 65_536
 _ONE: Final = "give one of result and no_result"
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
 
@@ -67,7 +65,6 @@ class Claims:
         self.clock = once.guards.clock
         self._longest_lease = longest_lease
         self._longest_wait = longest_wait
-        self._won: dict[str, bytes] = {}  # by the last ids that won a claim here: a short hash of the key
         self._guards: dict[str, Guard] = {}
 
     async def claim(self, name: str, body: ClaimBody, since: float, client: str) -> Claimed | Replayed:
@@ -79,10 +76,6 @@ class Claims:
         """
         self._check_lease(body.lease)
         key = self._key(name, body.key)
-        short = sha256(key.encode()).digest()[:8]
-        if self._won.get(body.id, short) != short:
-            why = "this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
-            raise RequestRefused(ID_USED, f"{key}: {why}")
         keep = body.retention
         options: Options = {
             "lease": body.lease,
@@ -101,9 +94,6 @@ class Claims:
         if isinstance(entry, CallOutcome):
             assert isinstance(entry.value, Raw)
             return Replayed(result=entry.value, attempt=entry.attempt)
-        self._won[body.id] = short
-        if len(self._won) > _MOST:
-            del self._won[next(iter(self._won))]
         return Claimed(
             fence=entry.fence,
             attempt=entry.attempt,

@@ -49,21 +49,20 @@ class Door:
     """Lets requests in.
 
     Args:
-        tokens: who may do what; None lets everybody do everything.
+        tokens: who may do what; None lets everybody do everything who reaches it by a name of this machine: a page in a browser here
+            must not reach it by another name.
         limits: what a client can ask for.
-        local: whether only names of this machine are its own: a page in a browser here must not reach it by another name.
     """
 
-    def __init__(self, tokens: Tokens | None, limits: ServiceLimits, *, local: bool) -> None:
+    def __init__(self, tokens: Tokens | None, limits: ServiceLimits) -> None:
         self._tokens = tokens
         self._limits = limits
-        self._local = local
         self._under_way: Counter[tuple[str, bool]] = Counter()
 
     def client(self, request: Request, namespace: str, action: str) -> str:
         """Return the name of the client, if it may do this there. Raises RequestRefused."""
         if self._tokens is None:
-            if self._local and not _is_local(request.headers.get("host", "")):
+            if not _is_local(request.headers.get("host", "")):
                 raise RequestRefused(
                     WRONG_HOST, "Without tokens this service is known as localhost only. Nothing was done"
                 )

@@ -21,7 +21,6 @@ ACTIONS: Final = ("claim", "extend", "step", "complete", "release", "park", "loo
 _ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_WRITTEN_WITHIN: Final = 5.0  # seconds
 _AGAIN: Final = 60.0  # seconds after which trouble is logged again
 _LOG: Final = logging.getLogger("onceward.service")
 
@@ -43,8 +42,7 @@ class Tokens:
     """The tokens in a file. A change of the file counts from the next request.
 
     It begins with a file that is right. In a later one, a wrong line counts for nothing, and all other lines count: a token is
-    revoked when its line is gone, whatever else is in the file. The tokens of before count while the file cannot be read, and for
-    some seconds after it went wrong or empty, because somebody may be writing it.
+    revoked when its line is gone, whatever else is in the file. The tokens of before count while the file cannot be read.
 
     Attributes:
         trouble: what is wrong with the file now; None if nothing is.
@@ -55,8 +53,7 @@ class Tokens:
     """
 
     trouble: str | None = None
-    _doubted = 0.0  # since when the file is wrong or empty, on the clock of boottime(); 0 if it is not
-    _logged_at = 0.0  # when the trouble was logged, on the same clock
+    _logged_at = 0.0  # when the trouble was logged, on the clock of boottime()
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -81,23 +78,16 @@ class Tokens:
         """Read the file again if it has changed."""
         try:
             if (seen := _version(self._path)) != self._seen:
-                self._take(seen, *_read(self._path))
+                self._grants, wrong = _read(self._path)
+                self._seen, self._logged_at = seen, 0.0
+                self.trouble = f"{wrong[0]}. Correct it: wrong lines count for nothing" if wrong else None
+                _LOG.info("tokens: read %d from %s", len(self._grants), self._path)
         except OSError as error:
             self._seen = None
             self.trouble = f"{error}. The tokens of before count"
         if self.trouble is not None and boottime() - self._logged_at > _AGAIN:
             self._logged_at = boottime()
             _LOG.error("tokens: %s", self.trouble)
-
-    def _take(self, seen: object, grants: "list[TokenGrant]", wrong: list[ValueError]) -> None:
-        now = boottime()
-        self.trouble = f"{wrong[0]}. Correct it: wrong lines count for nothing" if wrong else None
-        self._doubted = self._doubted or now if wrong or not grants else 0.0
-        if self._doubted and now - self._doubted < _WRITTEN_WITHIN:
-            return
-        self._grants, self._seen = grants, seen
-        self._doubted = self._logged_at = 0.0
-        _LOG.info("tokens: read %d from %s", len(grants), self._path)
 
 
 def read(path: str) -> list[TokenGrant]:

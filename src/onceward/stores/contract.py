@@ -73,7 +73,7 @@ class NoIndex(StoreError):
 
     Cause: This kind of ledger has no such index, or this ledger does not have the index yet.
 
-    Fix: Do what the message says, or read the ledger as a whole: ``onceward show --chain --scan``.
+    Fix: Do what the message says.
     """
 
 
@@ -138,7 +138,7 @@ class Store(Register, Protocol):
         """Read up to ``limit`` of the records that are selected, by the store's own clock, from ``after`` (an earlier page's next).
 
         The order is that of the selection, and always the same. A page may be empty and have a next, because the store
-        looks at a limited number of records. Raises :class:`NoIndex`.
+        looks at a limited number of records. Raises :class:`NoIndex` for due messages.
         """
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:

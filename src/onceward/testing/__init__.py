@@ -3,7 +3,6 @@
 - ``crashes``: a handler of yours, killed, paused and cut off at every point; with fixtures for pytest (``pytest_plugin``).
 - ``off``: a switch for unit tests, which run guarded functions as if they had no guard.
 - ``clock``: a clock that tests move by hand.
-- ``faults``: a store that fails, stalls or repeats itself as planned.
 - ``conformance``: every sentence of the store contract as a check, for any store.
 """
 
@@ -14,11 +13,11 @@ from onceward.lazily import lazily
 if TYPE_CHECKING:
     from onceward.testing.clock import ManualClock
     from onceward.testing.crashes import Crash, Crashes
-    from onceward.testing.faults import Faults, Mishap
+    from onceward.testing.mishaps import Mishap
     from onceward.testing.off import off
     from onceward.testing.stage import Killed
 
-__all__ = ["Crash", "Crashes", "Faults", "Killed", "ManualClock", "Mishap", "off"]
+__all__ = ["Crash", "Crashes", "Killed", "ManualClock", "Mishap", "off"]
 
 # Loaded on first use: pytest loads this package with its plugin, also in projects that do not use it.
 __getattr__, __dir__ = lazily(
@@ -26,7 +25,7 @@ __getattr__, __dir__ = lazily(
     {
         ".clock": ("ManualClock",),
         ".crashes": ("Crash", "Crashes"),
-        ".faults": ("Faults", "Mishap"),
+        ".mishaps": ("Mishap",),
         ".off": ("off",),
         ".stage": ("Killed",),
     },

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from onceward.testing.downstream import EffectMade
-from onceward.testing.faults import Mishap, Point
+from onceward.testing.mishaps import Mishap, Point
 
 _TWICE = """\
 The ledger cannot tell a crash before an effect from one after it, so the next attempt makes the effect again. Either

@@ -10,7 +10,7 @@ from onceward.core.record import COMPLETED, PARKED
 from onceward.results.message_entries import MessageEntry, unsent_of
 from onceward.testing import crash_report
 from onceward.testing.downstream import EffectMade
-from onceward.testing.faults import AT_EFFECT, Ask, Mishap, Point, label_of, transient
+from onceward.testing.mishaps import AT_EFFECT, Ask, Mishap, Point, label_of, transient
 from onceward.testing.stage import Act, Killed, Stage
 
 

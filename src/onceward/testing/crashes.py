@@ -11,7 +11,7 @@ from onceward.testing import crash_report
 from onceward.testing.clock import ManualClock
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import DownstreamCalls, EffectMade, downstream
-from onceward.testing.faults import AT_EFFECT, Mishap
+from onceward.testing.mishaps import AT_EFFECT, Mishap
 from onceward.testing.redelivery import Redelivery
 from onceward.testing.stage import Stage
 
@@ -183,7 +183,7 @@ class Crashes:
 
     Attributes:
         runs: how many runs have begun.
-        current: the run that has begun last.
+        current: the run that has begun last; None when all have ended.
     """
 
     def __init__(self, clock: ManualClock | None = None, **options: Unpack[CrashOptions]) -> None:
@@ -240,6 +240,7 @@ class Crashes:
                     untried += 1
                 elif len(plan) < depth:
                     plans += reversed([*_following(plan, run, mishaps)])
+        self.current = None
         if untried:
             raise AssertionError(
                 f"{untried} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "

@@ -3,24 +3,21 @@
 - ``crashes``: each run of a crash test in turn (:class:`onceward.testing.Crashes`).
 - ``once``: a ``Once`` with an empty ledger in memory, on ``clock``.
 - ``clock``: moves the time of ``once`` and of ``crashes`` by hand, so that leases end without waiting.
-- ``once_off``, and the marker ``onceward_off``: guarded functions run as if they had no guard (:func:`onceward.testing.off`).
+- ``once_off``: guarded functions run as if they had no guard (:func:`onceward.testing.off`).
 
 A fixture of your own with one of these names takes its place. Nothing is imported before a test asks for a fixture.
 """
 
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pluggy import Result
-
     from onceward.once import Once
     from onceward.testing.clock import ManualClock
     from onceward.testing.crashes import Crashes
-
-_CRASHES: pytest.StashKey["Crashes"] = pytest.StashKey()
 
 
 @pytest.fixture(name="_onceward_clock")
@@ -47,13 +44,14 @@ def once(_onceward_clock: "ManualClock") -> "Once":
 
 
 @pytest.fixture
-def crashes(request: pytest.FixtureRequest, _onceward_clock: "ManualClock") -> "Iterator[Crashes]":
-    """Return the runs of a crash test: ``for crash in crashes: ...``."""
+def crashes(_onceward_clock: "ManualClock") -> "Iterator[Crashes]":
+    """Return the runs of a crash test: ``for crash in crashes: ...``. What is printed here, pytest shows of a test that fails."""
     from onceward.testing.crashes import Crashes
 
     crashes = Crashes(_onceward_clock)
-    request.node.stash[_CRASHES] = crashes
     yield crashes
+    if crashes.current is not None:
+        sys.stdout.write(f"onceward: run {crashes.runs} of this crash test\n{crashes.current}\n")
     crashes.close()
 
 
@@ -64,30 +62,3 @@ def once_off() -> Iterator[None]:
 
     with off():
         yield
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
-    config.addinivalue_line(
-        "markers", "onceward_off: run guarded functions as if they had no guard (onceward.testing.off)"
-    )
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give marked tests the fixture."""
-    if isinstance(item, pytest.Function) and item.get_closest_marker("onceward_off") is not None:
-        item.fixturenames.append("once_off")
-
-
-# Not wrapper=True: pluggy before 1.2 does not know it, and then no test of that environment would run.
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> "Generator[None, Result[pytest.TestReport], None]":
-    """Add to the report of a failed test what happened in the run that failed."""
-    report = (yield).get_result()
-    crashes = item.stash.get(_CRASHES, None)
-    if crashes is not None and call.when == "call" and report.failed and crashes.current is not None:
-        story = str(crashes.current)
-        if story.partition("\n")[0] not in report.longreprtext:  # happened_once() tells it in its own message
-            report.sections.append((f"onceward: run {crashes.runs} of this crash test", story))

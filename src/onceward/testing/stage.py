@@ -23,7 +23,7 @@ from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import AT_EXCHANGE, IN_TRANSACTION, Ask, Mishap, tagged, tagging
+from onceward.testing.mishaps import AT_EXCHANGE, IN_TRANSACTION, Ask, Mishap, tagged, tagging
 
 _HERE: Final = {
     "outbox": "check_outbox",

@@ -7,6 +7,7 @@ import time
 import pytest
 from test_redrive import Scene, outcomes
 
+from faults.injected import Faults
 from fixtures import closing_fixture
 from onceward import Once, Parked
 from onceward.aws.dead_letters import redrive as module
@@ -20,7 +21,6 @@ from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED
 from onceward.errors import OncewardError
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults
 from queues.kept import MESSAGE, keeping, parked, record_of
 from servers.needs import numbers
 from servers.proxy import Fault, Proxy, Refuse

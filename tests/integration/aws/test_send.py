@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from faults.injected import Faults, fail_before, settling, when
 from onceward import KeyMissing, Once, ResultNotRecorded
 from onceward.aws import send as send_once
 from onceward.aws import send_async as send_once_async
@@ -13,7 +14,6 @@ from onceward.aws.sqs.message import Attribute
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, settling, when
 from servers.needs import numbers
 from servers.proxy import Fault
 from tables import each

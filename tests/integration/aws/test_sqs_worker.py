@@ -12,12 +12,12 @@ from operator import itemgetter
 
 import pytest
 
+from faults.injected import Faults, delay
 from observing import note_outcomes
 from onceward import Claim, Once
 from onceward.aws import Delivery, SqsWorker, on_sqs
 from onceward.aws.sqs.queue import QueueError
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, delay
 from servers.proxy import Refuse
 from waiting import PATIENCE, until
 from waiting import working as at_work

@@ -15,12 +15,12 @@ from test_faststream_nats import NACK, Order, Station, charging, is_poison, numb
 
 import onceward.nats
 import onceward.redis_streams
+from faults.injected import Faults, fail_before
 from onceward import Claim, Once
 from onceward.faststream import exactly
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before
 from servers.nats import Nats
 from servers.redis import Redis
 from tables import each

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from faults.injected import Faults, fail_before, when
 from onceward import Once, StoreError
 from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, when
 from servers.proxy import Fault
 from tables import each
 from waiting import until

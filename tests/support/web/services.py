@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,10 +32,19 @@ class Answered(NamedTuple):
 class Service:
     """A running service. Its standard error is kept in ``said``."""
 
-    def __init__(self, url: str, *options: str, unix: str | None = None):
+    def __init__(self, url: str, *options: str):
         self.url = url
-        self._command = [sys.executable, "-m", "onceward", "serve", "--store", url, *options]
-        self._command += ["--unix", unix] if unix is not None else ["--port", str(free_port())]
+        self._command = [
+            sys.executable,
+            "-m",
+            "onceward",
+            "serve",
+            "--store",
+            url,
+            *options,
+            "--port",
+            str(free_port()),
+        ]
         self.said: list[str] = []
         self.start()
 
@@ -92,11 +100,6 @@ class Api:
         self.place, self.namespace, self.token, self._trust = place, namespace, token, trust
 
     def connection(self):
-        if self.place.startswith("unix:"):
-            made = http.client.HTTPConnection("localhost", timeout=PATIENCE)
-            made.sock = socket.socket(socket.AF_UNIX)
-            made.sock.connect(self.place.removeprefix("unix:"))
-            return made
         scheme, _, host = self.place.partition("://")
         if scheme == "https":
             context = ssl.create_default_context(cafile=self._trust)

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from faults.injected import Faults
 from onceward import Busy, KeyMissing, Mismatch, Once, OncewardError, Parked, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, RELEASED
-from onceward.testing.faults import Faults
 from queues.batches import batch_of, never, orders, standing, statuses
 
 pytestmark = pytest.mark.sampled(form=1)

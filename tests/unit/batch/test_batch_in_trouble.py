@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from faults.injected import Faults, at, fail_after, fail_before
 from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, at, fail_after, fail_before
 from queues.batches import batch_of, never, orders, standing, statuses
 from waiting import within
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from faults.injected import Faults, at, fail_after, fail_before, randomly, settling, when
 from faults.processes import PATIENCE
 from fixtures import closing_fixture
 from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError
@@ -12,7 +13,6 @@ from onceward.batch.checkpoint.blocking import Checkpoint
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
 from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
 from tables import each
 

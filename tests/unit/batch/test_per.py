@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from faults.injected import Faults, fail_before, when
 from onceward import KeyMissing, Once, StoreError
 from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import EPOCH, ManualClock
-from onceward.testing.faults import Faults, fail_before, when
 from tables import each
 
 

@@ -7,12 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from faults.injected import Faults, fail_after, fail_before
 from onceward import Claim, Once, StoreError, Sweep
 from onceward.claim.completer import Completer, decorated
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, fail_after, fail_before
 from printed.pages import run
 from step_scripts import Stopped
 from tables import each

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from faults.injected import Faults, fail_before
 from fixtures import closing_fixture
 from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.claim import heartbeat
 from onceward.core.clock import boottime
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before
 from tables import each
 from waiting import until
 

@@ -7,13 +7,13 @@ import warnings
 import pytest
 
 import onceward
+from faults.injected import Faults, fail_after, fail_before, when
 from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
 from onceward.claim.stepping.writer import StepWriter
 from onceward.core.policy import DAY
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_after, fail_before, when
 from step_scripts import Script, Smtp, failing, only, record, step
 
 pytestmark = pytest.mark.sampled(form=1)

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
+from faults.injected import Faults, fail_before, when
 from onceward import Claim, Once, StoreError, errors
 from onceward.consumers.delivery import MalformedRecord
 from onceward.consumers.tasks import GuardedTask, TaskCall
-from onceward.testing.faults import Faults, fail_before, when
 from tables import each
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka import TopicPartition
 
+from faults.injected import Faults, at, fail_after, fail_before, late, twice
 from onceward import Once, cloudevents, errors, kafka, rabbitmq
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import KeepOutcome, Place
@@ -22,7 +23,6 @@ from onceward.redis_streams.message import StreamEntry, entry_delivery
 from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.bench import claim_of
-from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from queues.kept import MESSAGE, TEXT, keeping, kept, parked, record_of
 from tables import each
 

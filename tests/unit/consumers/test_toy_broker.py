@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from starlette.applications import Starlette
 
+from faults.injected import Faults, fail_before, when
 from fixtures import closing_fixture
 from observing import note_outcomes
 from onceward import Once, OncewardError, StoreError
@@ -25,7 +26,6 @@ from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, when
 from onceward.web import AsgiIdempotency, Rules, Scope
 from queues.boxes import Box, left_by_a_crash
 from waiting import until

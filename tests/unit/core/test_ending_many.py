@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from faults.injected import Faults, at, fail_before, settling, when
 from onceward import (
     Busy,
     Once,
@@ -25,7 +26,6 @@ from onceward.core.steps import Bid, Refused
 from onceward.stores.contract import OneByOne
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, at, fail_before, settling, when
 from queues.batches import called
 from tables import each
 from waiting import within

@@ -3,6 +3,7 @@
 import pytest
 
 from explorer.actors import note_unsent
+from faults.injected import Faults, at, fail_after
 from onceward.core import protocol
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import NEVER_DUE
@@ -11,7 +12,6 @@ from onceward.core.protocol import completed, has_messages, last_write, may_send
 from onceward.core.steps import Bid, Lost, Won, claim, end
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, at, fail_after
 
 POLICY = Policy(lease=10.0, retention=100.0)
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from faults.injected import Faults
 from onceward import Busy, Mismatch, Once, Policy
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults
 from tables import each
 from waiting import within
 

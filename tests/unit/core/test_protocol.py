@@ -5,6 +5,7 @@ from contextvars import Context
 
 import pytest
 
+from faults.injected import fail_after, fail_before, late, settling, twice, when
 from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.core import protocol, steps
 from onceward.core.drivers import Sleep, drive
@@ -12,7 +13,6 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, released
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
-from onceward.testing.faults import fail_after, fail_before, late, settling, twice, when
 from stage import LEASE, NOW, PLAIN, Stage, record
 from tables import each
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 import onceward
+from faults.injected import fail_after, fail_before, late, settling, when
 from onceward.core import protocol
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.steps import Settled
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import fail_after, fail_before, late, settling, when
 from tables import each
 
 pytestmark = pytest.mark.sampled(face=1)

@@ -1,12 +1,11 @@
-"""Who may look at a dashboard, and who may act: tokens, sessions, proxies, other sites and other names."""
+"""Who may look at a dashboard, and who may act: tokens, forms, proxies, other sites and other names."""
+
+import base64
 
 import pytest
 
 from onceward import Once
 from onceward.dashboard import dashboard
-from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
-from onceward.dashboard.app import build_app
-from onceward.dashboard.shield import COOKIE
 from tables import each
 from web.calls import DashboardVisitor
 
@@ -24,8 +23,8 @@ def once():
 
 
 @pytest.fixture
-def app(once, clock):
-    return build_app(once, Access(allow_actions=True, token=TOKEN, clock=clock), hide_results=False)
+def app(once):
+    return dashboard(once, allow_actions=True, token=TOKEN)
 
 
 @pytest.fixture
@@ -76,90 +75,45 @@ def test_who_may_not_read_does_not_learn_where_the_ledger_is(tmp_path):
     app = dashboard(Once(f"sqlite:///{tmp_path}/secret.db"), token=TOKEN)
     stranger, ada = DashboardVisitor(app), DashboardVisitor(app)
     ada.sign_in(TOKEN)
-    for answer in (stranger.get("/sign-in"), stranger.get("/live"), DashboardVisitor(app, host="evil.test").get("/")):
+    for answer in (stranger.get("/"), stranger.get("/nothing"), DashboardVisitor(app, host="evil.test").get("/")):
         assert "secret.db" not in answer.text
     assert "secret.db" in ada.get("/").text
 
 
-def test_with_a_token_nobody_reads_before_signing_in(app):
+def test_with_a_token_nobody_reads_before_signing_in(app, once):
     visitor = DashboardVisitor(app)
-    for path in ("/", "/records", f"/record?key={KEY}", f"/record.json?key={KEY}"):
+    for path in ("/", "/records", f"/record?key={KEY}", f"/record.json?key={KEY}", f"/act?action=unpark&key={KEY}"):
         answer = visitor.get(path)
-        assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/sign-in")
-    assert visitor.get("/live").status_code == 401
+        assert (answer.status_code, KEY in answer.text) == (401, False)
+        assert answer.headers["www-authenticate"] == 'Basic realm="onceward", charset="UTF-8"'
+    assert visitor.post("/act", {"action": "unpark", "key": KEY, "why": "x"}).status_code == 401
+    assert status(once) == "PARKED"
     assert visitor.get("/static/dashboard.css").status_code == 200
 
 
-def test_signing_in_leads_to_where_the_visitor_wanted(app):
-    visitor = DashboardVisitor(app)
-    following = visitor.get(f"/record?key={KEY}").headers["location"].partition("next=")[2]
-    assert following == "%2Frecord%3Fkey%3Dshop.charge%3Aorder-7"
-    for following, leads in (("/records?x=1", "/records?x=1"), ("//evil.example", "/"), ("https://evil.example", "/")):
-        answer = visitor.post("/sign-in", {"token": TOKEN, "name": "Ada", "next": following})
-        assert answer.headers["location"] == leads
+def test_a_wrong_token_or_no_name_opens_nothing_and_guesses_cost_time(app, monkeypatch):
+    waits = []
 
-
-def test_a_wrong_token_opens_nothing_and_guesses_are_few(app, once, monkeypatch):
-    async def at_once(_):
-        pass
+    async def at_once(seconds):
+        waits.append(seconds)
 
     monkeypatch.setattr("onceward.dashboard.shield.asyncio.sleep", at_once)
-    visitor = DashboardVisitor(app)
-    again = DashboardVisitor(app, peer="10.0.0.8")  # one wrong token that is sent again counts once
-    assert {again.post("/sign-in", {"token": "old", "name": "Ada"}).status_code for _ in range(12)} == {403}
-    again.sign_in(TOKEN)
-    codes = [visitor.post("/sign-in", {"token": f"guess {n}", "name": "Eve"}).status_code for n in range(11)]
-    assert codes == [403] * 10 + [429]
-    assert visitor.post("/sign-in", {"token": TOKEN, "name": "Eve"}).status_code == 429
-    assert COOKIE not in visitor.cookies
-    DashboardVisitor(app, peer="10.0.0.7").sign_in(TOKEN)  # guesses of one client lock out no other
-    DashboardVisitor(dashboard(once, token=TOKEN)).sign_in(TOKEN)  # another dashboard of this process
-
-
-def test_guesses_through_a_trusted_proxy_count_for_whom_it_names():
-    wrong = WrongTokens()
-    access = Access(token=TOKEN, identity_header="X-User", trusted_proxies=["10.0.0.1"])
-    for n in range(10):
-        wrong.add(access.client("10.0.0.1", ["9.9.9.9, 2001:db8::1"]), f"guess {n}")
-    assert wrong.is_over(access.client("10.0.0.1", ["2001:db8::2"]))  # of the same /64
-    assert not wrong.is_over(access.client("10.0.0.1", ["9.9.9.9"]))
-    assert not wrong.is_over(access.client("10.0.0.2", ["2001:db8::1"]))  # nobody's proxy
-
-
-@each(("scheme", "secure"), [("https", True), ("http", False)])
-def test_the_session_is_a_cookie_that_other_sites_and_scripts_never_see(app, scheme, secure):
-    visitor = DashboardVisitor(app, headers={"origin": f"{scheme}://127.0.0.1"})  # TLS as far as a proxy
-    told = visitor.post("/sign-in", {"token": TOKEN, "name": "Ada"}).headers["set-cookie"].lower()
-    assert "httponly" in told
-    assert "samesite=strict" in told
-    assert ("; secure" in told) is secure
-    assert TOKEN not in told
-
-
-def test_a_changed_session_is_none(ada):
-    cookie = ada.cookies[COOKIE]
-    ada.cookies.clear()
-    for spoilt in (cookie[:-1] + "x", "x" + cookie, "....", "é"):
-        assert ada.get("/", headers={"Cookie": f"{COOKIE}={spoilt}".encode()}).status_code == 303
-    assert ada.get("/", headers={"Cookie": f"{COOKIE}={cookie}".encode()}).status_code == 200
-
-
-def test_a_session_and_a_form_end(ada, app, clock, once):
-    bob = DashboardVisitor(app)
-    bob.sign_in(TOKEN)
-    token = bob.get("/").text.split('name="form" value="')[1].split('"')[0]
-    assert bob.post("/sign-out", {"form": token}).status_code == 303
-    assert bob.get("/").status_code == 303
-    old = unparking(ada)
-    clock.advance(FORM + 1)
-    answer = ada.post("/act", old)
-    assert (answer.status_code, "too old" in answer.text) == (403, True)
-    form = unparking(ada)
-    clock.advance(SESSION - FORM)
-    assert ada.get("/").status_code == 303
-    answer = ada.post("/act", form)
-    assert (answer.status_code, "Nothing was changed" in answer.text) == (401, True)
-    assert status(once) == "PARKED"
+    pair = base64.b64encode(f"Ada:{TOKEN}".encode()).decode()
+    spoilt = [base64.b64encode(one.encode()).decode() for one in ("Ada:wrong", f":{TOKEN}", "Ada", f" :{TOKEN}", "")]
+    wrong = [
+        f"Bearer {pair}",
+        f"Basic {pair[:-8]}",
+        "Basic ....",
+        "Basic /w==",
+        "Basic",
+        *(f"Basic {one}" for one in spoilt),
+    ]
+    for login in wrong:
+        assert DashboardVisitor(app, headers={"Authorization": login}).get("/").status_code == 401
+    assert waits == [0.5] * len(wrong)
+    other = DashboardVisitor(app)
+    other.sign_in(TOKEN, "Zo\u00eb")
+    assert "Zo\u00eb" in other.get("/").text
 
 
 @each(

@@ -19,13 +19,13 @@ from faststream.redis import RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
 from pydantic import BaseModel, ValidationError
 
+from faults.injected import Faults, fail_before, when
 from fixtures import closing_fixture
 from onceward import Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
 from onceward.consumers.delivery import Backoff, MalformedRecord
 from onceward.faststream import exactly
 from onceward.faststream.on_kafka import KafkaSettlement
 from onceward.faststream.settlement import Settling
-from onceward.testing.faults import Faults, fail_before, when
 from printed.pages import run
 from tables import each
 

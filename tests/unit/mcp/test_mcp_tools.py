@@ -13,12 +13,12 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Resolve
 
 from commands.mcp_tools import called, mark, text
+from faults.injected import Faults, fail_before, settling, when
 from onceward import Claim, Once, errors, mcp, stores
 from onceward.cli.mcp_tools import ToolError, _Tools
 from onceward.dashboard.actions import version_of
 from onceward.mcp.results import Results, recorded
 from onceward.stores.audit import entries_of
-from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
 
 ONE = {"idempotency_key": "key-1"}

@@ -5,12 +5,12 @@ import sqlite3
 
 import pytest
 
+from faults.injected import Faults, at, fail_before
 from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded, current
 from onceward.core import worker
 from onceward.observe import Event, StoreRequest
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, at, fail_before
 from waiting import until
 
 

@@ -14,13 +14,13 @@ from rq.decorators import job
 from taskiq import InMemoryBroker
 from taskiq_redis import ListQueueBroker
 
+from faults.injected import Faults, fail_after, fail_before
 from onceward import Claim, KeyMissing, Once, StoreError
 from onceward.dramatiq import exactly
 from onceward.outbox import MessageNotSent, OutboxMessage, drain
 from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_after, fail_before
 from tables import each
 from waiting import until
 

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import onceward
+from faults.injected import Faults, fail_before
 from onceward import Once, OncewardError, StoreError
 from onceward.cli import relay
 from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
@@ -19,7 +20,6 @@ from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.sender import Sender
 from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before
 from queues.boxes import Box, drained, left_by_a_crash
 from waiting import until
 

@@ -10,6 +10,7 @@ import pytest
 
 import onceward
 from explorer.actors import note_unsent
+from faults.injected import Faults, fail_after, fail_before, settling, when
 from onceward import Once
 from onceward.celery.guarding import worker_process_shutdown
 from onceward.core.clock import boottime
@@ -25,7 +26,6 @@ from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from queues.boxes import Box, JournalTarget, drained, left_by_a_crash, place, record_of
 from waiting import until
 

@@ -49,7 +49,7 @@ sinks:
         ("    call:\n      function: json:dumps", "    send: {to: true}", 7, 12, "a sink is a mapping"),
         ("orders.ndjson", "none.ndjson", 2, 27, "no such file"),
         ("guard:\n  key: message.id\n", "", 2, 1, "the file needs a guard"),
-        ("message.id", "messages.id", 4, 3, "key='message.id'"),
+        ("message.id", "messages.id", 4, 3, "key='message.messages.id'"),
         ("  key: message.id", "  key: message.id\n  lease: 3 weeks", 5, 3, "give seconds"),
         ("  key: message.id", "  key: message.id\n  lease: 0", 3, 1, "lease=0"),
         ("  key: message.id", "  key: message.id\n  lease: 1ms", 3, 1, "is too short for sqlite"),

@@ -10,9 +10,9 @@ from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareE
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
+from faults.injected import Faults, fail_before, when
 from onceward import Claim, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
-from onceward.testing.faults import Faults, fail_before, when
 
 PATIENCE = 180_000  # milliseconds
 

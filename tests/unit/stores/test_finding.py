@@ -1,19 +1,17 @@
-"""Finding records in SQLite by status and age, by the chain of a key and when messages are due: the SQL, the index, and old files."""
+"""Finding records in SQLite by status and age, and when messages are due: the SQL, the index, and old files."""
 
 import contextlib
 import itertools
-import re
 import sqlite3
 
 import pytest
 
 from fixtures import closing_fixture
-from onceward import Once, StoreError
-from onceward.core import comparisons, drivers, origin, selections, views
-from onceward.core.record import COMPLETED, Record
-from onceward.stores import capabilities, chains, contract, memory, sqlite
-from onceward.stores.ledger import Ledger
-from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED_INDEX
+from onceward import Once
+from onceward.core import comparisons, drivers, selections, views
+from onceward.core.record import Record
+from onceward.stores import capabilities, memory, sqlite
+from onceward.stores.sqlite.schema import STOPPED_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
@@ -108,121 +106,3 @@ def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", reader.values)]
     assert any(step.startswith("SEARCH t USING INDEX") and step.endswith("(key=?)") for step in plan), plan
-
-
-def put(store, key, parent=None, root=None):
-    headers = {"onceward-parent": parent, "onceward-root": root}
-    assert drivers.drive(store.insert(claim_of(key, "a", origin=origin.provenance_in(headers.get).origin)), store).won
-
-
-def tree(node):
-    return node.key if not node.children else {node.key: [tree(child) for child in node.children]}
-
-
-def shown(key, *stores, **options):
-    chain = chains.chain_of(key, [Ledger(store) for store in stores], **options)
-    assert not chain.unread
-    return [tree(top) for top in chain.tops]
-
-
-CHAIN = [("order", None), ("pay", "order"), ("ship", "order"), ("book", "pay"), ("mail", "ship")]
-WHOLE = [{"order": [{"pay": ["book"]}, {"ship": ["mail"]}]}]
-
-
-@pytest.mark.parametrize("ledgers", [1, 3])
-@pytest.mark.parametrize("key", [key for key, _ in CHAIN])
-def test_each_key_of_a_chain_shows_all_of_it_also_in_several_ledgers(store, clock, key, ledgers):
-    stores = [store, *(memory.MemoryStore(clock) for _ in range(ledgers - 1))]
-    put(store, "other")
-    put(store, "other-pay", "other", "other")
-    for number, (one, parent) in enumerate(CHAIN):
-        put(stores[number % ledgers], one, parent, "order")
-    assert shown(key, *stores, scan=ledgers > 1) == WHOLE
-
-
-def test_what_is_missing_is_shown_by_its_name(store):
-    put(store, "mail", "ship", "order")
-    put(store, "pay", "order", "order")
-    assert shown("mail", store) == [{"order": [{"ship": ["mail"]}, "pay"]}]
-    chain = chains.chain_of("mail", [Ledger(store)])
-    assert [len(chain.tops[0].links), len(chain.tops[0].children[0].links)] == [0, 0]
-
-
-def test_forged_headers_that_make_a_circle_end(store):
-    for one, parent in (("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")):
-        put(store, one, parent, "a")
-    tops = shown("a", store)
-    assert "self" in tops
-    assert str(tops).count("'b'") == 1
-
-
-def test_a_key_that_is_nowhere_is_not_found(store):
-    with pytest.raises(contract.NotFound, match="nothing: no such key in sqlite:"):
-        shown("nothing", store)
-
-
-def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
-    put(store, "k0")
-    for n in range(1, 20):
-        put(store, f"k{n}", "k0", "k0")
-    chain = chains.chain_of("k0", [Ledger(store)], limit=10)
-    assert chain.cut
-    assert len(chain.tops[0].children) == 9
-
-
-def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store, sql):
-    for one, parent in CHAIN:
-        put(store, one, parent, "order")
-    sql(f"DROP INDEX {ORIGIN_INDEX}")
-    ledger = Ledger(store)
-    assert chains.chain_of("order", [ledger]).unread == [ledger]
-    chain = chains.chain_of("mail", [ledger])
-    assert chain.unread == [ledger]
-    assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
-    assert shown("order", store, scan=True) == WHOLE
-    assert shown("mail", store, scan=True) == WHOLE
-    assert (f"index {ORIGIN_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
-    assert shown("order", store) == WHOLE
-
-
-def complete(store, key, due):
-    held = drivers.drive(store.insert(claim_of(key, "a")), store).record
-    write = claim_of(key, "a", beat=1, fence=held.fence, status=COMPLETED, keep=None, unsent="{}", due=due)
-    assert drivers.drive(store.swap(write, held), store).won
-
-
-def due_now(store, limit=10):
-    return drivers.drive(store.select(selections.DueWithin(), None, limit), store)
-
-
-@pytest.mark.slow
-def test_ten_thousand_completed_records_are_not_read(store, sql):
-    drivers.drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)
-    reader = sqlite.finding.reader(1e12)
-    statement = reader.statement(selections.DueWithin(), None, 100, None)
-    plan = [row[3] for row in sql(f"EXPLAIN QUERY PLAN {statement}", *reader.values)]
-    reads = [one for one in plan if one.startswith(("SCAN", "SEARCH")) and " x" not in one]
-    assert len([one for one in plan if re.match(rf"SEARCH t USING (COVERING )?INDEX {DUE_INDEX} \(", one)]) == 2, plan
-    assert all(DUE_INDEX in one for one in reads if "onceward" in one), reads
-
-
-def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store, sql):
-    drivers.drive(store.load("?"), store)
-    sql(f"DROP INDEX {DUE_INDEX}")
-    with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
-        drivers.drive(capabilities.OUTBOX.require(store)(), store)
-    with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
-        due_now(store)
-    assert (f"index {DUE_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
-    drivers.drive(capabilities.OUTBOX.require(store)(), store)
-    assert due_now(store).records == []
-
-
-def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, sql, clock):
-    for number in range(3):
-        complete(store, f"k{number}", 1.0 + number)
-    sql("UPDATE onceward SET beat = 'x' WHERE key = 'k1'")
-    clock.advance(10.0)
-    page = due_now(store)
-    assert [record.key for record in page.records] == ["k0", "k2"]
-    assert [one.key for one in page.damaged] == ["k1"]

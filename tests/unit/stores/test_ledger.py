@@ -10,13 +10,13 @@ import uuid
 import pytest
 
 import onceward
+from faults.injected import Faults
 from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
 from onceward.cli.reconcile import effects_of
 from onceward.cli.records import details
 from onceward.stores.memory import MemoryStore
 from onceward.stores.reconciling import Naming, mismatches
 from onceward.stores.sqlite.store import SqliteStore
-from onceward.testing import Faults
 from printed.pages import section
 from tables import each
 

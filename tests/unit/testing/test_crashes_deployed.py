@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route as Endpoint
 from test_crashes import Bank
 
-from onceward import Claim, Completed, Once, StepMade, current
+from onceward import Claim, Completed, KeyMissing, Once, StepMade, current
 from onceward.aws import on_sqs
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing import Crashes, off
@@ -248,7 +248,7 @@ def test_claims_in_hand_batches_and_lambda_handlers_run():
     assert ran
 
 
-def test_requests_without_a_key_are_answered():
+def test_requests_of_one_key_run_each_time():
     def pay(_):
         ran.append(current().attempt)
         return JSONResponse({"paid": True}, 201)
@@ -257,20 +257,21 @@ def test_requests_without_a_key_are_answered():
     app.add_middleware(AsgiIdempotency, once=shop, rules=Rules(Route("/orders"), scope=Scope.EVERYBODY), name="shop")
     with off():
         client = TestClient(app)
-        assert [client.post("/orders").status_code for _ in range(2)] == [201, 201]
-        with_key = [client.post("/orders", headers={"Idempotency-Key": "k"}).status_code for _ in range(2)]
-    assert with_key == [201, 201]
-    assert ran == [1, 1, 1, 1]
+        assert client.post("/orders").status_code == 400
+        assert [client.post("/orders", headers={"Idempotency-Key": "k"}).status_code for _ in range(2)] == [201, 201]
+    assert ran == [1, 1]
 
 
-def test_each_call_runs_without_a_key_and_afterwards_all_is_guarded_again(caplog):
+def test_each_call_runs_and_afterwards_all_is_guarded_again(caplog):
     async def both():
-        return await asyncio.gather(charge_async({"id": 1}), charge_async({}))
+        return await asyncio.gather(charge_async({"id": 1}), charge_async({"id": 1}))
 
     once = Once("memory:")
     with off():
         assert charge({"id": 1}) == charge({"id": 1})
         assert asyncio.run(both()) == ["a step", "a step"]
+        with pytest.raises(KeyMissing):
+            charge({})
         once.run(1, record, {})
         Once("dynamodb://orders?endpoint=http://nowhere.invalid").run(1, record, {})
     assert "onceward is OFF" in caplog.text

@@ -2,12 +2,12 @@
 
 import pytest
 
+from faults.injected import Faults, at, fail_after, fail_before, late, settling, twice, when
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.stores.memory import MemoryStore
-from onceward.testing import Faults, ManualClock
+from onceward.testing import ManualClock
 from onceward.testing.bench import claim_of, next_of
-from onceward.testing.faults import at, fail_after, fail_before, late, settling, twice, when
 
 
 @pytest.fixture

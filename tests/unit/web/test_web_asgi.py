@@ -7,10 +7,10 @@ import sqlite3
 
 import pytest
 
+from faults.injected import Faults, fail_before, settling, when
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
 from tables import each
 from web import asgi

@@ -8,11 +8,11 @@ from wsgiref.validate import validator
 
 import pytest
 
+from faults.injected import Faults, fail_before, settling, when
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Scope
 from tables import each
 from web.asgi import records, statuses

@@ -1,30 +1,22 @@
 """Faults at the exchange seam: a store that fails, stalls or repeats itself where a plan says so.
 
-``Faults`` wraps any store and is a store itself::
-
     store = Faults(MemoryStore(), at({2: fail_after()}))      # the reply to the second exchange is lost
     store = Faults(MemoryStore(), when(settling, fail_before()))
-    store = Faults(SqliteStore(path), randomly(seed=7, rate=0.2))
 
-A plan is any callable that takes an :class:`Ask` and returns a :class:`Fault`, or None to let the exchange pass.
+A plan is any callable that takes an ``Ask`` and returns a ``Fault``, or None to let the exchange pass.
 """
 
 import itertools
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-from onceward.core.arguments import check_type
-from onceward.core.drivers import Sleep, Steps, drive, drive_async, mapped
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.errors import StoreError
-from onceward.results.step_entries import entries_of
+from onceward.core.drivers import Sleep, Steps, drive, drive_async
+from onceward.core.record import IN_PROGRESS
 from onceward.stores.contract import Store
-
-T = TypeVar("T")
+from onceward.testing.mishaps import Ask, tagging, transient
 
 
 class Kind(Enum):
@@ -37,11 +29,6 @@ class Kind(Enum):
     TWICE = "the request reaches the store twice; the reply is the second one's"
 
 
-def transient(message: str) -> StoreError:
-    """Return the error that a store raises when a retry may help."""
-    return StoreError(message, transient=True)
-
-
 class Fault(NamedTuple):
     """One fault: its kind, the error that the caller sees, and a pause before anything else happens."""
 
@@ -50,23 +37,6 @@ class Fault(NamedTuple):
     seconds: float = 0.0
     sleep: Callable[[float], object] | None = None
     after: int = 1
-
-
-class Ask(NamedTuple):
-    """One exchange, as a plan sees it: its number (from 1), the verb, its arguments and the store's own request."""
-
-    number: int
-    verb: str
-    arguments: tuple[object, ...]
-    request: object
-
-    @property
-    def writes(self) -> list[Write]:
-        """The verb's writes; empty if it only reads."""
-        lists = [argument if type(argument) in {list, tuple} else [argument] for argument in self.arguments]
-        members = [member for one in lists for member in cast("Sequence[object]", one)]
-        writes = [member[0] if type(member) is tuple else member for member in members]
-        return [write for write in writes if isinstance(write, Write)]
 
 
 Plan = Callable[[Ask], Fault | None]
@@ -97,9 +67,6 @@ def twice() -> Fault:
     return Fault(Kind.TWICE)
 
 
-# --- plans --------------------------------------------------------------------------------------------------------
-
-
 def at(faults: Mapping[int, Fault]) -> Plan:
     """Plan faults by the number of the exchange, counted from 1."""
     return lambda ask: faults.get(ask.number)
@@ -111,7 +78,7 @@ def when(predicate: Callable[[Ask], bool], fault: Fault, times: int | None = Non
     return lambda ask: fault if predicate(ask) and next(rest, None) is not None else None
 
 
-def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:
+def randomly(seed: int, rate: float, faults: tuple[Fault, ...] = ()) -> Plan:
     """Plan faults for a share ``rate`` (0 to 1) of all exchanges, the same ones for the same ``seed``.
 
     Without ``faults`` these are failures before and after the write, and requests sent twice.
@@ -126,30 +93,12 @@ def settling(ask: Ask) -> bool:
     return any(write.status != IN_PROGRESS for write in ask.writes)
 
 
-# --- the store ----------------------------------------------------------------------------------------------------
-
-
-def tagging(verb: str) -> Any:
-    """Return a verb of a store: that of the store ``_behind()`` it, each request tagged with where it comes from."""
-
-    def call(self: Any, *arguments: object) -> Steps[object]:
-        return tagged(verb, arguments, getattr(self._behind(), verb)(*arguments))
-
-    return call
-
-
 class Faults:
-    """A store whose exchanges go wrong as planned.
-
-    Args:
-        store: the store behind it.
-        plan: says which exchange gets which fault. You can set the attribute ``plan`` at any time.
-    """
+    """A store whose exchanges go wrong as planned. You can set its ``plan`` at any time."""
 
     capabilities: Mapping[str, str] = {}  # their requests would not go by the plan
 
     def __init__(self, store: Store, plan: Plan) -> None:
-        check_type("Faults(store)", store, "exchange", "a store, such as MemoryStore()")
         self.store = store
         self.plan = plan
         self.url = store.url
@@ -209,68 +158,3 @@ class Faults:
 
     def close(self) -> None:
         self.store.close()
-
-
-def tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[T]:
-    """Run a verb's steps, and yield each request as an :class:`Ask`."""
-    return mapped(steps, partial(Ask, 0, verb, arguments), Exception)  # a session's own steps decide what it means
-
-
-_ENDS: Final = {COMPLETED: "the record of the result", RELEASED: "giving the key back", PARKED: "parking the key"}
-
-
-class Mishap(Enum):
-    """What happens to the worker at a point."""
-
-    KILLED_BEFORE = "the worker is killed before {}"
-    KILLED_AFTER = "the worker is killed right after {}"
-    REQUEST_LOST = "{} fails: the request is lost"
-    REPLY_LOST = "{} is made, but its reply is lost"
-    LEDGER_GONE = "the ledger is out of reach from {} on"
-    PAUSED = "the worker is paused before {} for longer than its lease, and another one gets the delivery"
-
-
-AT_EXCHANGE: Final = tuple(Mishap)
-# Before an effect is right after the point before it, where the worker is killed as well.
-AT_EFFECT: Final = (Mishap.KILLED_AFTER, Mishap.REQUEST_LOST, Mishap.REPLY_LOST, Mishap.PAUSED)
-
-
-# Nobody else can do anything meanwhile: the transaction is open, and in SQLite it has the file.
-IN_TRANSACTION: Final = (Mishap.KILLED_BEFORE, Mishap.KILLED_AFTER)
-
-
-class Point(NamedTuple):
-    """One point of a run: an exchange with the ledger, or a call of a downstream; and what can happen there."""
-
-    label: str
-    mishaps: tuple[Mishap, ...]
-
-
-def label_of(ask: Ask) -> str:
-    """Return what an exchange is for, in words."""
-    writes = ask.writes
-    if ask.verb == "commit":
-        return f"the transaction's {str(ask.request).partition(' ')[0]}"
-    if not writes:
-        return f"the ledger's {ask.verb} of {ask.arguments[0]}"
-    if len(writes) > 1:
-        return f"{_done(writes[0], None)} of {len(writes)} keys"
-    seen = ask.arguments[-1] if ask.verb == "swap" else None
-    if ask.verb == "swap_many":
-        ((_, seen), *_) = cast("list[tuple[Write, Record]]", ask.arguments[0])
-    return f"{_done(writes[0], seen if isinstance(seen, Record) else None)} of {writes[0].key}"
-
-
-def _done(write: Write, seen: Record | None) -> str:
-    if write.status != IN_PROGRESS:
-        return _ENDS.get(write.status, f"the write of {write.status}")
-    if seen is None:
-        return "the claim"
-    if seen.owner != write.owner:
-        return "the takeover" if seen.status == IN_PROGRESS else "the new claim"
-    if write.steps == seen.steps:
-        return "the renewal"
-    new = [entry for name, entry in entries_of(write.steps).items() if entries_of(seen.steps).get(name) != entry]
-    if not new:
-        return "the change of the steps"
-    return f"the {'record' if new[0].done else 'note before the'} of the step {new[0].name!r}".replace("the of", "of")
