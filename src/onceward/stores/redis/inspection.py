@@ -174,7 +174,7 @@ def inspect(store: RedisStore) -> RedisServer:
     sent = time.time()
     (seconds, microseconds), *_ = store.exchange(Asking(["TIME"]))
     now = int(seconds) + int(microseconds) / 1e6
-    return RedisServer(_info(store), _appendfsync(store), off_by(now, sent), store.conduit.confirmation)
+    return RedisServer(_info(store), _appendfsync(store), off_by(now, sent), store.confirmation)
 
 
 def _info(store: RedisStore) -> dict[str, str]:

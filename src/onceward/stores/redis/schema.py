@@ -44,12 +44,9 @@ def version_of(names: RedisNames, script: Script) -> Steps[str | None]:
     return None if version is None else version.decode()
 
 
-def info_of(answer: bytes | str | dict[str, object]) -> dict[str, str]:
-    """Return the fields of an answer to INFO, which redis-py may have read already."""
-    if isinstance(answer, dict):
-        return {name: str(value) for name, value in answer.items()}
-    text = answer
-    lines = (text.decode(errors="replace") if isinstance(text, bytes) else text).splitlines()
+def info_of(answer: bytes) -> dict[str, str]:
+    """Return the fields of an answer to INFO."""
+    lines = answer.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 

@@ -21,7 +21,15 @@ from onceward.stores.redis.faults import translated
 from onceward.stores.redis.finding import select
 from onceward.stores.redis.names import SHARDS, RedisNames, Shard, encoded
 from onceward.stores.redis.records import arguments, damaged, damaged_of, reply_of, reply_to
-from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip, ScriptCall, WriteCall
+from onceward.stores.redis.requests import (
+    Asking,
+    BellWait,
+    Confirmation,
+    RedisRequest,
+    RoundTrip,
+    ScriptCall,
+    WriteCall,
+)
 from onceward.stores.redis.schema import prepare
 from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, READ_HASH, SWAP, WAITING, Script
 from onceward.stores.redis.servers import Servers
@@ -32,12 +40,14 @@ _NAP: Final = 0.01  # seconds between two looks at whether the waiter that liste
 
 
 class RedisStore(Observed):
-    """A ledger in Redis 6.2 or newer, or Valkey. Make one with :func:`onceward.stores.redis.open_ledger`.
+    """A ledger in Redis 6.2 or newer, or Valkey.
 
     Args:
         conduit: sends the requests.
+        confirmation: what a write must have before it counts.
         names: of its Redis keys.
         url: where it is, for messages; without a password.
+        timeout: seconds for one request.
         evicts: whether a server that evicts is accepted.
     """
 
@@ -52,8 +62,12 @@ class RedisStore(Observed):
         },
     }
 
-    def __init__(self, conduit: Servers, names: RedisNames, url: str, *, evicts: bool) -> None:
+    def __init__(
+        self, conduit: Servers, confirmation: Confirmation, names: RedisNames, url: str, timeout: float, *, evicts: bool
+    ) -> None:
         self.conduit = conduit
+        self.confirmation = confirmation
+        self.timeout = timeout
         self.url = url
         self.names = names
         self.evicts = evicts
@@ -186,7 +200,7 @@ class RedisStore(Observed):
         """Wait until the claim of this key ends. One waiter of a process listens, and the others wait for that one."""
         listening = self._listening.get(key)
         if listening is not None:
-            slept, longest = 0.0, min(most, self.conduit.timeout)  # in a busy event loop, it may hear nothing
+            slept, longest = 0.0, min(most, self.timeout)  # in a busy event loop, it may hear nothing
             while slept < longest and self._listening.get(key) is listening:
                 yield Sleep(_NAP)
                 slept += _NAP
@@ -200,7 +214,7 @@ class RedisStore(Observed):
             self._listening.pop(key, None)
 
     def _listen(self, key: str, most: float) -> Steps[None]:
-        call = self._on(WAITING, encoded(key), round(min(most, self.conduit.timeout / 2) * 1000))
+        call = self._on(WAITING, encoded(key), round(min(most, self.timeout / 2) * 1000))
         (milliseconds,) = yield RoundTrip("changed", [call])
         if milliseconds:
             yield BellWait(call.keys[2], milliseconds / 1000)
