@@ -36,7 +36,7 @@ from onceward.redis_streams.message import (
     entry_delivery,
     letter_fields,
 )
-from onceward.stores.redis.schema import is_evicting
+from onceward.stores.redis.schema import info_of, is_evicting
 
 _log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
@@ -88,8 +88,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     async def open(self, policy: Policy) -> Policy:
         try:
-            answer = await self._client.info("everything")
-            info = {name: str(value) for name, value in answer.items()}
+            info = info_of(await self._client.info("everything"))
             if reasons := [f"{what}: {fix}" for what, fix in losses(info)]:
                 raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(reasons)}")
             for text in risks(info):

@@ -154,6 +154,11 @@ class Store(Register, Protocol):
         """Close connections and threads. The next use opens them again."""
 
 
+def reached(store: Store) -> Steps[None]:
+    """Check that the ledger can be reached: all that its schema makes is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from store.load("?")
+
+
 def token_of(due_at: float, key: str) -> str:
     """Return the ``next`` of a page of what is due that ends with this record."""
     return f"{due_at!r} {key}"

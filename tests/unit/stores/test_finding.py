@@ -8,12 +8,12 @@ import sqlite3
 import pytest
 
 from fixtures import closing_fixture
-from onceward import Once, StoreError
+from onceward import Once
 from onceward.core import comparisons, drivers, origin, selections, views
 from onceward.core.record import COMPLETED, Record
-from onceward.stores import capabilities, chains, contract, memory, sqlite
+from onceward.stores import chains, contract, memory, sqlite
 from onceward.stores.ledger import Ledger
-from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED_INDEX
+from onceward.stores.sqlite.schema import DUE_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
@@ -93,15 +93,6 @@ def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
         next(once.ledger.pages("", *criteria))
 
 
-def test_a_former_versions_file_gets_the_index_by_migrate_alone(path, filled):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"DROP INDEX {STOPPED_INDEX}")
-    parked = found(filled, views.Criteria(("PARKED",)))
-    parts = [drivers.drive(capabilities.MIGRATE.require(filled)(), filled)[-1] for _ in range(2)]
-    assert [tuple(part) for part in parts] == [(f"index {STOPPED_INDEX}", True), (f"index {STOPPED_INDEX}", False)]
-    assert found(filled, views.Criteria(("PARKED",))) == parked
-
-
 def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):
     reader = sqlite.finding.reader(NOW)
     statement = reader.statement(selections.ByKey("k", views.Criteria(("COMPLETED",), 60.0)), None, 10, None)
@@ -170,21 +161,6 @@ def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
     assert len(chain.tops[0].children) == 9
 
 
-def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store, sql):
-    for one, parent in CHAIN:
-        put(store, one, parent, "order")
-    sql(f"DROP INDEX {ORIGIN_INDEX}")
-    ledger = Ledger(store)
-    assert chains.chain_of("order", [ledger]).unread == [ledger]
-    chain = chains.chain_of("mail", [ledger])
-    assert chain.unread == [ledger]
-    assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
-    assert shown("order", store, scan=True) == WHOLE
-    assert shown("mail", store, scan=True) == WHOLE
-    assert (f"index {ORIGIN_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
-    assert shown("order", store) == WHOLE
-
-
 def complete(store, key, due):
     held = drivers.drive(store.insert(claim_of(key, "a")), store).record
     write = claim_of(key, "a", beat=1, fence=held.fence, status=COMPLETED, keep=None, unsent="{}", due=due)
@@ -204,18 +180,6 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     reads = [one for one in plan if one.startswith(("SCAN", "SEARCH")) and " x" not in one]
     assert len([one for one in plan if re.match(rf"SEARCH t USING (COVERING )?INDEX {DUE_INDEX} \(", one)]) == 2, plan
     assert all(DUE_INDEX in one for one in reads if "onceward" in one), reads
-
-
-def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store, sql):
-    drivers.drive(store.load("?"), store)
-    sql(f"DROP INDEX {DUE_INDEX}")
-    with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
-        drivers.drive(capabilities.OUTBOX.require(store)(), store)
-    with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
-        due_now(store)
-    assert (f"index {DUE_INDEX}", True) in drivers.drive(capabilities.MIGRATE.require(store)(), store)
-    drivers.drive(capabilities.OUTBOX.require(store)(), store)
-    assert due_now(store).records == []
 
 
 def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, sql, clock):

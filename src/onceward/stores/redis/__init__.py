@@ -17,9 +17,8 @@ from onceward.stores.redis.store import RedisStore
 __all__ = ["CAPABILITIES", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
-OPTIONS = ("prefix", "timeout", "lanes", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
+OPTIONS = ("prefix", "timeout", "lanes", "wait", "disk", "cluster", "sentinel", "sentinel_password")
 _SWITCHES = {
-    "eviction": ("allow", "accepts a server that evicts"),
     "disk": ("yes", "waits until a write is on the disk"),
     "cluster": ("yes", "is for a Redis Cluster"),
 }
@@ -33,7 +32,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     Args:
         parts: the URL.
         options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=4`` (connections to a server at a time). All
-            threads share these lanes, and each event loop has as many. ``eviction=allow``; ``wait=REPLICAS`` that must
+            threads share these lanes, and each event loop has as many. ``wait=REPLICAS`` that must
             confirm each write; ``disk=yes``, on their disks, too; ``cluster=yes``; ``sentinel=NAME`` of the primary, with
             ``sentinel_password``. The hosts are then Sentinels. All others are redis-py's.
 
@@ -62,4 +61,4 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
         servers = servers_at(place, ours, confirmation, most, timeout)
     except (ValueError, TypeError, _redis.RedisError) as error:
         raise ValueError(f"{url!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
-    return RedisStore(servers, confirmation, names, url, timeout, evicts="eviction" in ours)
+    return RedisStore(servers, confirmation, names, url, timeout)

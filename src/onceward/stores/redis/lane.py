@@ -19,12 +19,7 @@ _CONNECTING: Final = 3  # times as long as a request: there can be several Senti
 
 
 class _Lane(ServerLane):
-    """What all kinds have in common.
-
-    Args:
-        make: returns a pool of redis-py.
-        confirmation: what a write must have before it counts.
-    """
+    """What all kinds have in common."""
 
     def __init__(self, make: Callable[[], Any], confirmation: Confirmation) -> None:
         super().__init__()

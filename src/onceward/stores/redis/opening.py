@@ -30,13 +30,6 @@ def servers_at(
     """Return the servers of a URL. ValueError: it is wrong.
 
     The protocol repeats what fails, so that redis-py must not.
-
-    Args:
-        place: the URL, with redis-py's options only.
-        ours: the other options.
-        confirmation: what a write must have before it counts.
-        most: lanes to a server.
-        timeout: seconds for one request.
     """
     options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "protocol": 2}
 

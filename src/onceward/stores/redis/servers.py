@@ -24,14 +24,7 @@ _TROUBLES: Final = frozenset({exceptions.ReadOnlyError, exceptions.NoScriptError
 
 
 class OneServer:
-    """The lanes to one server. Who waits for a bell has others: it would hold up the rest. A request raises Broken or redis-py's errors.
-
-    Args:
-        make: makes a lane for threads.
-        make_async: makes one for coroutines.
-        most: lanes.
-        timeout: seconds to wait for one.
-    """
+    """The lanes to one server. Who waits for a bell has others: it would hold up the rest. A request raises Broken or redis-py's errors."""
 
     def __init__(self, make: Callable[[], Any], make_async: Callable[[], Any], most: int, timeout: float) -> None:
         self._calls = LedgerLanes(make, make_async, most, timeout)

@@ -40,41 +40,31 @@ _NAP: Final = 0.01  # seconds between two looks at whether the waiter that liste
 
 
 class RedisStore(Observed):
-    """A ledger in Redis 6.2 or newer, or Valkey.
-
-    Args:
-        conduit: sends the requests.
-        confirmation: what a write must have before it counts.
-        names: of its Redis keys.
-        url: where it is, for messages; without a password.
-        timeout: seconds for one request.
-        evicts: whether a server that evicts is accepted.
-    """
+    """A ledger in Redis 6.2 or newer, or Valkey."""
 
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.contract:reached",
         **{
             name: f"onceward.stores.redis.inspection:{name}"
-            for name in ("exists", "inspect", "migrate", "outbox", "provision", "survey")
+            for name in ("exists", "inspect", "migrate", "provision", "survey")
         },
     }
 
     def __init__(
-        self, conduit: Servers, confirmation: Confirmation, names: RedisNames, url: str, timeout: float, *, evicts: bool
+        self, conduit: Servers, confirmation: Confirmation, names: RedisNames, url: str, timeout: float
     ) -> None:
         self.conduit = conduit
         self.confirmation = confirmation
         self.timeout = timeout
         self.url = url
         self.names = names
-        self.evicts = evicts
         self._ready = False
         self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
-        self.loses_messages = False  # whether the server may evict what is not sent yet
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
@@ -116,9 +106,9 @@ class RedisStore(Observed):
 
     def prepare(self) -> Steps[bool]:
         """Make the ledger, and return whether it was not there before."""
-        looked = yield from prepare(self.names, self.url, evicts=self.evicts)
-        self._ready, self.loses_messages = True, looked.evicts_any
-        return looked.is_new
+        is_new = yield from prepare(self.names, self.url)
+        self._ready = True
+        return is_new
 
     def _is_purging(self, request: object) -> bool:
         """Return whether it is time to purge: after so many keys that were asked for."""
