@@ -154,9 +154,11 @@ class Store(Register, Protocol):
         """Close connections and threads. The next use opens them again."""
 
 
-def reached(store: Store) -> Steps[None]:
-    """Check that the ledger can be reached: all that its schema makes is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")
+def finds_due(store: Store) -> Steps[None]:
+    """Look for what is due (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    from onceward.core.selections import DueWithin  # a cold start does not pay for it
+
+    yield from store.select(DueWithin(), None, 1)
 
 
 def token_of(due_at: float, key: str) -> str:

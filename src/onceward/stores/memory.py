@@ -35,7 +35,7 @@ class MemoryStore(OneByOne, Observed, Forked):
     capabilities: Mapping[str, str] = {
         "inspect": "onceward.stores.inspection:InMemory",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.contract:reached",
+        "outbox": "onceward.stores.contract:finds_due",
         "survey": "onceward.stores.memory:survey",
     }
 

@@ -40,15 +40,11 @@ class Names:
         if table.endswith(_ENDS):
             ends = ", ".join(_ENDS)
             raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {ends}")
-        self._place = place = "" if schema is None else f'"{schema}".'
+        place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
-
-    def index(self, name: str) -> str:
-        """Return the name of an index."""
-        return f'{self._place}"{self.plain}_{name}"'
 
     def hint(self, _: str) -> str:
         """Return nothing: PostgreSQL finds the index by itself."""

@@ -47,7 +47,7 @@ class RedisStore(Observed):
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.contract:reached",
+        "outbox": "onceward.stores.contract:finds_due",
         **{
             name: f"onceward.stores.redis.inspection:{name}"
             for name in ("exists", "inspect", "migrate", "provision", "survey")

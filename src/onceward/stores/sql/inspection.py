@@ -4,10 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.core.writes import WAITS
 from onceward.stores.inspection import Finding
 
-SOON: Final = WAITS * 0.75  # seconds; what expires later waits for a person
 _BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
 
 

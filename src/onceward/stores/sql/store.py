@@ -34,7 +34,7 @@ class SqlStore(SqlVerbs):
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.contract:reached",
+        "outbox": "onceward.stores.contract:finds_due",
         **{
             name: f"onceward.stores.sql.store:{name}"
             for name in ("exists", "migrate", "provision", "survey", "template")

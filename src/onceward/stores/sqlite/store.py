@@ -29,7 +29,7 @@ class SqliteStore(SqliteExchange, Polled):
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.contract:reached",
+        "outbox": "onceward.stores.contract:finds_due",
         "transaction": "onceward.stores.sqlite.session:join",
         **{
             name: f"onceward.stores.sqlite.inspection:{name}"
