@@ -2,12 +2,8 @@
 
 import itertools
 import os
-import sqlite3
-from contextlib import closing
 from urllib.parse import urlsplit
 
-import psycopg
-import pymysql
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -17,9 +13,6 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine, text
 from onceward import Once
 from onceward.alembic import without_ledger
 from onceward.sqlalchemy import make_ledger, tables
-from onceward.stores import url_parts
-from onceward.stores.capabilities import INSPECT
-from onceward.stores.mysql import place_of
 from stores.schemas import provisioned, schema_of
 
 pytestmark = pytest.mark.sampled(empty=1)
@@ -125,38 +118,3 @@ def test_a_ledger_of_another_name_and_schema_is_declared(empty):
     assert once.run("a", len, ()) == 0
     once.close()
     engine.dispose()
-
-
-def altering(url, *statements):
-    if url.startswith("sqlite"):
-        connection = sqlite3.connect(url.partition(":///")[2], isolation_level=None)
-    elif url.startswith("postgresql"):
-        connection = psycopg.connect(url, autocommit=True)
-    else:
-        connection = pymysql.connect(**place_of(*url_parts(url)), autocommit=True)
-    with closing(connection), closing(connection.cursor()) as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
-def told(once):
-    return [one.says for one in INSPECT.require(once.store)().findings() if one.check == "table"]
-
-
-def test_doctor_names_each_difference_of_a_table(empty):
-    url = empty()
-    once = Once(url)
-    assert told(once) == []
-    once.run("a", len, ())
-    assert told(once) == []
-    index = "DROP INDEX onceward_due" + (" ON onceward" if url.startswith("mysql") else "")
-    altering(url, index, "ALTER TABLE onceward DROP COLUMN trace", "ALTER TABLE onceward DROP COLUMN worker")
-    kinds = {"sqlite": ("integer", "text"), "postgresql": ("integer", "text"), "mysql": ("int", "longtext")}
-    found, wanted = kinds[url.partition(":")[0]]
-    altering(url, f"ALTER TABLE onceward ADD COLUMN worker {found}")
-    assert told(once) == [
-        f"the column worker is {found}, and not {wanted}",
-        "the ledger's table has no column trace",
-        "the ledger's table has no index onceward_due",
-    ]
-    once.close()

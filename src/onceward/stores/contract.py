@@ -154,6 +154,13 @@ class Store(Register, Protocol):
         """Close connections and threads. The next use opens them again."""
 
 
+def finds_due(store: Store) -> Steps[None]:
+    """Look for what is due (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    from onceward.core.selections import DueWithin  # a cold start does not pay for it
+
+    yield from store.select(DueWithin(), None, 1)
+
+
 def token_of(due_at: float, key: str) -> str:
     """Return the ``next`` of a page of what is due that ends with this record."""
     return f"{due_at!r} {key}"

@@ -36,11 +36,9 @@ def statements(
         from onceward.stores.sqlite import schema as sqlite
 
         yield from sqlite.SCHEMA
-        if columns:  # only `onceward migrate` makes the indexes of a large ledger
-            for name in sqlite.ADDED.keys() - columns:
-                yield f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}"
-        else:
-            yield from sqlite.INDEXES.values()
+        for name in sqlite.ADDED.keys() - columns if columns else ():
+            yield f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}"
+        yield from sqlite.INDEXES.values()
     else:
         raise ValueError(f"no ledger can be in {kind}: it can be in PostgreSQL, MySQL, MariaDB or SQLite")
 

@@ -35,7 +35,7 @@ class MemoryStore(OneByOne, Observed, Forked):
     capabilities: Mapping[str, str] = {
         "inspect": "onceward.stores.inspection:InMemory",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.memory:outbox",
+        "outbox": "onceward.stores.contract:finds_due",
         "survey": "onceward.stores.memory:survey",
     }
 
@@ -150,11 +150,6 @@ class MemoryStore(OneByOne, Observed, Forked):
         """Make the lock, which another thread of the parent may have held. The child gets a copy of the records."""
         self._lock = threading.RLock()
         self._is_inside = owns(self._lock)
-
-
-def outbox(_: MemoryStore) -> Steps[None]:
-    """Check nothing (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from ()
 
 
 def survey(store: MemoryStore) -> Steps[Survey]:

@@ -25,7 +25,7 @@ ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, dead_letters=f"{ARN}-dlq", receives=5)
 DEAD = QueueSettings("orders-dlq", f"{ARN}-dlq", retention=14 * DAY)
 TABLE = Table("dynamodb://ledger", times=frozenset({"lease_until", "created_at", "fence"}))
-FILE = File("/var/lib/orders.db", "ext4", 10**10, writable=True)
+FILE = File("/var/lib/orders.db", "ext4", there=True)
 TRIGGER = Trigger("charge", timeout=10)
 SAFE = Facts(Policy(), QUEUE, DEAD, (TRIGGER,), ledger=TABLE)
 
@@ -83,8 +83,6 @@ RULES = [
     (table(skew=(90.0, 91.0)), "warning", "clock", "90 s ahead of"),
     (file(kind="nfs4"), "error", "file", "two workers can have one key"),
     (file(kind="tmpfs"), "warning", "file", "gone after a restart"),
-    (file(writable=False), "error", "file", "let this user write"),
-    (file(free=50 * 2**20), "warning", "free space", "50 MiB are left"),
     (SAFE._replace(ledger=InMemory(MemoryStore()), triggers=()), "error", "ledger", "gone with its process"),
 ]
 

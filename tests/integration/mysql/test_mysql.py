@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from fixtures import closing_fixture
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
-from onceward.core.writes import WAITS
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
 from onceward.stores.mysql.queries import RowsQuery
@@ -217,13 +216,11 @@ def test_the_documented_rights_are_enough(database, sql, effects):
 def test_a_making_that_was_interrupted_is_completed_by_the_next(database, sql):
     Once(database, name="n").run("k", lambda: "kept")
     sql("DROP TABLE onceward_meta")  # it had come only so far
-    sql("ALTER TABLE onceward DROP INDEX onceward_due, DROP INDEX onceward_open")
     once = Once(database)
     store = open_store(database)
     for wanted in (True, False):
         parts = {part.what: part.made for part in drive(MIGRATE.require(store)(), store)}
-        assert parts["index onceward_due"] is parts["index onceward_open"] is wanted
-        assert parts["index onceward_expiry"] is False
+        assert parts == {"table `onceward`": False, "table `onceward_meta`": wanted}
     assert len(list(once.ledger.records())) == 1
     once.close()
     store.close()
@@ -259,10 +256,8 @@ def test_a_server_of_its_own(other_server, database, connect):
     found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
     assert found["failover"] == found["innodb_doublewrite"] == "warning"
     assert "clock" not in found
-    other_server.sql("UPDATE ledger.onceward SET updated_at = updated_at + 60000000")
-    drive(store.insert_many([claim_of(f"{number}", keep=WAITS) for number in range(100)]), store)
-    other_server.sql("SET GLOBAL read_only = 1, innodb_flush_log_at_trx_commit = 2")
+    other_server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
     found = {finding.check: finding.level for finding in INSPECT.require(store)().findings()}
-    assert (found["server"], found["durability"], found["clock"]) == ("error", "error", "warning")
+    assert found["durability"] == "error"
     store.close()
     there.close()

@@ -12,10 +12,8 @@ from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
 from onceward.core.record import COMPLETED
 from onceward.core.selections import ChainOf, DueWithin
-from onceward.core.writes import WAITS
 from onceward.stores import open_store
-from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, OUTBOX, PROVISION, TEMPLATE
-from onceward.stores.contract import NoIndex
+from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
@@ -108,8 +106,7 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
     parts = drive(MIGRATE.require(newer)(), newer)
-    rest = [(f"index {store.names.index(name)}", False) for name in ("due", "origin", "open")]
-    assert parts == [("column later", True), *rest]
+    assert [part.what for part in parts if part.made] == ["column later"]
     assert not any(part.made for part in drive(MIGRATE.require(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
     minor = str(ledger_schema.MINOR)
@@ -123,19 +120,10 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     again.close()
 
 
-@pytest.mark.parametrize(
-    ("setting", "check", "level"),
-    [
-        ("synchronous_commit=off", "synchronous_commit", "error"),
-        ("default_transaction_isolation=serializable", "isolation", "warning"),
-    ],
-)
-def test_doctor_reads_the_settings_of_the_session(setting, check, level, schema):
-    store = open_store(f"{schema}&options=-c{setting.replace('=', '%3D')}")
+def test_doctor_reads_the_settings_of_the_session(schema):
+    store = open_store(f"{schema}&options=-csynchronous_commit%3Doff")
     drive(store.load("?"), store)
-    found = findings(store)
-    assert found[check].level == level
-    assert {one.level for name, one in found.items() if name != check} == {"ok"}
+    assert {name: one.level for name, one in findings(store).items()} == {"synchronous_commit": "error"}
     store.close()
 
 
@@ -146,10 +134,6 @@ def test_doctor_compares_the_clock_of_a_server_with_its_hosts(moved):
     assert "clock" not in findings(store)
     move(60)
     assert "ahead of this host" in findings(store)["clock"].says
-    drive(store.insert(claim_of("newest")), store)
-    move(-60)
-    drive(store.insert_many([claim_of(f"{number}", keep=WAITS) for number in range(100)]), store)
-    assert "behind the newest write" in findings(store)["clock"].says
     store.close()
 
 
@@ -181,21 +165,12 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     assert [record.key for record in drive(store.select(DueWithin(), None, 100), store).records] == ["left"]
 
 
-def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, sql):
-    drive(OUTBOX.require(store)(), store)
-    sql(f"DROP INDEX {store.names.index('due')}")
-    with pytest.raises(StoreError, match=r"no index of messages, .*`onceward migrate --store postgresql://"):
-        drive(OUTBOX.require(store)(), store)
-    assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.require(store)(), store)
-    drive(OUTBOX.require(store)(), store)
-
-
 def came(root, parent):
     return provenance_in({"onceward-root": root, "onceward-parent": parent}.get).origin
 
 
-def traced(store, root, limit=100, *, scan=False):
-    return drive(store.select(ChainOf(root, scan=scan), None, limit), store)
+def traced(store, root):
+    return drive(store.select(ChainOf(root), None, 100), store)
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
@@ -217,16 +192,6 @@ def test_a_root_of_any_text_is_found(store, root):
     drive(store.insert(claim_of("one", "a", origin=came(root, "p"))), store)
     drive(store.insert(claim_of("two", "a", origin=came(root + "x", "p"))), store)
     assert [record.key for record in traced(store, root).records] == ["one"]
-
-
-def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store, sql):
-    drive(store.insert(claim_of("pay", "a", origin=came("order", "order"))), store)
-    sql(f"DROP INDEX {store.names.index('origin')}")
-    with pytest.raises(NoIndex, match=r"no index .*onceward migrate"):
-        traced(store, "order")
-    assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
-    assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.require(store)(), store)
-    assert [record.key for record in traced(store, "order").records] == ["pay"]
 
 
 def test_a_nul_anywhere_in_a_batch_is_refused(store):

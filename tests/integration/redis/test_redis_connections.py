@@ -17,7 +17,6 @@ from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
 from onceward.stores.capabilities import OBSERVE
-from onceward.stores.redis import open_ledger
 from onceward.testing.bench import claim_of
 from servers.redis import Redis, Replica
 
@@ -108,16 +107,6 @@ async def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent
         for _ in range(3):
             assert key_of(await drive_async(store.load("a"), store)) == "a"
         assert received(server) - before == 1  # this look
-
-
-def test_an_asynchronous_client_that_was_made_and_not_used_before_a_fork_works_in_the_child(server):
-    """Servers that preload an application make it before they fork their workers."""
-    store = open_ledger(driver_async.Redis(port=server.port))
-
-    def child():
-        assert asyncio.run(drive_async(store.insert(claim_of("a")), store)).record.key == "a"
-
-    assert in_a_child(child) == in_a_child(child) == 0
 
 
 def in_a_child(work):

@@ -14,7 +14,7 @@ from onceward import Once as _Once
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
-from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, OUTBOX, PROVISION
+from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, PROVISION
 from onceward.stores.redis.requests import Confirmation
 from onceward.testing.bench import claim_of
 from servers.redis import Redis
@@ -70,15 +70,11 @@ def test_a_result_that_finds_no_memory_is_not_recorded_and_that_is_said(server):
 
 
 @pytest.mark.parametrize("server", [{"maxmemory": "50mb", "maxmemory_policy": "allkeys-lru"}], indirect=True)
-def test_a_server_that_evicts_is_refused_unless_it_is_accepted(server):
-    with pytest.raises(StoreError, match=r"evicts records.*eviction=allow"):
+def test_a_server_that_evicts_is_refused(server):
+    with pytest.raises(StoreError, match=r"evicts records.*noeviction"):
         Once(server.url).run("k", lambda: 1)
-    accepted = Once(f"{server.url}?eviction=allow")
-    assert accepted.run("k", lambda: 1) == 1
-    with pytest.raises(StoreError, match="messages that are not sent"):
-        drive(OUTBOX.require(accepted.store)(), accepted.store)
     server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    assert Once(server.url).run("k", lambda: 2) == 1
+    assert Once(server.url).run("k", lambda: 2) == 2
 
 
 def test_a_ledger_of_a_later_version_is_refused(redis, redis_url):
@@ -176,18 +172,13 @@ def levels(store):
 @pytest.mark.parametrize("server", [{"appendonly": "yes", "appendfsync": "everysec"}], indirect=True)
 def test_doctor_tells_what_a_server_may_lose(server):
     store = open_store(server.url)
-    assert levels(store) == {"version": "ok", "eviction": "ok", "appendfsync": "warning"}
+    assert levels(store) == {"eviction": "ok", "appendfsync": "warning"}
     server.ask("CONFIG", "SET", "appendfsync", "always")
     assert levels(store)["appendfsync"] == "ok"
     server.ask("CONFIG", "SET", "appendonly", "no")
     server.ask("CONFIG", "SET", "maxmemory", "100mb")
     server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-    assert levels(open_store(f"{server.url}?eviction=allow")) == {
-        "version": "ok",
-        "eviction": "error",
-        "appendonly": "error",
-    }
-    assert levels(open_store(f"{server.url}?eviction=allow&wait=1"))["failover"] == "error"
+    assert levels(open_store(server.url)) == {"eviction": "error", "appendonly": "error"}
 
 
 RIGHTS = (

@@ -27,9 +27,6 @@ class Moved:
     async def run_async(self, request, asked):
         return await self._conduit.run_async(request, lambda one: (self._told(*asked(one)),))
 
-    def patient(self, seconds):
-        return Moved(self._conduit.patient(seconds), self._passed)
-
     def _told(self, texts):
         return [text.replace(STARTED, f"({STARTED} + {round(sum(self._passed) * 1e6)})") for text in texts]
 

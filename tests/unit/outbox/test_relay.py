@@ -183,7 +183,7 @@ def test_a_ledger_without_the_index_has_no_relay_and_no_error(tmp_path, caplog):
     relay._thread.join(60)
     assert not relay._thread.is_alive()
     assert [record for record in caplog.records if record.levelname != "INFO"] == []
-    with pytest.raises(StoreError, match="onceward migrate"):
+    with pytest.raises(StoreError, match="no such index"):
         relay.check()
     once.close()
 

@@ -10,8 +10,7 @@ from fixtures import closing_fixture
 from onceward import Once
 from onceward.core import comparisons, drivers, selections, views
 from onceward.core.record import Record
-from onceward.stores import capabilities, memory, sqlite
-from onceward.stores.sqlite.schema import STOPPED_INDEX
+from onceward.stores import memory, sqlite
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
@@ -89,15 +88,6 @@ def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
     once = Once(memory.MemoryStore(clock))
     with pytest.raises(ValueError, match=r"choose one of COMPLETED|give from 0 s to 100 years"):
         next(once.ledger.pages("", *criteria))
-
-
-def test_a_former_versions_file_gets_the_index_by_migrate_alone(path, filled):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"DROP INDEX {STOPPED_INDEX}")
-    parked = found(filled, views.Criteria(("PARKED",)))
-    parts = [drivers.drive(capabilities.MIGRATE.require(filled)(), filled)[-1] for _ in range(2)]
-    assert [tuple(part) for part in parts] == [(f"index {STOPPED_INDEX}", True), (f"index {STOPPED_INDEX}", False)]
-    assert found(filled, views.Criteria(("PARKED",))) == parked
 
 
 def test_a_page_of_a_namespace_looks_at_the_rows_of_its_request_only(path):

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
-from onceward.stores.lanes.refusals import SqlError
-from onceward.stores.mysql import schema
-from onceward.stores.mysql.lane import NO_TABLE
 from onceward.stores.mysql.queries import RowsQuery
-from onceward.stores.mysql.statements import NOW, STARTED
-from onceward.stores.sql.inspection import SOON, clock_findings, differences, off_by
+from onceward.stores.mysql.statements import NOW
+from onceward.stores.sql.inspection import clock_findings, off_by
 
 if TYPE_CHECKING:
     from onceward.stores.mysql.store import MysqlStore
@@ -22,20 +19,11 @@ _READ: Final = (
     "innodb_doublewrite",
     "log_bin",
     "sync_binlog",
-    "binlog_format",
-    "read_only",
-    "super_read_only",
-    "max_allowed_packet",
     "rpl_semi_sync_master_enabled",
     "rpl_semi_sync_source_enabled",
     "wsrep_on",
 )
 _WAITS: Final = "SELECT SLEEP(0.01), SYSDATE(6) > NOW(6)"
-# The rows that expire last were written last, and an index has them in that order; those that wait for a person stay out.
-_AHEAD: Final = (
-    f"SELECT max(updated_at) - {NOW} FROM (SELECT updated_at FROM {{table}} WHERE expires_at < {STARTED} + {SOON * 1e6:.0f} "
-    "ORDER BY expires_at DESC LIMIT 100) newest"
-)
 
 
 class MysqlServer(NamedTuple):
@@ -45,52 +33,20 @@ class MysqlServer(NamedTuple):
         settings: its variables, by their names; what the server has not is missing.
         sysdate: whether SYSDATE is the time at which it is read.
         off: seconds by which the server's clock is ahead of this host's, at least; negative if it is behind.
-        ahead: seconds by which the newest write is ahead of the server's clock; None if there is none.
-        max_result: bytes of a result that the ledger takes.
-        differs: what of the table is not as this version needs it.
     """
 
     settings: Mapping[str, str]
     sysdate: bool
     off: float
-    ahead: float | None
-    max_result: int
-    differs: tuple[Finding, ...] = ()
 
     @property
     def is_local(self) -> bool:
         return False
 
     def findings(self) -> Iterator[Finding]:
-        if self._is("read_only") or self._is("super_read_only"):
-            yield Finding(
-                "error",
-                "server",
-                "this server is read-only, as replicas are",
-                "it takes no writes of workers, so no handler runs",
-                "give the address of the primary",
-            )
         yield from self._of_crashes()
         yield from self._of_failover()
         yield from self._of_clocks()
-        yield from self.differs
-        if self.settings.get("binlog_format") == "STATEMENT" and self._is("log_bin"):
-            yield Finding(
-                "error",
-                "binlog_format",
-                "binlog_format is STATEMENT",
-                "the server refuses the ledger's writes, because a replica would make others of them",
-                "set binlog_format = ROW",
-            )
-        packet = int(self.settings.get("max_allowed_packet", "0"))
-        if packet and packet < 4 * self.max_result:
-            yield Finding(
-                "warning",
-                "max_allowed_packet",
-                f"max_allowed_packet is {packet} bytes",
-                "a large result may not fit into a statement, and its key then completes without a result",
-                f"set max_allowed_packet to {16 * 2**20} or more, or lower max_result",
-            )
 
     def _of_crashes(self) -> Iterator[Finding]:
         flush = self.settings.get("innodb_flush_log_at_trx_commit")
@@ -155,7 +111,7 @@ class MysqlServer(NamedTuple):
                 "a claim that has waited for a lock judges leases by the time before it waited",
                 "start the server without it",
             )
-        yield from clock_findings(self.off, self.ahead, "replicas")
+        yield from clock_findings(self.off, "replicas")
 
     def _is(self, name: str) -> bool:
         return self.settings.get(name) in {"ON", "1"}
@@ -169,27 +125,4 @@ def inspect(store: "MysqlStore") -> MysqlServer:
     sent = time.time()
     ((micros,),) = store.exchange(RowsQuery(f"SELECT {NOW}"))
     off = off_by(micros / 1e6, sent)
-    ahead, differs = None, tuple[Finding, ...]()
-    try:
-        ((lead,),) = store.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
-        ahead = None if lead is None else float(lead) / 1e6
-        differs = _differences(store)
-    except SqlError as error:
-        if error.state != NO_TABLE:  # it is made on first use
-            raise
-    return MysqlServer(
-        {str(name).lower(): str(value) for name, value in rows}, waits == 1, off, ahead, store.max_result, differs
-    )
-
-
-def _differences(store: "MysqlStore") -> tuple[Finding, ...]:
-    names = store.names
-    columns = {row[0]: _word(row[1]) for row in store.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
-    there = {row[2] for row in store.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
-    types = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
-    return tuple(differences(types, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there))
-
-
-def _word(kind: object) -> str:
-    """Return the first word of a type: servers add the width of numbers, or do not."""
-    return str(kind).partition("(")[0].partition(" ")[0]
+    return MysqlServer({str(name).lower(): str(value) for name, value in rows}, waits == 1, off)

@@ -201,12 +201,7 @@ def drop(wire: Any) -> None:
 
 
 class MysqlLane(lanes.WatchedLane):
-    """A lane for threads.
-
-    Args:
-        place: what the driver's ``connect`` takes.
-        seconds: for one statement.
-    """
+    """A lane for threads."""
 
     def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
         super().__init__()
@@ -255,20 +250,10 @@ class AsyncMysqlLane(MysqlLane):
 
 
 class MysqlLanes(LedgerLanes):
-    """The lanes to one database.
-
-    Args:
-        place: what both drivers' ``connect`` take to get there.
-        most: lanes, for all threads together and for each event loop.
-        timeout: seconds for one statement, for making a connection, and for waiting until one is free.
-    """
+    """The lanes to one database."""
 
     def __init__(self, place: Mapping[str, Any], most: int, timeout: float) -> None:
         whole = {"connect_timeout": max(1, round(timeout)), **place, "charset": "utf8mb4", "autocommit": True}
         self._place, self.timeout = whole, timeout
         lane, lane_async = partial(MysqlLane, whole, timeout), partial(AsyncMysqlLane, whole, timeout)
         super().__init__(lane, lane_async, most, timeout, LEAVE_ON)
-
-    def patient(self, seconds: float) -> "MysqlLanes":
-        """Return one lane of its own, with another limit of time for a statement."""
-        return MysqlLanes(self._place, 1, seconds)

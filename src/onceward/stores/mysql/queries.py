@@ -175,12 +175,6 @@ class MysqlPage(RowsQuery):
         return page_of(self._selection, self._limit, entries)
 
 
-class LongQuery(RowsQuery):
-    """Statements that can take hours."""
-
-    seconds = 86400.0
-
-
 def unpacked(rows: Sequence[Row]) -> list[list[Any]]:
     """Return the values of packed rows.
 

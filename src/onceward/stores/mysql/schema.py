@@ -86,12 +86,7 @@ def flavor_of(version: str) -> Flavor:
 
 
 class MysqlNames:
-    """The names of a ledger's tables, quoted.
-
-    Args:
-        table: the table's name.
-        database: its database; None is the connection's.
-    """
+    """The names of a ledger's tables, quoted."""
 
     def __init__(self, table: str, database: str | None = None) -> None:
         check_name("table", table)
@@ -135,11 +130,6 @@ def tables(names: MysqlNames, flavor: Flavor) -> list[str]:
 def adding(names: MysqlNames, column: str) -> str:
     """Return the statement that adds a column."""
     return f"ALTER TABLE {names.table} ADD COLUMN `{column}` {ADDED[column]}"
-
-
-def indexing(names: MysqlNames, index: str) -> str:
-    """Return the statement that adds an index."""
-    return f"ALTER TABLE {names.table} ADD INDEX {names.index(index)} ({INDEXES[index]})"
 
 
 def noting(names: MysqlNames) -> str:

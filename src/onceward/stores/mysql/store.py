@@ -1,20 +1,20 @@
 """The ledger in MySQL or MariaDB: a table beside the users' own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Part, Polled
+from onceward.stores.contract import Polled
 from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.mysql import schema
 from onceward.stores.mysql.lane import DENIED, FAULTS, NO_TABLE, THERE, MysqlLanes
 from onceward.stores.mysql.queries import (
     DIALECT,
     KeyQuery,
-    LongQuery,
     MysqlPage,
     MysqlQuery,
     MysqlReader,
@@ -33,11 +33,6 @@ _PACKET: Final = 768 * 1024  # characters of the texts of one statement
 
 class MysqlStore(SqlStore, Polled):
     """A ledger in MySQL 8 or MariaDB 10.6, or newer.
-
-    Args:
-        conduit: the connections.
-        names: of the tables.
-        url: where it is, for messages; without a password.
 
     Attributes:
         statements: those of this server, once the ledger was used.
@@ -77,7 +72,7 @@ class MysqlStore(SqlStore, Polled):
             try:
                 for text in schema.tables(names, flavor):
                     yield RowsQuery(text)
-                there = yield from _columns_of(names)
+                there = yield from self.columns()
                 for column in [name for name in schema.ADDED if name not in there]:
                     yield from _add_column(schema.adding(names, column))
                 yield RowsQuery(schema.noting(names))
@@ -142,11 +137,6 @@ class MysqlStore(SqlStore, Polled):
 
     # --- what people ask --------------------------------------------------------------------------------------------
 
-    def has_index(self, index: str) -> Steps[bool]:
-        names = self.names
-        rows = yield from _rows_of(f"SHOW INDEX FROM {names.table} WHERE Key_name = '{names.plain}_{index}'")
-        return bool(rows)  # the next request makes a table that is not there
-
     def total(self) -> Steps[tuple[float, int, int | None]]:
         """Return the time, and about how many records there are by the server's statistics."""
         ((now,),) = yield RowsQuery(f"SELECT {NOW}")
@@ -161,32 +151,13 @@ class MysqlStore(SqlStore, Polled):
         meta = yield from _rows_of(f"SELECT 1 FROM {self.names.meta} LIMIT 1")
         return [table is not None, meta is not None]
 
-    def missing(self) -> Steps[list[Part]]:
-        """Make the columns and indexes that the ledger lacks. Return all, with which were made. Each statement commits by itself."""
-        there = yield from self.there()
-        had = (yield from _columns_of(self.names)) if there[0] else set[str]()
-        yield from self.prepare()
-        parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
-        for index in schema.INDEXES:
-            is_new = yield from self._make_index(index)
-            parts.append(Part(f"index {self.names.plain}_{index}", is_new or not there[0]))
-        return parts
+    def columns(self) -> Steps[AbstractSet[str]]:
+        rows = yield from _rows_of(f"SHOW COLUMNS FROM {self.names.table}")
+        return {str(row[0]) for row in rows or ()}
 
-    def _make_index(self, index: str) -> Steps[bool]:
-        """Make an index if it is missing. InnoDB does so while workers go on."""
-        if (yield from self.has_index(index)):
-            return False
-        try:
-            yield LongQuery(schema.indexing(self.names, index))
-        except SqlError as error:
-            if error.state in THERE:
-                return False
-            if error.state not in DENIED:
-                raise
-            raise StoreError(
-                f"ledger {self.url}: this user may not ALTER the table ({error}): let another one run `onceward migrate`"
-            ) from error
-        return True
+    @property
+    def added(self) -> Iterable[str]:
+        return schema.ADDED
 
     def schema(self) -> str:
         names = self.names
@@ -215,12 +186,6 @@ def _rows_of(*texts: str) -> Steps[list[Row] | None]:
             raise
         return None
     return rows
-
-
-def _columns_of(names: MysqlNames) -> Steps[set[str]]:
-    """Return the columns of the ledger's table."""
-    rows = yield RowsQuery(f"SHOW COLUMNS FROM {names.table}")
-    return {str(row[0]) for row in rows}
 
 
 def _add_column(text: str) -> Steps[None]:

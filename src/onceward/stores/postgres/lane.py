@@ -36,12 +36,7 @@ _SETTINGS: Final = (
 
 
 class PostgresLane(SocketLane):
-    """A lane for threads.
-
-    Args:
-        conninfo: libpq's connection string.
-        seconds: for one statement.
-    """
+    """A lane for threads."""
 
     _cursor: Any = None
     _is_own = False  # whether the session is this connection's own, so that its statements can be prepared
@@ -94,13 +89,7 @@ class AsyncPostgresLane(PostgresLane):
 
 
 class PostgresLanes(LedgerLanes):
-    """The lanes to one database.
-
-    Args:
-        conninfo: libpq's connection string.
-        most: lanes, for all threads together and for each event loop.
-        timeout: seconds for one statement, for making a connection, and for waiting until one is free.
-    """
+    """The lanes to one database."""
 
     def __init__(self, conninfo: str, most: int, timeout: float) -> None:
         options = _OPTIONS | {"connect_timeout": str(max(2, round(timeout)))} | conninfo_to_dict(conninfo)
@@ -113,7 +102,3 @@ class PostgresLanes(LedgerLanes):
     def close(self) -> None:
         self.ear.close()
         super().close()
-
-    def patient(self, seconds: float) -> "PostgresLanes":
-        """Return one lane of its own, with another limit of time for a statement."""
-        return PostgresLanes(self._conninfo, 1, seconds)

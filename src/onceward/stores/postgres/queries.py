@@ -49,14 +49,7 @@ class OneRow(Query):
 
 
 class WriteQuery(OneRow):
-    """The insert of one key, or the swap of the record ``seen``.
-
-    Args:
-        texts: its statement, and the one for many keys.
-        write: what to write.
-        fence: the write's fence, as the statements take it.
-        seen: the record that a swap replaces.
-    """
+    """The insert of one key, or the swap of the record ``seen``."""
 
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
@@ -128,12 +121,6 @@ class RawQuery(Query):
     def __init__(self, text: str, *values: object) -> None:
         super().__init__("schema", text, ())
         self.values = values
-
-
-class SlowQuery(RawQuery):
-    """A statement that can take hours."""
-
-    seconds = 86400.0
 
 
 def reply_of(row: Row) -> Reply:

@@ -31,12 +31,7 @@ ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
 
 class Names:
-    """The names of a ledger's tables, quoted.
-
-    Args:
-        table: the table's name.
-        schema: its schema; None is the first one of the search path.
-    """
+    """The names of a ledger's tables, quoted."""
 
     def __init__(self, table: str, schema: str | None) -> None:
         for what, name in (("table", table), ("schema", schema)):
@@ -45,15 +40,11 @@ class Names:
         if table.endswith(_ENDS):
             ends = ", ".join(_ENDS)
             raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {ends}")
-        self._place = place = "" if schema is None else f'"{schema}".'
+        place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
-
-    def index(self, name: str) -> str:
-        """Return the name of an index."""
-        return f'{self._place}"{self.plain}_{name}"'
 
     def hint(self, _: str) -> str:
         """Return nothing: PostgreSQL finds the index by itself."""
@@ -62,7 +53,7 @@ class Names:
 
 def schema(names: Names) -> list[str]:
     """Return the statements that make a ledger. All can be run again."""
-    table, meta, index = names.table, names.meta, f'"{names.plain}_expiry"'
+    table, meta = names.table, names.meta
     # Bytewise order: a scan by prefix uses the index, and all hosts sort the keys of a batch the same way. Rows change often
     # and soon expire, so dead ones are removed early.
     return [
@@ -85,7 +76,6 @@ def schema(names: Names) -> list[str]:
     {", ".join(f"{name} {kind}" for name, kind in ADDED.items())}
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
         *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
-        f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
         f"CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value text NOT NULL)",
         # The largest fence of all deleted records, for a clock that steps back.
         f"INSERT INTO {meta} VALUES ('version', '{VERSION}'), ('fence', '0') ON CONFLICT (name) DO NOTHING",
@@ -96,17 +86,17 @@ def schema(names: Names) -> list[str]:
     ]
 
 
-def indexes(names: Names, *, concurrently: bool = False) -> dict[str, str]:
-    """Return the statements that make the indexes of the records with unsent messages, of those that a message led to, and of those that are not completed.
-
-    They are made with a new table. In a large one that takes minutes, so only ``onceward migrate`` makes them there, concurrently.
-    """
-    how = "CONCURRENTLY IF NOT EXISTS" if concurrently else "IF NOT EXISTS"
+def indexes(names: Names) -> dict[str, str]:
+    """Return the statements, by names, that make the indexes of what expires, of unsent messages, of chains, and of what is not completed."""
+    places = {
+        "expiry": "(expires_at) WHERE expires_at IS NOT NULL",
+        "due": "(due_at, key) WHERE due_at IS NOT NULL",
+        "origin": f"(({ROOT.format('origin')}), key) WHERE origin IS NOT NULL",
+        "open": f"(key) WHERE {having(UNFINISHED)}",
+    }
     return {
-        "due": f'CREATE INDEX {how} "{names.plain}_due" ON {names.table} (due_at, key) WHERE due_at IS NOT NULL',
-        "origin": f'CREATE INDEX {how} "{names.plain}_origin" ON {names.table} (({ROOT.format("origin")}), key) '
-        "WHERE origin IS NOT NULL",
-        "open": f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}',
+        name: f'CREATE INDEX IF NOT EXISTS "{names.plain}_{name}" ON {names.table} {place}'
+        for name, place in places.items()
     }
 
 
@@ -125,20 +115,19 @@ def make(names: Names) -> str:
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
     create = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
     first, *rest = schema(names)
-    columns = [f"pg_attribute WHERE attrelid = {table} AND attname = '{name}' AND NOT attisdropped" for name in ADDED]
-    indices = f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_expiry'"
-    guards = [*columns, indices]
-    # A query sees what others made while this one waited.
-    body = "; ".join(
-        f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
-        for there, statement in zip(guards, rest, strict=False)
+    index = (
+        f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_{{}}'"
     )
-    others = "; ".join(rest[len(guards) :])
-    with_it = "; ".join([*indexes(names).values(), *comments(names)])
+    column = f"pg_attribute WHERE attrelid = {table} AND attname = '{{}}' AND NOT attisdropped"
+    alters, others = rest[: len(ADDED)], rest[len(ADDED) :]
+    parts = [*zip(map(column.format, ADDED), alters, strict=True)]
+    parts += [(index.format(name), statement) for name, statement in indexes(names).items()]
+    # A query sees what others made while this one waited.
+    body = "; ".join(f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF" for there, statement in parts)
     return (
         f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {create}"
-        f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
-        f"IF new THEN {with_it}; END IF; END $onceward$"
+        f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {'; '.join(others)}; "
+        f"IF new THEN {'; '.join(comments(names))}; END IF; END $onceward$"
     )
 
 

@@ -84,10 +84,7 @@ _NOTIFY_EACH: Final = (
 class Statements:
     """The statements for one ledger. Each returns rows of ``won``, the time and a record; without a record, won is NULL.
 
-    Args:
-        table: its name, quoted, with its schema if that is given.
-        meta: the name of its second table, quoted.
-        tells: whether the role can call :data:`TELLING`.
+    ``tells`` is whether the role can call :data:`TELLING`.
     """
 
     first = FIRST

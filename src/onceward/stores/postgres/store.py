@@ -1,12 +1,12 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Part
 from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.cursors import CANCELED, DENIED, FAULTS, NO_TABLE
@@ -18,7 +18,6 @@ from onceward.stores.postgres.queries import (
     PostgresReader,
     Query,
     RawQuery,
-    SlowQuery,
     WriteQuery,
 )
 from onceward.stores.postgres.schema import Names
@@ -33,15 +32,6 @@ if TYPE_CHECKING:
 LONGEST_KEY: Final = 2600  # bytes: an index takes 2,704, and some have more columns than the key
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
-_BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
-# An index that is still being built, or whose building was stopped, finds nothing.
-# Of this very table: on a search path, another schema can have a ledger with an index of that name.
-_INDEXES: Final = (
-    "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-    "WHERE i.indrelid = to_regclass($1::text) AND c.relname = $2::text"
-)
-_USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), false)"
-_INDEX_NAME: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
 # Of the last vacuum or analyze. A partitioned table has its rows in other ones.
 _TOTAL: Final = (
     "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
@@ -67,13 +57,7 @@ class ChangeRequest:
 
 
 class PostgresStore(SqlStore):
-    """A ledger in a PostgreSQL database, 13 or newer.
-
-    Args:
-        conduit: the connections.
-        names: of the tables.
-        url: where it is, for messages; without a password.
-    """
+    """A ledger in a PostgreSQL database, 13 or newer."""
 
     faults = FAULTS
     dialect = Dialect("(SELECT clock_timestamp())", "(SELECT clock_timestamp()) - interval '{} seconds'")
@@ -161,10 +145,6 @@ class PostgresStore(SqlStore):
 
     # --- what people ask --------------------------------------------------------------------------------------------
 
-    def has_index(self, index: str) -> Steps[bool]:
-        ((usable,),) = yield RawQuery(_USABLE, self.names.table, f"{self.names.plain}_{index}")
-        return usable is True
-
     def total(self) -> Steps[tuple[float, int, int | None]]:
         ((now, arrived),) = yield RawQuery(_ARRIVED, self.names.table)
         ((total,),) = yield RawQuery(_TOTAL, self.names.table)
@@ -174,37 +154,13 @@ class PostgresStore(SqlStore):
         (there,) = yield RawQuery(_THERE, self.names.table, self.names.meta)
         return list(there)
 
-    def missing(self) -> Steps[list[Part]]:
+    def columns(self) -> Steps[AbstractSet[str]]:
         rows = yield RawQuery(_COLUMNS, self.names.table)
-        had = {row[0] for row in rows}
-        yield from self.prepare()
-        parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
-        for name, statement in schema.indexes(self.names, concurrently=True).items():
-            parts.append(Part(f"index {self.names.index(name)}", (yield from self._make_index(name, statement))))
-        return parts
+        return {row[0] for row in rows}
 
-    def _make_index(self, index: str, statement: str) -> Steps[bool]:
-        """Make an index if it is missing. Workers go on meanwhile."""
-        names = self.names
-        if (yield from self.has_index(index)):
-            return False
-        ((building,),) = yield RawQuery(_BUILDING, names.table)
-        if building:
-            raise StoreError(
-                f"ledger {self.url}: another session is building an index of {names.table}; run this again later"
-            )
-        try:
-            ((invalid,),) = yield RawQuery(_INDEX_NAME, names.table, f"{names.plain}_{index}")
-            if invalid is not None:
-                yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {invalid}")  # it is what a stopped building left
-            yield SlowQuery(statement)
-        except SqlError as error:
-            if error.state != DENIED:
-                raise
-            raise StoreError(
-                f"ledger {self.url}: only the table's owner may make its indexes ({error}): let that role run `onceward migrate`"
-            ) from error
-        return True
+    @property
+    def added(self) -> Iterable[str]:
+        return schema.ADDED
 
     def schema(self) -> str:
         names = self.names

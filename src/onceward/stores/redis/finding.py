@@ -23,16 +23,7 @@ def share_of(limit: int) -> int:
 def page_calls(
     names: RedisNames, index: str, prefix: str, after: str | None, limit: int, before: bytes = b""
 ) -> list[ScriptCall]:
-    """Return the calls for a page of an index whose order is that of keys.
-
-    Args:
-        names: the ledger's.
-        index: its name.
-        prefix: what the keys begin with.
-        after: the last key of the page before.
-        limit: the most records of the page.
-        before: what the index's own entries begin with, before the key.
-    """
+    """Return the calls for a page of an index whose order is that of keys."""
     start = before + encoded(prefix)
     last = None if after is None else before + encoded(after)
     low = b"[" + start if last is None or last < start else b"(" + last

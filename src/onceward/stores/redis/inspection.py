@@ -22,7 +22,6 @@ from onceward.stores.survey import UNFINISHED, Survey
 _PERSISTENCE: Final = "redis.io/docs/latest/operate/oss_and_stack/management/persistence"
 _REPLICATION: Final = "redis.io/docs/latest/operate/oss_and_stack/management/replication"
 _EVICTION: Final = "redis.io/docs/latest/develop/reference/eviction"
-_OLDEST: Final = (6, 2)
 # What the script counts. ENDED: past their expires_at, of which Redis has deleted the completed ones. DUE: all with messages.
 _COUNTED: Final = ("TOTAL", "ENDED", IN_PROGRESS, RELEASED, PARKED, "LAPSED", "UNSENT", "DUE")
 _WORSE: Final[tuple[tuple[tuple[str, ...], Callable[[dict[str, str]], object]], ...]] = (
@@ -52,23 +51,10 @@ class RedisServer(NamedTuple):
         return False
 
     def findings(self) -> Iterator[Finding]:
-        yield from self._of_version()
         yield from self._of_memory()
         yield from self._of_disk()
         yield from self._of_replicas()
-        yield from clock_findings(self.off, None, "replicas")
-
-    def _of_version(self) -> Iterator[Finding]:
-        name = "Valkey" if "valkey_version" in self.info else "Redis"
-        version = self.info.get("valkey_version") or self.info.get("redis_version", "")
-        parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-        if not parts:
-            yield Finding("skipped", "version", "the server does not say its version", "it was not looked at")
-        elif parts < _OLDEST:
-            says = f"{name} {version} is older than 6.2"
-            yield Finding("error", "version", says, "no test of this ledger covers it", "upgrade the server")
-        else:
-            yield Finding("ok", "version", f"{name} {version}")
+        yield from clock_findings(self.off, "replicas")
 
     def _of_memory(self) -> Iterator[Finding]:
         policy = self.info.get("maxmemory_policy")
@@ -135,20 +121,7 @@ class RedisServer(NamedTuple):
             )
 
     def _of_replicas(self) -> Iterator[Finding]:
-        if self.info.get("role", "master") != "master":
-            yield Finding(
-                "error",
-                "server",
-                "this server is a replica",
-                "it takes no writes, so no handler runs",
-                "give the address of the primary, or sentinel=NAME with the Sentinels' addresses",
-                _REPLICATION,
-            )
-        if "connected_slaves" not in self.info:
-            says = "the server does not say how many replicas it has"
-            yield Finding("skipped", "failover", says, "it was not looked at", "", _REPLICATION)
-            return
-        count = int(self.info["connected_slaves"])
+        count = int(self.info.get("connected_slaves", "0"))
         if count and not self.confirmation.replicas:
             yield Finding(
                 "warning",
@@ -158,15 +131,6 @@ class RedisServer(NamedTuple):
                 "add wait=1 to the URL, which makes that rare, or accept that loss",
                 _REPLICATION,
             )
-        elif self.confirmation.replicas > count and self.info.get("cluster_enabled", "0") == "0":
-            yield Finding(
-                "error",
-                "failover",
-                f"wait={self.confirmation.replicas} asks for more replicas than there are ({count})",
-                "no write counts, so no handler runs",
-                "lower wait=, or add replicas",
-                _REPLICATION,
-            )
 
 
 def inspect(store: RedisStore) -> RedisServer:
@@ -174,7 +138,7 @@ def inspect(store: RedisStore) -> RedisServer:
     sent = time.time()
     (seconds, microseconds), *_ = store.exchange(Asking(["TIME"]))
     now = int(seconds) + int(microseconds) / 1e6
-    return RedisServer(_info(store), _appendfsync(store), off_by(now, sent), store.conduit.confirmation)
+    return RedisServer(_info(store), _appendfsync(store), off_by(now, sent), store.confirmation)
 
 
 def _info(store: RedisStore) -> dict[str, str]:
@@ -227,16 +191,6 @@ def survey(store: RedisStore) -> Steps[Survey]:
 def exists(store: RedisStore) -> bool:
     """Return whether the ledger is there (:data:`onceward.stores.capabilities.EXISTS`)."""
     return drive(version_of(store.names, READ_HASH), store) is not None
-
-
-def outbox(store: RedisStore) -> Steps[None]:
-    """Check that messages are safe here (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")  # the first use looks at the server
-    if store.loses_messages:
-        raise StoreError(
-            f"ledger {store.url}: the server may evict any key (maxmemory-policy allkeys-…), also messages that are not sent yet: "
-            "set maxmemory-policy noeviction to send messages with a record"
-        )
 
 
 def provision(store: RedisStore, options: AbstractSet[str]) -> Steps[list[Part]]:

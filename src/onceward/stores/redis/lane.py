@@ -1,7 +1,6 @@
 """A lane to Redis: a connection of redis-py, on which calls leave in one piece, and with them WAIT if replicas must confirm them.
 
-A lane of a URL keeps its connection. A guest takes one of the caller's pool for each request. A connection that was lost,
-interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
+A connection that was lost, interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
 """
 
 import asyncio
@@ -20,12 +19,7 @@ _CONNECTING: Final = 3  # times as long as a request: there can be several Senti
 
 
 class _Lane(ServerLane):
-    """What all kinds have in common.
-
-    Args:
-        make: returns a pool of redis-py.
-        confirmation: what a write must have before it counts.
-    """
+    """What all kinds have in common."""
 
     def __init__(self, make: Callable[[], Any], confirmation: Confirmation) -> None:
         super().__init__()
@@ -104,53 +98,6 @@ class AsyncRedisLane(_Lane, WatchedLane):
             for one in _sentinels(self._pool):
                 await one.aclose()
         self._open()
-
-
-class GuestLane(_Lane):
-    """A lane for threads, over the pool of the caller's client."""
-
-    is_alive = True
-
-    def fetch(self, request: RedisRequest) -> list[Any]:
-        try:
-            pool = self._make()
-            wire, is_over = pool.get_connection(), False
-            try:
-                answers = self._confirm(request, _talk(wire, *self._pack(request)))
-                is_over = self.is_ready = True
-            finally:
-                if not is_over:
-                    wire.disconnect()
-                pool.release(wire)
-        except _FAILURES as error:
-            raise failure(error) from error
-        return answers
-
-    def close(self, *, friendly: bool = False) -> None:
-        """Leave it to the caller."""
-
-
-class AsyncGuestLane(GuestLane):
-    """As :class:`GuestLane`, for the coroutines of one event loop."""
-
-    async def fetch(self, request: RedisRequest) -> list[Any]:  # type: ignore[override]
-        task = asyncio.current_task()
-        before = task.cancelling() if task is not None else 0
-        try:
-            pool = self._make()
-            wire, is_over = await pool.get_connection(), False
-            try:
-                answers = self._confirm(request, await _talk_async(wire, *self._pack(request)))
-                is_over = self.is_ready = True
-            finally:
-                if not is_over:
-                    await wire.disconnect(nowait=True)
-                await pool.release(wire)
-        except _FAILURES as error:
-            raise failure(error) from error
-        if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
-            raise asyncio.CancelledError
-        return answers
 
 
 def _close(loop: asyncio.AbstractEventLoop, wire: Any, _: bool) -> None:

@@ -71,11 +71,7 @@ class Shard:
 
 
 class RedisNames:
-    """The Redis keys of a ledger.
-
-    Args:
-        prefix: what all of them begin with.
-    """
+    """The Redis keys of a ledger."""
 
     def __init__(self, prefix: str) -> None:
         if not prefix or not prefix.isprintable() or not {"{", "}", "*", "?", "[", "]", "\\", " "}.isdisjoint(prefix):

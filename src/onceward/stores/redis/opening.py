@@ -1,11 +1,11 @@
-"""Opens a ledger's servers from a URL: one, a Cluster, or what Sentinels say is the primary; or on a client of the caller's."""
+"""Opens a ledger's servers from a URL: one, a Cluster, or what Sentinels say is the primary."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-from redis import connection, exceptions, retry, sentinel
+from redis import connection, retry, sentinel
 from redis.asyncio import connection as async_connection
 from redis.asyncio import retry as async_retry
 from redis.asyncio import sentinel as async_sentinel
@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 
 from onceward.stores import StoreUrl
-from onceward.stores.redis.lane import AsyncGuestLane, AsyncRedisLane, GuestLane, RedisLane
+from onceward.stores.redis.lane import AsyncRedisLane, RedisLane
 from onceward.stores.redis.requests import Confirmation
-from onceward.stores.redis.servers import AsyncCluster, Cluster, InThreads, OneServer, OnItsLoop, Servers
+from onceward.stores.redis.servers import Cluster, OneServer, Servers
 
 Maker = Callable[[], Any]
 # redis-py's modules, and what is different for coroutines: each request has a timeout around all of it. They have no types.
@@ -30,20 +30,13 @@ def servers_at(
     """Return the servers of a URL. ValueError: it is wrong.
 
     The protocol repeats what fails, so that redis-py must not.
-
-    Args:
-        place: the URL, with redis-py's options only.
-        ours: the other options.
-        confirmation: what a write must have before it counts.
-        most: lanes to a server.
-        timeout: seconds for one request.
     """
     options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "protocol": 2}
 
     def one(make: Maker, make_async: Maker) -> OneServer:
         lane = lambda: RedisLane(make, confirmation)
         lane_async = lambda: AsyncRedisLane(make_async, confirmation, timeout)
-        return OneServer(lane, lane_async, most, confirmation, timeout)
+        return OneServer(lane, lane_async, most, timeout)
 
     def at(url: str) -> OneServer:
         return one(partial(_pool, _BLOCKING, url, options), partial(_pool, _AWAITED, url, options))
@@ -60,44 +53,8 @@ def servers_at(
         url
     ).make_connection()  # which connects to nothing, and refuses an unknown option
     if "cluster" in ours:
-        return Cluster(lambda: RedisCluster.from_url(url, **options), node, confirmation, timeout)
+        return Cluster(lambda: RedisCluster.from_url(url, **options), node)
     return at(url)
-
-
-def servers_of(client: Any, confirmation: Confirmation, most: int, timeout: float, *, is_async: bool) -> Servers:
-    """Return the servers of a client of the caller's. All but the client as for :func:`servers_at`."""
-
-    def one(pool: Maker) -> OneServer:
-        lane, lane_async = lambda: GuestLane(pool, confirmation), lambda: AsyncGuestLane(pool, confirmation)
-        return OneServer(lane, lane_async, most, confirmation, timeout)
-
-    def pool_of(name: str) -> Any:
-        if (member := client.get_node(node_name=name)) is None:
-            raise exceptions.ConnectionError(f"{name} has left the Cluster")
-        return _NodePool(member) if is_async else member.redis_connection.connection_pool
-
-    def node(member: Any) -> OneServer:
-        return one(partial(pool_of, member.name))
-
-    servers: Servers
-    if hasattr(client, "connection_pool"):
-        servers = one(lambda: client.connection_pool)
-    else:
-        servers = (AsyncCluster if is_async else Cluster)(lambda: client, node, confirmation, timeout)
-    return OnItsLoop(servers) if is_async else InThreads(servers)
-
-
-class _NodePool:
-    """A node of a Cluster of ``redis.asyncio``, which is its own pool."""
-
-    def __init__(self, node: Any) -> None:
-        self._node = node
-
-    async def get_connection(self) -> Any:
-        return self._node.acquire_connection()
-
-    async def release(self, connection: Any) -> None:
-        self._node.release(connection)
 
 
 def _pool(modules: Any, url: str, options: dict[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """What a ledger says of itself, and what its server must be like before it is used."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
@@ -14,27 +14,20 @@ VERSION: Final = 1  # of the layout; also of how many shards there are
 KEEPS: Final = "noeviction"
 
 
-class FirstLook(NamedTuple):
-    """What the first use of a ledger found: whether it was made just now, and whether the server may evict any key."""
-
-    is_new: bool
-    evicts_any: bool
-
-
-def prepare(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
-    """Make the ledger if it is not there.
+def prepare(names: RedisNames, url: str) -> Steps[bool]:
+    """Make the ledger, and return whether it was not there before.
 
     Raises:
         StoreError: its layout is of a later version, or its server evicts.
     """
-    evicts_any = yield from _check_memory(url, evicts=evicts)
+    yield from _check_memory(url)
     was = yield from version_of(names, READ_HASH)
     version = yield from version_of(names, PREPARE)
     if version != str(VERSION):
         raise StoreError(
             f"ledger {url}: its layout is of version {version}, and this version of onceward knows {VERSION}: upgrade onceward"
         )
-    return FirstLook(was is None, evicts_any)
+    return was is None
 
 
 def version_of(names: RedisNames, script: Script) -> Steps[str | None]:
@@ -44,12 +37,11 @@ def version_of(names: RedisNames, script: Script) -> Steps[str | None]:
     return None if version is None else version.decode()
 
 
-def info_of(answer: bytes | str | dict[str, object]) -> dict[str, str]:
+def info_of(answer: bytes | dict[str, object]) -> dict[str, str]:
     """Return the fields of an answer to INFO, which redis-py may have read already."""
     if isinstance(answer, dict):
         return {name: str(value) for name, value in answer.items()}
-    text = answer
-    lines = (text.decode(errors="replace") if isinstance(text, bytes) else text).splitlines()
+    lines = answer.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
@@ -60,25 +52,22 @@ def is_evicting(memory: dict[str, str]) -> bool | None:
     return memory["maxmemory"] != "0" and memory["maxmemory_policy"] != KEEPS
 
 
-def _check_memory(url: str, *, evicts: bool) -> Steps[bool]:
-    """Return whether a server may evict any key. Raise StoreError if one evicts, and that is not accepted. Warn if it does not say."""
-    evicts_any = False
+def _check_memory(url: str) -> Steps[None]:
+    """Raise StoreError if a server evicts. Warn if it does not say."""
     try:
         answers = yield Asking(["INFO", "memory"])
     except StoreError as error:
         if not is_refused(error):
             raise
         logger().warning("ledger %s: whether the server evicts records cannot be read: %s", url, error)
-        return False
+        return
     for answer in answers:
         memory = info_of(answer)
         does = is_evicting(memory)
         if does is None:
             logger().warning("ledger %s: the server does not say whether it evicts records (maxmemory_policy)", url)
-        elif does and not evicts:
+        elif does:
             raise StoreError(
                 f"ledger {url}: the server evicts records when its memory is full (maxmemory-policy {memory['maxmemory_policy']}): "
-                "then handlers run again. Set maxmemory-policy noeviction, use another server, or accept it with ?eviction=allow"
+                "then handlers run again. Set maxmemory-policy noeviction, or use another server"
             )
-        evicts_any = evicts_any or (bool(does) and memory["maxmemory_policy"].startswith("allkeys"))
-    return evicts_any

@@ -1,14 +1,11 @@
-"""What sends a ledger's requests: to one server, by a client of the caller's, and to the nodes of a Cluster.
+"""What sends a ledger's requests: to one server, or to the nodes of a Cluster.
 
 A client of redis-py knows which node of a Cluster has which slots, and each node has lanes of its own. What a node refuses while a slot
 moves, or cannot answer while another one takes its place, is an error that ends by itself. The client then looks at the Cluster again.
 """
 
 import asyncio
-import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +14,7 @@ from redis.crc import key_slot
 
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.refusals import Broken
-from onceward.stores.redis.requests import Asking, BellWait, Confirmation, RedisRequest, RoundTrip
+from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip
 
 MOST_LISTENING: Final = 100  # connections that wait for a bell
 _MOVED: Final = (exceptions.MovedError, exceptions.AskError)
@@ -26,52 +23,15 @@ _REFUSALS: Final = (exceptions.RedisError, exceptions.RedisClusterException)
 _TROUBLES: Final = frozenset({exceptions.ReadOnlyError, exceptions.NoScriptError})
 
 
-class Servers(ABC):
-    """What sends requests. A request raises Broken or redis-py's errors.
+class OneServer:
+    """The lanes to one server. Who waits for a bell has others: it would hold up the rest. A request raises Broken or redis-py's errors."""
 
-    Args:
-        confirmation: what a write must have before it counts.
-        timeout: seconds for one request.
-    """
-
-    def __init__(self, confirmation: Confirmation, timeout: float) -> None:
-        self.confirmation, self.timeout = confirmation, timeout
-
-    @abstractmethod
-    def run(self, request: RedisRequest) -> list[Any]:
-        """Do one request, and return its answers: errors in the places of what a server refused."""
-
-    @abstractmethod
-    async def run_async(self, request: RedisRequest) -> list[Any]:
-        """As :meth:`run`, for a coroutine."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what was opened here; the next use opens it again."""
-
-
-class OneServer(Servers):
-    """The lanes to one server. Who waits for a bell has others: it would hold up the rest.
-
-    Args:
-        make: makes a lane for threads.
-        make_async: makes one for coroutines.
-        most: lanes. All else is as for :class:`Servers`.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        make_async: Callable[[], Any],
-        most: int,
-        confirmation: Confirmation,
-        timeout: float,
-    ) -> None:
-        super().__init__(confirmation, timeout)
+    def __init__(self, make: Callable[[], Any], make_async: Callable[[], Any], most: int, timeout: float) -> None:
         self._calls = LedgerLanes(make, make_async, most, timeout)
         self._bells = LedgerLanes(make, make_async, MOST_LISTENING, timeout)
 
     def run(self, request: RedisRequest) -> list[Any]:
+        """Do one request, and return its answers: errors in the places of what a server refused."""
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = lanes.run(request, _arguments)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
@@ -108,62 +68,6 @@ def completed(answers: Sequence[Any], places: Sequence[int], others: Sequence[An
     return [by_place.get(place, answer) for place, answer in enumerate(answers)]
 
 
-class InThreads(Servers):
-    """A blocking client of the caller's. It serves coroutines in threads."""
-
-    def __init__(self, servers: Servers) -> None:
-        super().__init__(servers.confirmation, servers.timeout)
-        self._servers = servers
-
-    def run(self, request: RedisRequest) -> list[Any]:
-        return self._servers.run(request)
-
-    async def run_async(self, request: RedisRequest) -> list[Any]:
-        return await asyncio.to_thread(self._servers.run, request)
-
-    def close(self) -> None:
-        """Leave it open."""
-
-
-class OnItsLoop(InThreads):
-    """An asynchronous client of the caller's. It serves blocking callers, such as the heartbeat's, on the loop that used it last."""
-
-    def __init__(self, servers: Servers) -> None:
-        super().__init__(servers)
-        self._process: int | None = None  # that has used it; before that it has no sockets, and a child may begin
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def run_async(self, request: RedisRequest) -> list[Any]:
-        process = os.getpid()
-        if self._process is None:
-            self._process = process
-        elif process != self._process:  # its sockets are the parent's: an answer would go to the wrong one
-            raise exceptions.DataError(
-                "this process was forked after the client was used: make its own client and Once in each process"
-            )
-        self._loop = asyncio.get_running_loop()
-        return await self._servers.run_async(request)
-
-    def run(self, request: RedisRequest) -> list[Any]:
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            raise exceptions.DataError(
-                "this client is asynchronous, and the event loop that used it does not run. For handlers that are not "
-                "asynchronous, give a URL or a redis.Redis"
-            )
-        if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
-            raise exceptions.DataError(
-                "this client is asynchronous, and its event loop would wait for itself. In a coroutine, use the asynchronous form "
-                "of this call, or give a URL"
-            )
-        asking = asyncio.run_coroutine_threadsafe(self.run_async(request), loop)
-        try:
-            return asking.result(2 * self.timeout)
-        except (TimeoutError, CancelledError) as error:
-            asking.cancel()
-            raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
-
-
 class NodePart(NamedTuple):
     """What one node has of a request, and the places of its answers."""
 
@@ -172,17 +76,10 @@ class NodePart(NamedTuple):
     places: Sequence[int]
 
 
-class Cluster(Servers):
-    """The nodes of a Cluster. ``make`` makes the client, ``lanes`` returns the lanes to a node; all else as for :class:`Servers`."""
+class Cluster:
+    """The nodes of a Cluster. ``make`` makes redis-py's client, ``lanes`` returns the lanes to a node."""
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        lanes: Callable[[Any], OneServer],
-        confirmation: Confirmation,
-        timeout: float,
-    ) -> None:
-        super().__init__(confirmation, timeout)
+    def __init__(self, make: Callable[[], Any], lanes: Callable[[Any], OneServer]) -> None:
         self._make, self._make_lanes = make, lanes
         self._client: Any = None
         self._lanes: dict[str, OneServer] = {}
@@ -207,17 +104,17 @@ class Cluster(Servers):
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         """Do one request, on its nodes at the same time."""
-        client = await self._open_async()
+        client = self._client or await asyncio.to_thread(self._open)
         try:
             parts = _parts(client, request)
             runs = [self._run_part(part) for part in parts]
             replies = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
             answers, has_changed = _put(parts, replies)
         except exceptions.SlotNotCoveredError:
-            await self._look_async(client)
+            await asyncio.to_thread(self._look, client)
             raise
         if has_changed:
-            await self._look_async(client)
+            await asyncio.to_thread(self._look, client)
         return answers
 
     async def _run_part(self, part: NodePart) -> list[Any]:
@@ -234,15 +131,9 @@ class Cluster(Servers):
             self._client = self._make()
         return self._client
 
-    async def _open_async(self) -> Any:
-        return self._client or await asyncio.to_thread(self._open)
-
     def _look(self, client: Any) -> None:
         with suppress(*_REFUSALS):
             client.nodes_manager.initialize()
-
-    async def _look_async(self, client: Any) -> None:
-        await asyncio.to_thread(self._look, client)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -252,15 +143,7 @@ class Cluster(Servers):
             client.close()
 
 
-class AsyncCluster(Cluster):
-    """As :class:`Cluster`, on a client of ``redis.asyncio``, for the coroutines of its event loop."""
-
-    async def _open_async(self) -> Any:
-        return await self._open().initialize()
-
-    async def _look_async(self, client: Any) -> None:
-        with suppress(*_REFUSALS):
-            await client.nodes_manager.initialize()
+Servers = OneServer | Cluster
 
 
 def _parts(client: Any, request: RedisRequest) -> list[NodePart]:

@@ -21,7 +21,15 @@ from onceward.stores.redis.faults import translated
 from onceward.stores.redis.finding import select
 from onceward.stores.redis.names import SHARDS, RedisNames, Shard, encoded
 from onceward.stores.redis.records import arguments, damaged, damaged_of, reply_of, reply_to
-from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip, ScriptCall, WriteCall
+from onceward.stores.redis.requests import (
+    Asking,
+    BellWait,
+    Confirmation,
+    RedisRequest,
+    RoundTrip,
+    ScriptCall,
+    WriteCall,
+)
 from onceward.stores.redis.schema import prepare
 from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, READ_HASH, SWAP, WAITING, Script
 from onceward.stores.redis.servers import Servers
@@ -32,35 +40,31 @@ _NAP: Final = 0.01  # seconds between two looks at whether the waiter that liste
 
 
 class RedisStore(Observed):
-    """A ledger in Redis 6.2 or newer, or Valkey. Make one with :func:`onceward.stores.redis.open_ledger`.
-
-    Args:
-        conduit: sends the requests.
-        names: of its Redis keys.
-        url: where it is, for messages; without a password.
-        evicts: whether a server that evicts is accepted.
-    """
+    """A ledger in Redis 6.2 or newer, or Valkey."""
 
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.contract:finds_due",
         **{
             name: f"onceward.stores.redis.inspection:{name}"
-            for name in ("exists", "inspect", "migrate", "outbox", "provision", "survey")
+            for name in ("exists", "inspect", "migrate", "provision", "survey")
         },
     }
 
-    def __init__(self, conduit: Servers, names: RedisNames, url: str, *, evicts: bool) -> None:
+    def __init__(
+        self, conduit: Servers, confirmation: Confirmation, names: RedisNames, url: str, timeout: float
+    ) -> None:
         self.conduit = conduit
+        self.confirmation = confirmation
+        self.timeout = timeout
         self.url = url
         self.names = names
-        self.evicts = evicts
         self._ready = False
         self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
-        self.loses_messages = False  # whether the server may evict what is not sent yet
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
@@ -102,9 +106,9 @@ class RedisStore(Observed):
 
     def prepare(self) -> Steps[bool]:
         """Make the ledger, and return whether it was not there before."""
-        looked = yield from prepare(self.names, self.url, evicts=self.evicts)
-        self._ready, self.loses_messages = True, looked.evicts_any
-        return looked.is_new
+        is_new = yield from prepare(self.names, self.url)
+        self._ready = True
+        return is_new
 
     def _is_purging(self, request: object) -> bool:
         """Return whether it is time to purge: after so many keys that were asked for."""
@@ -186,7 +190,7 @@ class RedisStore(Observed):
         """Wait until the claim of this key ends. One waiter of a process listens, and the others wait for that one."""
         listening = self._listening.get(key)
         if listening is not None:
-            slept, longest = 0.0, min(most, self.conduit.timeout)  # in a busy event loop, it may hear nothing
+            slept, longest = 0.0, min(most, self.timeout)  # in a busy event loop, it may hear nothing
             while slept < longest and self._listening.get(key) is listening:
                 yield Sleep(_NAP)
                 slept += _NAP
@@ -200,7 +204,7 @@ class RedisStore(Observed):
             self._listening.pop(key, None)
 
     def _listen(self, key: str, most: float) -> Steps[None]:
-        call = self._on(WAITING, encoded(key), round(min(most, self.conduit.timeout / 2) * 1000))
+        call = self._on(WAITING, encoded(key), round(min(most, self.timeout / 2) * 1000))
         (milliseconds,) = yield RoundTrip("changed", [call])
         if milliseconds:
             yield BellWait(call.keys[2], milliseconds / 1000)

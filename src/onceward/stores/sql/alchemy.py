@@ -22,11 +22,6 @@ _IN_ONE = "is in a transaction already; commit it first, because onceward must e
 class Underneath(ABC):
     """What is below SQLAlchemy: the driver's connection, blocking, or awaited with ``await_only``.
 
-    Args:
-        connection: SQLAlchemy's, in the transaction.
-        seconds: how long one statement may take.
-        connected: returns SQLAlchemy's connection in the transaction that is open by then.
-
     Attributes:
         state_of: returns the state of a driver's connection. One that was closed is lost, which SQLAlchemy may not know.
     """
@@ -66,12 +61,6 @@ class Underneath(ABC):
 
 class AlchemyDriver(CallersDriver):
     """What a Connection and a Session have in common.
-
-    Args:
-        kind: what is below it.
-        connection: SQLAlchemy's, or the one within ``outer``.
-        seconds: how long one statement may take.
-        outer: the AsyncConnection or AsyncSession, if it is one.
 
     Attributes:
         root: SQLAlchemy's transaction, which is ours.

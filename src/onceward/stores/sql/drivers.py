@@ -35,12 +35,7 @@ AS_A_SELECT: Final = ". Without autocommit, each statement begins one, also a SE
 
 
 class CallersDriver(ABC):
-    """A connection of the caller's. The acts of one for coroutines return awaitables.
-
-    Args:
-        connection: the caller's.
-        seconds: how long one statement may take.
-    """
+    """A connection of the caller's. The acts of one for coroutines return awaitables."""
 
     awaited = False
     keeps = False  # whether its library keeps statements of the body, which ``send`` sends

@@ -27,12 +27,10 @@ class SqlQuery(LaneRequest):
 
     Attributes:
         action: what it does, for events.
-        seconds: for its statements, if they can take longer than the ledger's timeout.
         is_bare: whether it needs no ledger.
         claims: how many keys it asks for.
     """
 
-    seconds: float | None = None
     is_bare = False
     claims = 0
 
@@ -40,8 +38,8 @@ class SqlQuery(LaneRequest):
         self.action = action
 
     def by(self, conduit: Any) -> Any:
-        """Return the connections that run it."""
-        return conduit if self.seconds is None else conduit.patient(self.seconds)
+        """Return what runs it: the connections."""
+        return conduit
 
 
 class BatchReply(NamedTuple):
@@ -52,12 +50,7 @@ class BatchReply(NamedTuple):
 
 
 class SqlExchange(Observed, ABC):
-    """The I/O of a ledger.
-
-    Args:
-        conduit: its connections. They raise SqlRefusal, Broken, or ValueError for a text that cannot be kept.
-        url: where it is, for messages; without a password.
-    """
+    """The I/O of a ledger."""
 
     faults: ServerErrors
 

@@ -58,10 +58,6 @@ def having(statuses: frozenset[str]) -> str:
 class PageReader(ABC):
     """Makes the statement of one page. Its rows: the time, what it looked at, and a record or NULLs.
 
-    Args:
-        table: its name.
-        dialect: of the database.
-
     Attributes:
         values: those of the statement, if it has parameters.
         start: what each statement begins with.
@@ -98,14 +94,7 @@ class PageReader(ABC):
         return ", ".join(terms)
 
     def statement(self, selection: Selection, after: str | None, limit: int, index: str | None) -> str:
-        """Return the statement of a page, and of one more row to know whether it is the last.
-
-        Args:
-            selection: which records are meant. It looks at a limited number of rows for a status or an age.
-            after: where the page begins.
-            limit: the most records.
-            index: the index to look at.
-        """
+        """Return the statement of a page, and of one more row to know whether it is the last."""
         if isinstance(selection, DueWithin):
             return self._due(selection.seconds, after, limit)
         prefix, clause = "", None
@@ -162,14 +151,7 @@ def plain(rows: Sequence[Sequence[Any]]) -> tuple[list[Record], Sequence[Damaged
 
 
 def page_of(selection: Selection, limit: int, rows: Sequence[Sequence[Any]], sort_out: Any = plain) -> Page:
-    """Return the page that a statement's rows make. Their times are in seconds.
-
-    Args:
-        selection: which records are meant.
-        limit: the most records of a page.
-        rows: those of the statement.
-        sort_out: returns the records among rows, and those that are damaged.
-    """
+    """Return the page that a statement's rows make. Their times are in seconds."""
     now, looked, last = rows[0][:3]
     entries = [row[3:] for row in rows if row[3] is not None]
     page = entries[:limit]

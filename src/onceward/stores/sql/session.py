@@ -195,14 +195,9 @@ class SqlSession(ABC):
 
 
 def driver_of(room: str, kinds: dict[str, str], connection: object, seconds: float, choices: str) -> Any:
-    """Return the driver of a connection.
+    """Return the driver of a connection. Beside the module ``room``, each library around a driver has one with a ``driver_of``.
 
-    Args:
-        room: the module of the database's session. Beside it, each library around a driver has one with a ``driver_of``.
-        kinds: by the class of a driver's connection, with its package, how the module ends and what makes its driver.
-        connection: the caller's.
-        seconds: how long one statement may take.
-        choices: which connections there are, for the message.
+    ``kinds``: by the class of a driver's connection, with its package, how the module ends and what makes its driver.
 
     Raises:
         TypeError: it is none of these.

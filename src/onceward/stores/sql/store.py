@@ -1,27 +1,24 @@
 """What people ask of a ledger in an SQL server: pages of its records, how many there are, and to make what it lacks."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from onceward.core.drivers import Steps, drive
 from onceward.core.record import COMPLETED, Reply
 from onceward.core.selections import ByKey, ChainOf, Selection
 from onceward.core.views import STATES
-from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
-from onceward.stores.contract import NoIndex, Page, Part
+from onceward.stores.contract import Page, Part
 from onceward.stores.sql.exchange import SqlQuery
 from onceward.stores.sql.finding import Dialect, sql_of
 from onceward.stores.sql.verbs import SqlVerbs
 from onceward.stores.survey import READ, UNFINISHED, Survey
 
-_SCANNING: Final = 3600.0  # seconds that reading a whole table may take
-
 
 class SqlStore(SqlVerbs):
-    """A ledger's tables, whose indexes ``open``, ``due`` and ``origin`` an earlier version's ledger may lack.
+    """A ledger's tables, with the indexes ``open``, ``due`` and ``origin``.
 
     Attributes:
         names: of the tables: ``table``, ``meta`` and, without quotes, ``plain``. Its ``hint`` returns what a table's name is
@@ -37,9 +34,10 @@ class SqlStore(SqlVerbs):
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
         "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.contract:finds_due",
         **{
             name: f"onceward.stores.sql.store:{name}"
-            for name in ("exists", "migrate", "outbox", "provision", "survey", "template")
+            for name in ("exists", "migrate", "provision", "survey", "template")
         },
     }
     names: Any
@@ -55,16 +53,17 @@ class SqlStore(SqlVerbs):
         """Read one record."""
 
     @abstractmethod
-    def has_index(self, index: str) -> Steps[bool]:
-        """Return whether an index of the ledger is there, and complete."""
-
-    @abstractmethod
     def there(self) -> Steps[list[bool]]:
         """Return which of the two tables are there."""
 
     @abstractmethod
-    def missing(self) -> Steps[list[Part]]:
-        """Make the columns and indexes that the ledger lacks. Return all, with which were made."""
+    def columns(self) -> Steps[AbstractSet[str]]:
+        """Return the columns of the table; none if it is not there."""
+
+    @property
+    @abstractmethod
+    def added(self) -> Iterable[str]:
+        """The columns that an earlier version's table may lack."""
 
     @abstractmethod
     def total(self) -> Steps[tuple[float, int, int | None]]:
@@ -84,16 +83,7 @@ class SqlStore(SqlVerbs):
             index = "open"
         elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
             index = "due"
-        if index is not None and not (yield from self.has_index(index)):
-            index = None
-        request = self.page(self.names, selection, after, limit, index)
-        if index is None and isinstance(selection, ChainOf):
-            if not selection.scan:
-                raise NoIndex(
-                    f"{self.names.table} has no index {self.names.plain}_origin: let its owner run `onceward migrate`"
-                )
-            request.seconds = _SCANNING
-        page: Page = yield request
+        page: Page = yield self.page(self.names, selection, after, limit, index)
         return page
 
 
@@ -108,26 +98,22 @@ def survey(store: SqlStore) -> Steps[Survey]:
     if total <= READ:  # the statistics may be old
         ((total,),) = yield store.raw(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {READ + 1}) s")
         exact = total <= READ
-    counts: dict[str, int] = {}
-    indexed = yield from store.has_index("open")
-    if indexed or exact:
-        rows = yield store.raw(
-            f"SELECT status, count(*), {_number(store, 'LAPSED')} FROM {table}{hint('open') if indexed else ''} "
-            f"WHERE {store.within['open']} GROUP BY status"
-        )
-        counts = dict.fromkeys(UNFINISHED, 0) | {row[0]: int(row[1]) for row in rows}
-        counts["LAPSED"] = sum(int(row[2]) for row in rows)
-        ((counts["EXPIRED"],),) = yield store.raw(
-            f"SELECT count(*) FROM {table}{hint('expiry')} "
-            f"WHERE expires_at IS NOT NULL AND {sql_of(STATES['EXPIRED'], store.dialect)}"
-        )
-        if exact:  # two statements, two moments
-            counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
-    if (yield from store.has_index("due")):
-        terms = f"{_number(store, 'UNSENT')}, {_number(store, 'REFUSED')}"
-        ((unsent, refused),) = yield store.raw(f"SELECT {terms} FROM {table}{hint('due')} WHERE {store.within['due']}")
-        counts |= {"UNSENT": int(unsent), "REFUSED": int(refused)}
-    return Survey(UNFINISHED if indexed else frozenset(), True, counts, total, exact, arrived, now)
+    rows = yield store.raw(
+        f"SELECT status, count(*), {_number(store, 'LAPSED')} FROM {table}{hint('open')} "
+        f"WHERE {store.within['open']} GROUP BY status"
+    )
+    counts = dict.fromkeys(UNFINISHED, 0) | {row[0]: int(row[1]) for row in rows}
+    counts["LAPSED"] = sum(int(row[2]) for row in rows)
+    ((counts["EXPIRED"],),) = yield store.raw(
+        f"SELECT count(*) FROM {table}{hint('expiry')} "
+        f"WHERE expires_at IS NOT NULL AND {sql_of(STATES['EXPIRED'], store.dialect)}"
+    )
+    if exact:  # two statements, two moments
+        counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
+    terms = f"{_number(store, 'UNSENT')}, {_number(store, 'REFUSED')}"
+    ((unsent, refused),) = yield store.raw(f"SELECT {terms} FROM {table}{hint('due')} WHERE {store.within['due']}")
+    counts |= {"UNSENT": int(unsent), "REFUSED": int(refused)}
+    return Survey(UNFINISHED, True, counts, total, exact, arrived, now)
 
 
 def _number(store: SqlStore, state: str) -> str:
@@ -149,24 +135,14 @@ def provision(store: SqlStore, options: AbstractSet[str]) -> Steps[list[Part]]:
 
 
 def migrate(store: SqlStore) -> Steps[list[Part]]:
-    """Add the columns and the indexes that a ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
-
-    Run it again after an interrupt; several can run it at once.
+    """Make what a ledger lacks, as the first use does (:data:`onceward.stores.capabilities.MIGRATE`). Several can do so at once.
 
     Raises:
         StoreError: the ledger is of another major version, or this user may not alter it.
     """
-    return store.missing()
-
-
-def outbox(store: SqlStore) -> Steps[None]:
-    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")  # the first use makes the ledger
-    if not (yield from store.has_index("due")):
-        raise StoreError(
-            f"ledger {store.url}: it has no index of messages, because an earlier version made it. Let the tables' owner run "
-            f"`onceward migrate --store {store.url}` once"
-        )
+    had = yield from store.columns()
+    parts = yield from provision(store, frozenset())
+    return [*parts, *(Part(f"column {name}", name not in had) for name in store.added)]
 
 
 def template(store: SqlStore, form: str, options: AbstractSet[str]) -> str:

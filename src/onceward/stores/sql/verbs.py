@@ -193,12 +193,7 @@ class SqlVerbs(SqlExchange):
         return [outcomes[write.key] for write, _ in pairs]
 
     def _batch(self, writes: list[Write], seen: Mapping[str, Record]) -> Steps[dict[str, Answered]]:
-        """Return the answers by their keys: of one statement, and of one for each key that it did not answer.
-
-        Args:
-            writes: swaps of the records ``seen``; inserts if there are none.
-            seen: by their keys.
-        """
+        """Return the answers by their keys: of one statement, and of one for each key that it did not answer."""
         answers: dict[str, Answered] = {
             write.key: error for write in writes if (error := self._too_long(write.key)) is not None
         }

@@ -79,7 +79,6 @@ class SqliteFile:
         self._place: place.Place | None = None
         self._compared = 0.0
         self._is_severed = False
-        self._frozen = False
         self.marked = 0.0 if clock is None else float("inf")
         self.checked = float("-inf")
 
@@ -93,11 +92,8 @@ class SqliteFile:
         return not self._all
 
     def reader(self) -> sqlite3.Connection:
-        if self._reader is not None and self._frozen:  # it sees no new writes
-            self._end(self._reader)
-            self._reader = None
         if self._reader is None:
-            self._reader = self._open() if place.may_write(self.path) else self._open_read_only()
+            self._reader = self._open()
         return self._reader
 
     def writer(self) -> sqlite3.Connection:
@@ -194,7 +190,6 @@ class SqliteFile:
             place.check_mount(self.path, self._real)
             place.make_private(self._real)
         self._check_place()
-        self._frozen = False
         connection, state = self._open_connection()
         try:
             if state is not None and (host := self._anchored):
@@ -221,14 +216,9 @@ class SqliteFile:
     def _anchored(self) -> HostClock | None:
         return self._host if self._host is not None and self._host.boot else None
 
-    def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
+    def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            name,
-            timeout=timeout,
-            isolation_level=None,
-            check_same_thread=False,
-            uri=name.startswith("file:"),
-            factory=_Connection,
+            self.path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
         self._all.append(connection)
         if (error := self.severed()) is not None:  # forked while it was being opened
@@ -244,7 +234,7 @@ class SqliteFile:
             self._all.remove(connection)
 
     def _step(self, host: HostClock) -> None:
-        connection = self._connect(self.path, 0)
+        connection = self._connect(0)
         try:
             ledger_clock.step(connection, host)
         finally:
@@ -252,7 +242,7 @@ class SqliteFile:
 
     def _open_connection(self) -> tuple[sqlite3.Connection, ledger_clock.ClockState | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
-        connection = self._connect(self.path, self._timeout)
+        connection = self._connect(self._timeout)
         try:
             # WAL lets readers go on while one writes. It is a property of the file; asking again is free.
             self._turn_to_wal(connection)
@@ -271,29 +261,6 @@ class SqliteFile:
             self._end(connection)
             raise
         return connection, state
-
-    def _open_read_only(self) -> sqlite3.Connection:
-        """Open the file for a user who may only read it."""
-        name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
-        # Without a -wal file, no process is writing. ``immutable`` stops SQLite from making one.
-        self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")
-        name += "&immutable=1" if self._frozen else ""
-        connection = self._connect(name, self._timeout)
-        try:
-            if not is_complete(read_meta(connection, self.path), MINOR):
-                raise StoreError(  # what else closes the connection
-                    f"ledger {self.path}: this user may only read it, and it lacks what this version adds. Let a user who may "
-                    f"write it call `onceward migrate --store sqlite:///{self.path}` once"
-                )
-            if host := self._anchored:
-                host.look()
-                state = ledger_clock.read(connection)
-                to = ledger_clock.move(host, state)
-                host.set(state.anchor or 0.0 if to is None or to.running else to.anchor)
-        except BaseException:
-            self._end(connection)
-            raise
-        return connection
 
     def _turn_to_wal(self, connection: sqlite3.Connection) -> None:
         """Ask for WAL. SQLite itself does not wait while another connection changes the mode of a new file."""

@@ -12,7 +12,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Page
 from onceward.stores.sql.finding import OF_T, Dialect, PageReader, end_of, having, page_of
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED, STOPPED_INDEX, TABLE, has_index
+from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED, STOPPED_INDEX, TABLE
 
 _ORIGIN: Final = Record._fields.index("origin")
 
@@ -39,10 +39,8 @@ def reader(now: float) -> SqliteReader:
     return SqliteReader(TABLE, Dialect(repr(now), f"({now!r} - {{}})"))
 
 
-def select(
-    selection: Selection, after: str | None, limit: int, connection: sqlite3.Connection, now: float
-) -> Page | None:
-    """Read one page. None: no index finds the chain, and it is not to be scanned."""
+def select(selection: Selection, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
+    """Read one page."""
     index = None
     if isinstance(selection, ChainOf):
         return _read_chain(selection, after, limit, connection, now)
@@ -50,8 +48,6 @@ def select(
         index = STOPPED_INDEX
     elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
         index = DUE_INDEX
-    if index is not None and not has_index(index, connection):
-        index = None
     asking = reader(now)
     rows = damage.rows(connection, asking.statement(selection, after, limit, index), tuple(asking.values))
     page = page_of(selection, limit, rows, damage.sorted_out)
@@ -62,17 +58,12 @@ def select(
     return page._replace(next=next((row[3] for row in reversed(rows[:limit]) if isinstance(row[3], str)), None))
 
 
-def _read_chain(
-    chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float
-) -> Page | None:
+def _read_chain(chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
     """Read a page of a chain in the order of its index, in which its rows are next to each other: no page reads all of them."""
-    indexed = has_index(ORIGIN_INDEX, connection)
-    if not indexed and not chain.scan:
-        return None
     start = beginning(chain.root)
     number, _, origin = (after or "0 ").partition(" ")
     statement = (
-        f"SELECT {OF_T}, t.rowid FROM {TABLE} t{f' INDEXED BY {ORIGIN_INDEX}' if indexed else ''} WHERE t.origin >= ?1 "
+        f"SELECT {OF_T}, t.rowid FROM {TABLE} t INDEXED BY {ORIGIN_INDEX} WHERE t.origin >= ?1 "
         "AND t.origin < ?2 AND (t.origin, t.rowid) > (?3, ?4) ORDER BY t.origin, t.rowid LIMIT ?5"
     )
     rows = damage.rows(connection, statement, (start, end_of(start), origin, int(number), limit + 1))

@@ -12,14 +12,12 @@ from typing import Final, NamedTuple
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATUSES
 from onceward.core.views import SOME_DAY, STATES
-from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
 from onceward.stores.sql.finding import Dialect, having, sql_of
-from onceward.stores.sql.inspection import columns_in, differences
 from onceward.stores.sqlite.place import mounts
-from onceward.stores.sqlite.requests import SqlRequest, make_index
+from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.schema import (
     ADDED,
     DUE_INDEX,
@@ -29,7 +27,6 @@ from onceward.stores.sqlite.schema import (
     STOPPED,
     STOPPED_INDEX,
     TABLE,
-    has_index,
 )
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.survey import READ, Survey
@@ -47,7 +44,6 @@ _OTHER: Final = (
 )
 _WAL: Final = "sqlite.org/wal.html"
 
-_FREE: Final = 100 * 1024 * 1024  # bytes
 _SHARED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs")
 _FUSE: Final = ("sshfs", "glusterfs", "ceph-fuse", "s3fs", "gcsfuse", "rclone")
 _NETWORK: Final = frozenset((*_SHARED, *(f"fuse.{name}" for name in _FUSE)))
@@ -59,10 +55,7 @@ class File(NamedTuple):
 
     path: str
     kind: str | None  # the file system's kind, such as ``ext4``; None if unknown
-    free: int  # free bytes there
-    writable: bool  # whether this user can write the file, or make it
-    there: bool = True  # whether it is there
-    differs: tuple[Finding, ...] = ()  # what of the table is not as this version needs it
+    there: bool  # whether it is there
 
     @property
     def is_local(self) -> bool:
@@ -70,11 +63,7 @@ class File(NamedTuple):
 
     def findings(self) -> Iterator[Finding]:
         check = "file"
-        if not self.writable:
-            says = f"this user may not write {self.path}, or not make it"
-            fix = "let this user write the file and its folder"
-            yield Finding("error", check, says, "no handler runs without its ledger", fix)
-        elif not self.there:
+        if not self.there:
             why = "a worker makes an empty ledger there: if the path is wrong, what was done before runs again"
             fix = "correct --store, or make the ledger with `onceward init`"
             yield Finding("unknown", check, f"there is no ledger at {self.path} yet", why, fix)
@@ -90,35 +79,14 @@ class File(NamedTuple):
             says = f"this system does not tell what kind of file system {self.path} is on"
             why = "on one of a network two workers can have one key"
             yield Finding("skipped", check, says, why, "make sure that it is a disk of this machine", _WAL)
-        elif self.writable and self.there:
+        elif self.there:
             yield Finding("ok", check, f"{self.path} is on a local disk ({self.kind})")
-        yield from self.differs
-        if self.free < _FREE:
-            says = f"{self.free // 1024 // 1024} MiB are left where {self.path} is"
-            why = "when the disk is full, no handler can begin, and no result can be recorded"
-            yield Finding("warning", "free space", says, why, "make room, or `onceward purge`")
 
 
 def inspect(store: SqliteStore) -> File:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    import shutil  # a worker that sends messages does not pay for it
-
-    path = store.path
-    folder = next(part for part in Path(path).parents if part.exists())
-    there = Path(path).exists()
-    may = os.access(path, os.R_OK | os.W_OK) if there else folder == Path(path).parent
-    writable = may and os.access(folder, os.W_OK | os.X_OK)
-    is_ledger = exists(store)
-    differs = _differences(path) if is_ledger else ()
-    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, is_ledger, differs)
-
-
-def _differences(path: str) -> tuple[Finding, ...]:
-    columns = {row[1]: row[2].lower() for row in read(path, f"PRAGMA table_info({TABLE})")}
-    if not columns:  # it is no ledger, or cannot be read
-        return ()
-    there = [row[0] for row in read(path, "SELECT name FROM sqlite_master WHERE type = 'index'")]
-    return tuple(differences(columns_in(SCHEMA[0]), columns, (f"{TABLE}_expiry", *INDEXES), there))
+    folder = next(part for part in Path(store.path).parents if part.exists())
+    return File(store.path, _kind(str(folder)), exists(store))
 
 
 def _kind(folder: str) -> str | None:
@@ -138,13 +106,9 @@ def count_records(connection: sqlite3.Connection, now: float) -> Survey:
     """Read the counts. Rows stay in the order of arrival, so their numbers tell how many there are at most."""
     first, last = connection.execute(_ROWS).fetchone()
     total = 0 if last is None else last - first + 1
-    indexed = STOPPED if has_index(STOPPED_INDEX, connection) else frozenset()
     (expired,) = connection.execute(_EXPIRED, (now,)).fetchone()
     counts = {"EXPIRED": expired} if expired < READ else {}
-    if has_index(DUE_INDEX, connection):
-        counts |= zip(
-            ("UNSENT", "REFUSED"), connection.execute(_MESSAGES, (now + SOME_DAY,) * 2).fetchone(), strict=True
-        )
+    counts |= zip(("UNSENT", "REFUSED"), connection.execute(_MESSAGES, (now + SOME_DAY,) * 2).fetchone(), strict=True)
     exact = total <= READ
     if exact:
         lapsed = sql_of(STATES["LAPSED"], Dialect(repr(now), f"{now!r} - {{}}"))
@@ -152,10 +116,10 @@ def count_records(connection: sqlite3.Connection, now: float) -> Survey:
         total = sum(row[1] for row in rows)
         counts |= dict.fromkeys(STATUSES, 0) | {"LAPSED": sum(row[2] or 0 for row in rows)}
     else:
-        rows = connection.execute(_BY_INDEX).fetchall() if indexed else []
-        counts |= dict.fromkeys(indexed, 0)
+        rows = connection.execute(_BY_INDEX).fetchall()
+        counts |= dict.fromkeys(STOPPED, 0)
     counts |= {status: count for status, count, _ in rows if isinstance(status, str)}
-    return Survey(indexed, True, counts, total, exact, last or 0, now)
+    return Survey(STOPPED, True, counts, total, exact, last or 0, now)
 
 
 def exists(store: SqliteStore) -> bool:
@@ -175,29 +139,16 @@ def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]
 def migrate(store: SqliteStore) -> Steps[list[Part]]:
     """Add the columns and the indexes that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
-    Nobody can write the file while SQLite makes an index.
+    So does the first use. Nobody can write the file while SQLite makes an index.
 
     Raises:
         StoreError: the file is no ledger, or of another major version, or this user may not write it.
     """
-    there = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
+    had = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
+    had |= {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
     yield from store.load("?")  # the first use adds them
-    had = {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
-    missing = INDEXES.keys() - had
-    for name in missing:
-        yield SqlRequest(partial(make_index, name), many=True)
-    columns = [Part(f"column {name}", name not in there) for name in ADDED]
-    return [*columns, *(Part(f"index {name}", name in missing) for name in INDEXES)]
-
-
-def outbox(store: SqliteStore) -> Steps[None]:
-    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    there: bool = yield SqlRequest(partial(has_index, DUE_INDEX), writes=False)
-    if not there:
-        raise StoreError(
-            f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
-            f"--store {store.url}` once"
-        )
+    parts = [*(("column", name) for name in ADDED), *(("index", name) for name in INDEXES)]
+    return [Part(f"{kind} {name}", name not in had) for kind, name in parts]
 
 
 def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:

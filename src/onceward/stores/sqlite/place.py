@@ -57,12 +57,6 @@ def make_private(path: str) -> None:
         pass
 
 
-def may_write(path: str) -> bool:
-    """Return whether this user can write the file. True if there is none."""
-    effective = os.access in os.supports_effective_ids
-    return not os.access(path, os.F_OK) or os.access(path, os.W_OK, effective_ids=effective)
-
-
 def _identity(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)

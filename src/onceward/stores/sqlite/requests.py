@@ -11,7 +11,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
 from onceward.stores.sql.columns import KNOWN
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.schema import HIGH, INDEXES, TABLE
+from onceward.stores.sqlite.schema import HIGH, TABLE
 
 # A plus makes a column an expression without a declared type, so no converter of the user's connection applies.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
@@ -129,11 +129,6 @@ def purge(limit: int, connection: sqlite3.Connection, now: float) -> int:
 def load(key: str, connection: sqlite3.Connection, now: float) -> Reply:
     """Read one record."""
     return Reply(False, find(connection, key), now)
-
-
-def make_index(name: str, connection: sqlite3.Connection, _: float) -> None:
-    """Make an index."""
-    connection.execute(INDEXES[name])
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:

@@ -82,21 +82,11 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
 
 
 def make(connection: sqlite3.Connection) -> None:
-    """Make what is missing, in the open transaction. Additions of a newer version stay.
-
-    A new file gets the indexes. SQLite reads all rows for one, so in a former version's file only ``onceward migrate`` makes them.
-    """
-    new = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (TABLE,)).fetchone() is None
+    """Make what is missing, in the open transaction. Additions of a newer version stay."""
     for statement in SCHEMA:
         connection.execute(statement)
     columns = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
     for name in ADDED.keys() - columns:
         connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN {name} {ADDED[name]}")
-    for statement in INDEXES.values() if new else ():
+    for statement in INDEXES.values():
         connection.execute(statement)
-
-
-def has_index(name: str, connection: sqlite3.Connection, _: float = 0.0) -> bool:
-    """Return whether the file has an index."""
-    cursor = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
-    return cursor.fetchone() is not None
