@@ -22,6 +22,8 @@ from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
 _NOTHING: Final = object()
+# An eager task starts at once, and needs no turn of the loop if it never waits.
+_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 # With these extensions an answer's body does not come as messages, or does not end with them. Without them, ASGI requires
 # that applications send messages, which can be recorded.
@@ -41,18 +43,17 @@ class AsgiHandling(AsgiDelivery):
         task: asyncio.Task[None] | None = None
         try:
             task = begin(self._run(app, scope), loop, context)
-            if task is not None:
-                if not task.done():
-                    self._waiter = loop.create_future()  # faster by 9 µs than asyncio.wait
-                    try:
-                        await self._waiter
-                    except asyncio.CancelledError:
-                        self._leave(task)
-                        raise
-                    finally:
-                        if not task.done():
-                            keep(task)
-                task.result()
+            if not task.done():
+                self._waiter = loop.create_future()  # faster by 9 µs than asyncio.wait
+                try:
+                    await self._waiter
+                except asyncio.CancelledError:
+                    self._leave(task)
+                    raise
+                finally:
+                    if not task.done():
+                        keep(task)
+            task.result()
         finally:
             del task  # it holds its error, which holds this frame
             _adopt(context)
@@ -69,8 +70,10 @@ class AsgiHandling(AsgiDelivery):
     async def _run(self, app: Application, scope: Scope) -> None:
         claim = self._request.claim
         self._scope = scope
-        CURRENT.set(claim)
         try:
+            if not _EAGER:
+                await _first_step()
+            CURRENT.set(claim)
             enter_span(claim)
             try:
                 if scope.get("extensions"):
@@ -185,60 +188,16 @@ class AsgiHandling(AsgiDelivery):
             logger().error("%s: raised after its client had left", self._request.claim.record.key, exc_info=error)
 
 
-if sys.version_info >= (3, 12):
+def begin(steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
+    """Return the task of a handler in ``context``. From Python 3.12 on it begins at once."""
+    if not _EAGER:
+        steps.send(None)  # to its first step: even a task that is cancelled before it begins then tells its end
+    return asyncio.Task(steps, loop=loop, name="onceward-http", context=context, **_EAGER)
 
-    def begin(
-        steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context
-    ) -> asyncio.Task[None] | None:
-        """Take the first step at once, as a task in ``context``; return the task, or None if nothing is left of it."""
-        return asyncio.Task(steps, loop=loop, name="onceward-http", context=context, eager_start=True)
 
-else:
-    from asyncio import _enter_task, _leave_task  # documented: docs.python.org/3/library/asyncio-extending.html
-
-    def begin(
-        steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context
-    ) -> asyncio.Task[None] | None:
-        """Take the first step at once, as a task in ``context``; return the task, or None if nothing is left of it."""
-        outer = asyncio.current_task(loop)
-        assert outer is not None  # ASGI servers call applications in tasks
-        rest = _steps(steps)
-        task: asyncio.Task[None] = asyncio.Task(rest, loop=loop, name="onceward-http", context=context)
-        _leave_task(loop, outer)
-        _enter_task(loop, task)
-        try:
-            context.run(next, rest)
-        except StopIteration:  # the task ends with the loop's next turn
-            return None
-        finally:
-            _leave_task(loop, task)
-            _enter_task(loop, outer)
-        return task
-
-    @coroutine
-    def _steps(steps: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
-        """Take the first step of a coroutine before its task asks, and the others with it."""
-        step, given, has_begun = steps.send, None, False
-        while True:
-            try:
-                waits_for = step(given)
-            except StopIteration:
-                return
-            step, given = steps.send, None
-            try:
-                if has_begun or waits_for is None:
-                    yield waits_for
-                else:
-                    waits_for._asyncio_future_blocking = False  # somebody else can await it before the task does
-                    try:
-                        yield
-                    except asyncio.CancelledError as error:
-                        if not waits_for.cancel(*error.args):
-                            raise
-                    yield from waits_for
-            except BaseException as error:
-                step, given = steps.throw, error
-            has_begun = True
+@coroutine
+def _first_step() -> Generator[None, None, None]:
+    yield
 
 
 def _adopt(context: Context) -> None:

@@ -1,7 +1,6 @@
 """The middleware for ASGI, whose clients leave, whose requests are cancelled, and whose handlers exit."""
 
 import asyncio
-import contextvars
 import gc
 
 import anyio
@@ -11,7 +10,6 @@ from onceward import Once
 from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.web.asgi_handling import begin
 from tables import each
 from web import asgi
 from web.calls import AsgiIdempotency
@@ -186,6 +184,24 @@ async def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
     assert (await asgi.ask(guarded)).problem == "unavailable"
 
 
+async def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0)  # begun or not: nobody waits for the rest
+        pytest.fail("it went on")
+
+    request = asyncio.ensure_future(asgi.served(AsgiIdempotency(app, once)))
+    await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    assert len(tasks) == 2
+    for task in tasks:  # as asyncio.run() does at its end
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert request.cancelled()
+    del request, task, tasks
+    assert asgi.statuses(once) == [IN_PROGRESS]
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
+
+
 @each("waits", [0, 1])
 async def test_an_exit_reaches_the_server_as_without_the_middleware(waits):
     once = Once("memory:")
@@ -215,39 +231,3 @@ async def test_events_that_begin_after_their_request_was_cancelled_come_to_end(o
     await asgi.cancelled(AsgiIdempotency(app, once), begun)
     while asgi.statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
         await asyncio.sleep(0.01)
-
-
-@each("turns", [0, 1, 5])
-@each("how", ["pauses", "waits", "swallows it", "cancels itself", "has no time"])
-async def test_a_handler_that_begins_at_once_is_cancelled_as_any_task_is(how, turns):
-    async def handle():
-        if how == "cancels itself":
-            asyncio.current_task().cancel("why")
-        async with asyncio.timeout(0 if how == "has no time" else None):
-            try:
-                await asyncio.sleep(0 if how == "pauses" else 0.001)
-                await asyncio.create_task(asyncio.sleep(9))
-            except asyncio.CancelledError:
-                if how != "swallows it":
-                    raise
-
-    seen, loop = [], asyncio.get_running_loop()
-    for begins in (True, False):
-        task = begin(handle(), loop, contextvars.copy_context()) if begins else loop.create_task(handle())
-        for _ in range(turns if begins else turns + 1):
-            await asyncio.sleep(0)
-        task.cancel("why")
-        seen.append((repr(await asyncio.gather(task, return_exceptions=True)), task.cancelling()))
-    assert seen[0] == seen[1]
-
-
-async def test_handlers_that_begin_at_once_can_wait_for_one_future():
-    loop = asyncio.get_running_loop()
-    shared = loop.create_future()
-
-    async def handle():
-        return await shared
-
-    tasks = [begin(handle(), loop, contextvars.copy_context()) for _ in range(3)]
-    loop.call_soon(shared.set_result, 1)
-    await asyncio.wait_for(asyncio.gather(*tasks, handle()), 1)
