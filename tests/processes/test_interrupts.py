@@ -159,8 +159,8 @@ from onceward.stores.memory import MemoryStore
 class Away(MemoryStore):
     tries = 0
     def exchange(self, request):
-        self.tries += 1
-        if self.tries % 3 == 2:
+        self.tries += type(sys.meta_path[0]) is NoFiles
+        if self.tries == 1:
             raise StoreError("away", transient=True)
         return super().exchange(request)
 

@@ -29,7 +29,7 @@ NEWER = {
     "core/protocol.py": [("NEEDS: frozenset[str] = frozenset({STEPS})", 'NEEDS = frozenset({STEPS, "colours"})')],
     "stores/sqlite/schema.py": [("MINOR = 5", "MINOR = 6"), ('"trace": "TEXT"', '"trace": "TEXT", "colour": "TEXT"')],
     "stores/dynamodb/items.py": [
-        ("        return item\n\n    def _changes", '        item["colour"] = {"S": record[-1] or "none"}\n        return item\n\n    def _changes'),
+        ("        return item\n\n    def record", '        item["colour"] = {"S": record[-1] or "none"}\n        return item\n\n    def record'),
     ],
     "stores/mysql/schema.py": [
         ("MINOR: Final = 1", "MINOR: Final = 2"),

@@ -21,7 +21,7 @@ from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import derived_key
 from onceward.observe.observers import Observers
-from onceward.outbox.sender import send_soon
+from onceward.outbox import sender
 from onceward.outbox.sending import believed
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.results.classes import NotReplayable
@@ -191,7 +191,7 @@ class PendingMessages:
         """Let this process send the messages that the completion of ``record`` carried."""
         if self.since is None or record.unsent is None or record.unsent != self.text():
             return  # its reply came late, and somebody else has the send lease by now
-        send_soon(store, record, self._policy.seal, observers, believed(store, self._policy, self.since))
+        sender.send_soon(store, record, self._policy.seal, observers, believed(store, self._policy, self.since))
 
     def cut(self, count: int = 0) -> None:
         """Forget all but the first ``count``: what the handler did since is undone."""

@@ -186,7 +186,7 @@ print([key.rpartition(":")[2] for key in keys(viewer, "?state=PARKED")], keys(vi
 print([len(keys(viewer, f"?changed={age}")) for age in ("1h", "-1h")])
 print([len(keys(viewer, f"?state={name}")) for name in ("COMPLETED", "LAPSED", "RELEASED", "UNSENT")])
 page = story(viewer, "shop.order:k1")
-print("CardDeclined" in page, "Fix the cause" in page, "Unpark" in page)
+print("CardDeclined" in page, "fix the cause" in page, "Unpark" in page)
 with_payload = visitor("p", "view_ledgerrecord", "view_payload")
 print("<pre>1</pre>" in story(with_payload, "shop.order:k3"), "<pre>1</pre>" in story(viewer, "shop.order:k3"), "(hidden)" in story(viewer, "shop.order:k3"))
 print(viewer.get(f"{LIST}nothing/change/").status_code, visitor("w").get(f"{LIST}{quote('shop.order:k1')}/change/").status_code)
