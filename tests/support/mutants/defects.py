@@ -308,7 +308,7 @@ the key of a message's sender is not read
     [-text_at(record, "messageAttributes", KEY_ATTRIBUTE, "stringValue") or -]delivery.id
 [aws/events/streams.py: unit/aws/test_lambda_handlers.py]
 a stream goes on after its first failure
-    "on_kinesis", deliveries, group=[-_shard-]{+lambda delivery: delivery.id+},
+    "on_kinesis", _kinesis, group=[-_shard-]{+lambda delivery: delivery.id+},
 [aws/events/streams.py: unit/aws/test_lambda_reading.py]
 a consumer with enhanced fan-out has keys of its own
     (stream[-.partition("/consumer/")[0]-], event_id)
