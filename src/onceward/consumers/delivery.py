@@ -86,7 +86,8 @@ class Delivery:
 
     Attributes:
         source: where it comes from, such as ``aws:sqs``.
-        raw: the record as it came, usually a dict.
+        raw: the record as it came, usually a dict. In an aggregate of the Kinesis Producer Library, the outer record
+            with the inner one's fields.
         id: its name in the source's response, such as an SQS message id; or None.
         key: its default key, or None.
         group: the records of one group are handled in order (a FIFO queue's message group, a Kafka partition); or None.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from decimal import Decimal
+from hashlib import md5
 
 import pytest
 
 from onceward import aws
+from onceward.aws.events.streams import user_records
 from queues import lambda_events as events
 from queues.lambda_events import changed, given, keys, refusing
 
@@ -18,6 +20,13 @@ pytestmark = pytest.mark.sampled(other=2)
 THREE = base64.b64decode(
     "84mawgoBYQoBYhoNCAAaCXsiaWQiOiAxfRoNCAEaCXsiaWQiOiAyfRoOCAAaCnBsYWluIHRleHTDHP2s/tBB+J+hQQ68yIrX"
 )
+
+HASHED = base64.b64decode(
+    "84mawgoBYQoBYhIDMTIzEiczNDAyODIzNjY5MjA5Mzg0NjM0NjMzNzQ2MDc0MzE3NjgyMTE0NTUaDwgAEAAaCXsiaWQiOiAxfRoICAEQARoC/wBek7LT"
+    "ekeB0WG42ZMZnvlx"
+)
+
+EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
 
 
 def test_a_message_may_say_what_its_key_is(once):
@@ -72,19 +81,46 @@ def test_a_stream_has_the_same_keys_for_a_consumer_with_enhanced_fan_out(once):
     assert given(once, aws.on_kinesis, changed(event, "Records", 0, "eventSourceARN", to=consumer)) == ([], [])
 
 
-def test_an_aggregate_of_the_kpl_is_malformed_and_what_awss_library_made_of_it_is_handled(once, outcomes):
+def test_aggregates_of_the_kpl_are_taken_apart(once):
+    payloads, deliveries = given(once, aws.on_kinesis, events.kinesis(THREE, "plain", HASHED))
+    assert payloads == [{"id": 1}, {"id": 2}, "plain text", "plain", {"id": 1}, b"\xff\x00"]
+    assert [d.raw["kinesis"]["partitionKey"] for d in deliveries] == ["a", "b", "a", "1", "a", "b"]
+    assert [d.id for d in deliveries] == [str(events.FIRST + n) for n in (0, 0, 0, 1, 2, 2)]
+    assert deliveries[5].raw["kinesis"]["explicitHashKey"] == "340282366920938463463374607431768211455"
+    assert deliveries[5].raw["eventID"] == f"{events.SHARD}:{events.FIRST + 2}"
+    assert [d.key[2:] for d in deliveries] == [(0,), (1,), (2,), (), (0,), (1,)]
+    assert len(keys(once)) == 6
+
+
+def aggregate(message):
+    return b"\xf3\x89\x9a\xc2" + message + md5(message).digest()
+
+
+def test_the_kpls_format_is_read_as_the_kpl_writes_it():
+    assert user_records(THREE) == [("a", None, b'{"id": 1}'), ("b", None, b'{"id": 2}'), ("a", None, b"plain text")]
+    assert user_records(EMPTY) == [("a", None, b"")]
+    long = b"\x0a\xc8\x01" + b"k" * 200 + b"\x1a\x9b\x01\x08\x00\x1a\x96\x01" + b"x" * 150  # lengths of two bytes
+    assert user_records(aggregate(long)) == [("k" * 200, None, b"x" * 150)]
+    for other in (b"", THREE[:4], THREE[:20], THREE[:-1], THREE[:-1] + b"x", b"x" + THREE, THREE[4:]):
+        assert user_records(other) is None
+
+
+AGGREGATES = [
+    (b"\x1a\x05\x08\x00\x1a\x01x", "names entry 0 of a table of 0"),
+    (b"\x0a\x01a\x1a\x02\x08\x00", "has no data"),
+    (b"\x0a\x09a", "ends within a field"),
+    (b"\x0a\x80", "ends within a number"),
+    (b"\x0a\x01\xff", "utf-8"),
+]
+
+
+def test_an_aggregate_that_cannot_be_read_is_one_malformed_record_and_says_why(once, outcomes):
     handle = aws.on_kinesis(once, name="n")(lambda payload: None)
-    answer = handle(events.kinesis("before", THREE, "after"))
-    assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
-    assert "take the event apart with deaggregate_records" in str(next(o.error for o in outcomes if o.error))
-    (record,) = events.kinesis(THREE)["Records"]
-    apart = [
-        {**record, "kinesis": {**record["kinesis"], "data": base64.b64encode(data), "subSequenceNumber": n}}
-        for n, data in enumerate((b'{"id": 1}', b'{"id": 2}'))
-    ]
-    payloads, deliveries = given(once, aws.on_kinesis, {"Records": apart}, name="apart")
-    assert payloads == [{"id": 1}, {"id": 2}]
-    assert [delivery.key[2] for delivery in deliveries] == [0, 1]
+    for message, why in AGGREGATES:
+        answer = handle(events.kinesis("before", aggregate(message), "after"))
+        assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
+        assert why in str(next(o.error for o in outcomes if o.status == "malformed"))
+        outcomes.clear()
 
 
 def test_dynamodb_gives_plain_values(once):

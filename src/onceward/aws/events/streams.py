@@ -1,8 +1,9 @@
 """Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, Unpack
+from hashlib import md5
+from typing import Any, Final, Unpack, cast
 
 import msgspec
 
@@ -15,16 +16,16 @@ from onceward.once import Once
 
 KINESIS: Final = "aws:kinesis"
 DYNAMODB: Final = "aws:dynamodb"
-_AGGREGATE: Final = b"\xf3\x89\x9a\xc2"  # how aggregates begin (awslabs/amazon-kinesis-producer, aggregation-format.md)
 _MARK: Final = f'"{KEY_ATTRIBUTE}"'.encode()  # in the JSON of an envelope
 
 
 def on_kinesis(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Response]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
-    The outbox adds a member ``onceward`` to a record, with a key and headers. The payload does not contain it. The default key is
-    this one, else the stream, the shard and the sequence number. After a record that failed, no later record is begun or
-    claimed. An aggregate of the Kinesis Producer Library is malformed (docs/reference/lambda.md).
+    Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with
+    a key and headers. The payload does not contain it. The default key is this one, else the stream, the shard and the
+    sequence number, plus the place of a record in its aggregate. After a record that failed, no later record is begun
+    or claimed.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -39,8 +40,7 @@ def on_kinesis(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Respon
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    deliveries = partial(_deliveries, source=KINESIS, fill=_kinesis_record)
-    return report(once, "on_kinesis", deliveries, group=_shard, first_only=True, **options)
+    return report(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
 
 
 def on_dynamodb_stream(once: Once, **options: Unpack[ReportOptions]) -> Decorator[Response]:
@@ -76,6 +76,10 @@ def _deliveries(event: object, source: str, fill: Fill) -> list[Delivery]:
 # --- Kinesis ----------------------------------------------------------------------------------------------------------
 
 
+def _kinesis(event: object) -> list[Delivery]:
+    return [inner for outer in _deliveries(event, KINESIS, _kinesis_record) for inner in _taken_apart(outer)]
+
+
 def _kinesis_record(delivery: Delivery) -> None:
     raw = delivery.raw
     delivery.id = text_at(raw, "kinesis", "sequenceNumber")
@@ -84,15 +88,7 @@ def _kinesis_record(delivery: Delivery) -> None:
     if stream is not None and event_id is not None:
         # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
         delivery.key = (stream.partition("/consumer/")[0], event_id)
-        if isinstance(place := at(raw, "kinesis", "subSequenceNumber"), int):  # of what aws_kinesis_agg took apart
-            delivery.key = (*delivery.key, place)
-    coded = at(raw, "kinesis", "data")  # aws_kinesis_agg gives bytes
-    text = coded.decode() if isinstance(coded, bytes) else require_text(raw, "kinesis", "data")
-    delivery.body = data = from_base64(text, "kinesis.data")
-    if data.startswith(_AGGREGATE):
-        raise MalformedRecord(
-            "it is an aggregate of the Kinesis Producer Library: take the event apart with deaggregate_records of aws_kinesis_agg before"
-        )
+    delivery.body = data = from_base64(require_text(raw, "kinesis", "data"), "kinesis.data")
     if _MARK in data:
         _open_envelope(delivery, data)
 
@@ -108,6 +104,118 @@ def _open_envelope(delivery: Delivery, data: bytes) -> None:
         delivery.key = key
         delivery.header = envelope.get
         delivery.body = msgspec.json.encode(members)
+
+
+def _taken_apart(outer: Delivery) -> list[Delivery]:
+    if outer.fault is not None:
+        return [outer]
+    try:
+        records = user_records(cast("bytes", outer.body))
+    except ValueError as error:
+        outer.fault = MalformedRecord(f"of an aggregate: {error}")
+        outer.fault.__cause__ = error
+        return [outer]
+    if records is None:
+        return [outer]
+    inner = []
+    for index, (partition_key, hash_key, data) in enumerate(records):
+        own = {"partitionKey": partition_key, "explicitHashKey": hash_key, "subSequenceNumber": index}
+        delivery = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
+        delivery.id, delivery.body = outer.id, data
+        delivery.place = f"{outer.place or outer.id}, number {index} of its aggregate"
+        delivery.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
+        inner.append(delivery)
+    return inner
+
+
+# --- the aggregates of the Kinesis Producer Library ------------------------------------------------------------------
+
+# The format is described in "KPL Aggregated Record Format" (awslabs/amazon-kinesis-producer, aggregation-format.md): four bytes
+# of magic, a protobuf message, and the MD5 of that message. Data without all three is a plain record. The message is ::
+#
+#     message AggregatedRecord { repeated string partition_key_table = 1; repeated string explicit_hash_key_table = 2;
+#                                repeated Record records = 3; }
+#     message Record { required uint64 partition_key_index = 1; optional uint64 explicit_hash_key_index = 2;
+#                      required bytes data = 3; repeated Tag tags = 4; }
+
+MAGIC: Final = b"\xf3\x89\x9a\xc2"
+_DIGEST = 16  # bytes of an MD5
+_LONGEST_VARINT = 10  # bytes of 64 bits, seven in each
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types; the other two are obsolete
+
+
+UserRecord = tuple[str, str | None, bytes]  # partition key, explicit hash key, data
+
+
+def user_records(data: bytes) -> list[UserRecord] | None:
+    """Return the records of an aggregate, or None when ``data`` is a plain record.
+
+    Raises:
+        ValueError: its magic and digest are those of an aggregate, but its message cannot be read.
+    """
+    message = data[len(MAGIC) : -_DIGEST]
+    if not data.startswith(MAGIC) or not message:
+        return None
+    if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
+        return None
+    parts = [[_as_bytes(value) for number, value in _fields(message) if number == field] for field in (1, 2, 3)]
+    partition_keys, hash_keys = ([key.decode() for key in table] for table in parts[:2])
+    return [_user_record(record, partition_keys, hash_keys) for record in parts[2]]
+
+
+def _user_record(message: bytes, partition_keys: list[str], hash_keys: list[str]) -> UserRecord:
+    fields = dict(_fields(message))
+    if 3 not in fields:
+        raise ValueError("a record of the aggregate has no data")
+    hash_key = _entry(hash_keys, fields[2]) if 2 in fields else None
+    return _entry(partition_keys, fields.get(1)), hash_key, _as_bytes(fields[3])
+
+
+def _entry(table: list[str], index: object) -> str:
+    if not isinstance(index, int) or index >= len(table):
+        raise ValueError(f"a record of the aggregate names entry {index!r} of a table of {len(table)}")
+    return table[index]
+
+
+def _as_bytes(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a field of the aggregate is a number and must be bytes")  # it is bad data
+    return value
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field (protobuf.dev/programming-guides/encoding)."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = _varint(message, place)
+            yield tag >> 3, value
+            continue
+        if kind == _BYTES:
+            length, place = _varint(message, place)
+        elif kind in {_FIXED64, _FIXED32}:
+            length = 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"the aggregate has a field of the wire type {kind}")
+        if place + length > len(message):
+            raise ValueError("the aggregate ends within a field")
+        yield tag >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    number = 0
+    for offset in range(_LONGEST_VARINT):
+        if place + offset >= len(message):
+            raise ValueError("the aggregate ends within a number")
+        byte = message[place + offset]
+        number |= (byte & 0x7F) << 7 * offset
+        if byte < 0x80:
+            return number, place + offset + 1
+    raise ValueError("the aggregate has a number of more than 64 bits")
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
