@@ -44,6 +44,11 @@ def provenance_in(header: Callable[[str], object]) -> Provenance:
     return Provenance(origin=msgspec.json.encode(origin).decode())
 
 
+def beginning(root: str) -> str:
+    """Return what each ``origin`` with this root begins with, and no other."""
+    return f'{{"root":{msgspec.json.encode(root).decode()},'
+
+
 def headers_for(key: str, origin: str | None) -> dict[str, str]:
     """Return the headers of a message that the handler of ``key`` sends, whose own record has this ``origin``."""
     came = read_origin(origin)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from onceward.core.comparisons import meets
+from onceward.core.origin import beginning
 from onceward.core.record import Record
 from onceward.core.views import ANY, Criteria
 
@@ -23,6 +24,22 @@ class ByKey(NamedTuple):
         return record.key.startswith(self.prefix) and meets(record, self.criteria.clause, now)
 
 
+class ChainOf(NamedTuple):
+    """Records whose chain began at a key, in the store's own order.
+
+    Attributes:
+        root: that key.
+        scan: whether to read the whole ledger if no index finds them.
+    """
+
+    root: str
+    scan: bool = False
+
+    def means(self, record: Record, _: float) -> bool:
+        """As :meth:`ByKey.means`."""
+        return record.origin is not None and record.origin.startswith(beginning(self.root))
+
+
 class DueWithin(NamedTuple):
     """Records whose messages are due now or within so many seconds, the longest due first."""
 
@@ -33,4 +50,4 @@ class DueWithin(NamedTuple):
         return record.due_at is not None and record.due_at <= now + self.seconds
 
 
-Selection = ByKey | DueWithin
+Selection = ByKey | ChainOf | DueWithin

@@ -138,7 +138,7 @@ class Store(Register, Protocol):
         """Read up to ``limit`` of the records that are selected, by the store's own clock, from ``after`` (an earlier page's next).
 
         The order is that of the selection, and always the same. A page may be empty and have a next, because the store
-        looks at a limited number of records. Raises :class:`NoIndex` for due messages.
+        looks at a limited number of records. Raises :class:`NoIndex`.
         """
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:

@@ -1,8 +1,9 @@
 """The checks of finding records, and messages that are due, for stores that have this capability."""
 
 from onceward.core.comparisons import meets
+from onceward.core.origin import PARENT, ROOT, provenance_in, read_origin
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
-from onceward.core.selections import ByKey, DueWithin
+from onceward.core.selections import ByKey, ChainOf, DueWithin
 from onceward.core.views import STATES, Criteria
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
@@ -18,6 +19,7 @@ _CRITERIA = [
     Criteria((), 50.0, 150.0),
     Criteria((), 250.0),
 ]
+_ROOTS = ("shop:1", "shop:12", "shop", 'a"b', "a'b", "a\\", "é", 'x","parent":"y')
 
 
 @check
@@ -46,6 +48,28 @@ def find_by_status_and_age(bench: Bench) -> None:
             expect(
                 sorted(record.key for part in parts for record in part.records) == expected,
                 f"a listing has the records that {criteria} mean, each once, in pages of {limit}",
+            )
+
+
+@check
+def select_a_chain(bench: Bench) -> None:
+    """A store finds all records of a chain: those whose origin has that root, each once, in pages of any size."""
+    for number, root in enumerate(_ROOTS):
+        for child in range(number + 1):
+            headers = {ROOT: root, PARENT: f"{root} {child}"}
+            bench.claimed(f"key {number} {child}", "a", origin=provenance_in(headers.get).origin)
+        bench.claimed(root, "a")
+    for number, root in enumerate(_ROOTS):
+        for limit in (100, 2):
+            of_root: list[str] = []
+            for record in records_of(bench, ChainOf(root, scan=True), limit):
+                came = read_origin(record.origin)
+                of_root += [record.key] if came is not None and came.root == root else []
+                expect(bench.load(record.key) == record, "a record found is as it is in the ledger")
+            expected = [f"key {number} {child}" for child in range(number + 1)]
+            expect(
+                sorted(of_root) == expected,
+                f"a store finds the records of the chain of {root!r}, each once, in pages of {limit}",
             )
 
 

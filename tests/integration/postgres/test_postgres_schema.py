@@ -10,7 +10,7 @@ from fixtures import closing_fixture
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
-from onceward.core.selections import DueWithin
+from onceward.core.selections import ChainOf, DueWithin
 from onceward.core.writes import WAITS
 from onceward.stores import open_store
 from onceward.stores.capabilities import EXISTS, INSPECT, MIGRATE, OUTBOX, PROVISION, TEMPLATE
@@ -186,6 +186,21 @@ def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, s
         drive(OUTBOX.require(store)(), store)
     assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.require(store)(), store)
     drive(OUTBOX.require(store)(), store)
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
+    writes = [claim_of(f"k{n:05}", "a", origin=f'{{"root":"root{n // 10}","parent":"k"}}') for n in range(10_000)]
+    drive(store.insert_many(writes), store)
+    if analyzed:
+        sql(f"ANALYZE {store.names.table}")
+    query = store.page(store.names, ChainOf("root7"), None, 100, "origin")
+    plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
+    assert "Seq Scan" not in plan
+    assert "_pkey" not in plan
+    assert f"{store.names.plain}_origin" in plan
+    page = drive(store.select(ChainOf("root7"), None, 100), store)
+    assert [record.key for record in page.records] == [f"k{n:05}" for n in range(70, 80)]
 
 
 def test_a_nul_anywhere_in_a_batch_is_refused(store):

@@ -34,7 +34,7 @@ NAMES = {
     "delete_is_conditioned",
     "fields_round_trip",
 }
-CLUSTERED = [one for one in CHECKS if one.name in NAMES | {"list_finds_all", "due_in_pages"}]
+CLUSTERED = [one for one in CHECKS if one.name in NAMES | {"list_finds_all", "select_a_chain", "due_in_pages"}]
 GIVEN = [one for one in CHECKS if one.name in NAMES]
 cluster = closing_fixture(RedisCluster, scope="module")
 primary = closing_fixture(Redis)

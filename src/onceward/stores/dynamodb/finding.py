@@ -12,7 +12,8 @@ from typing import Final
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.drivers import Steps
-from onceward.core.selections import ByKey, DueWithin, Selection
+from onceward.core.origin import beginning
+from onceward.core.selections import ByKey, ChainOf, DueWithin, Selection
 from onceward.core.views import ANY
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord, NoIndex, Page
@@ -117,13 +118,20 @@ def _due_in(store: DynamoTable, item: Item) -> float:
         raise StoreError(f"ledger {store.url}: an index has an item without due_at") from error
 
 
-def _scan(store: DynamoTable, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
+def _scan(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
     """Read a page of the table: some items, or of those that a filter lets through, what is in 1 MB."""
-    prefix, criteria = selection
+    if isinstance(selection, ChainOf):
+        if not selection.scan:
+            raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
+        prefix, criteria = "", None
+    else:
+        prefix, criteria = selection
     if criteria != ANY:
         yield from store.learn_time()
     now, terms = store.clock.earliest(), store.requests.having(prefix)
-    if criteria != ANY and not store.layout.shared:  # another system has other attributes
+    if isinstance(selection, ChainOf):
+        terms.add(terms.begins(store.layout.names["origin"], beginning(selection.root)))
+    elif criteria is not None and criteria != ANY and not store.layout.shared:  # another system has other attributes
         terms.add(_expression(criteria.clause, store.layout, now, terms))
     most = min(limit, _SCANNED) if criteria == ANY else None
     items, last = page_of(
@@ -133,7 +141,7 @@ def _scan(store: DynamoTable, selection: ByKey, after: str | None, limit: int) -
     now = max(now, store.clock.earliest())
     # DynamoDB's filter may let other keys through.
     records = [record for record in candidates if selection.means(record, now)]
-    if len(records) > limit:
+    if len(records) > limit and criteria is not None:
         records = records[:limit]
         last = store.layout.key(records[-1].key)
     return Page(records, token(last), now, tuple(one for one in damaged if one.key.startswith(prefix)))

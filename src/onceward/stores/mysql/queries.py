@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
+from zlib import crc32
 
 import msgspec
 
@@ -128,8 +129,11 @@ class MysqlReader(PageReader):
     def time(self, seconds: float) -> str:
         return str(microseconds(seconds))
 
+    def of_chain(self, start: str) -> str:
+        return f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
+
     def hint(self, index: str) -> str:
-        return self.names.hint(index)
+        return "" if index == "origin" else self.names.hint(index)
 
     def select(self, *terms: str) -> str:
         return packed(*terms)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from onceward.core.record import Record, Reply, Write
 from onceward.core.selections import Selection
 from onceward.stores.contract import Page
-from onceward.stores.postgres.schema import Names
+from onceward.stores.postgres.schema import ROOT, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.exchange import BatchReply, Row, SqlQuery
 from onceward.stores.sql.finding import Dialect, PageReader, having, page_of
@@ -113,6 +113,11 @@ class PostgresReader(PageReader):
     def time(self, seconds: float) -> str:
         self.values.append(seconds)
         return f"to_timestamp(${len(self.values) + 1}::float8)"
+
+    def of_chain(self, start: str) -> str:
+        literal = self.text(start)
+        same = f"{ROOT.format('origin')} = {ROOT.format(literal)}"
+        return f"origin IS NOT NULL AND {same} AND starts_with(origin, {literal})"
 
 
 class RawQuery(Query):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.core.drivers import Steps
-from onceward.core.selections import DueWithin, Selection
+from onceward.core.selections import ChainOf, DueWithin, Selection
 from onceward.stores.contract import Page, point_of, token_of
 from onceward.stores.redis.names import SHARDS, RedisNames, encoded
 from onceward.stores.redis.records import read
@@ -20,7 +20,9 @@ def share_of(limit: int) -> int:
     return 2 * limit // SHARDS + 4
 
 
-def page_calls(names: RedisNames, index: str, prefix: str, after: str | None, limit: int) -> list[ScriptCall]:
+def page_calls(
+    names: RedisNames, index: str, prefix: str, after: str | None, limit: int, before: bytes = b""
+) -> list[ScriptCall]:
     """Return the calls for a page of an index whose order is that of keys.
 
     Args:
@@ -29,12 +31,13 @@ def page_calls(names: RedisNames, index: str, prefix: str, after: str | None, li
         prefix: what the keys begin with.
         after: the last key of the page before.
         limit: the most records of the page.
+        before: what the index's own entries begin with, before the key.
     """
-    start = encoded(prefix)
-    last = None if after is None else encoded(after)
+    start = before + encoded(prefix)
+    last = None if after is None else before + encoded(after)
     low = b"[" + start if last is None or last < start else b"(" + last
     high = b"(" + start + _AFTER_ALL if start else b"+"
-    arguments = (low if low != b"[" else b"-", high, share_of(limit), b"")
+    arguments = (low if low != b"[" else b"-", high, share_of(limit), before)
     return [ScriptCall(PAGE, (shard.base + b"record:", shard.index(index)), arguments) for shard in names.shards]
 
 
@@ -63,6 +66,9 @@ def select(names: RedisNames, selection: Selection, after: str | None, limit: in
     """Read one page of what is selected."""
     if isinstance(selection, DueWithin):
         return (yield from _due(names, after, limit, selection.seconds))
+    if isinstance(selection, ChainOf):
+        calls = page_calls(names, "origins", "", after, limit, encoded(selection.root) + b"\0")
+        return merged((yield RoundTrip("select", calls)), limit)
     prefix, criteria = selection
     indexes = ["keys"]
     if criteria.are_about_messages:

@@ -1,4 +1,4 @@
-"""Reading pages of records in SQL: by key, status and age, or by when messages are due.
+"""Reading pages of records in SQL: by key, status and age, of a chain, or by when messages are due.
 
 This file alone prints the protocol's conditions on a record.
 """
@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from onceward.core.comparisons import Clause, Comparison, Every
+from onceward.core.origin import beginning
 from onceward.core.protocol import STATUSES
 from onceward.core.record import Record
-from onceward.core.selections import DueWithin, Selection
+from onceward.core.selections import ChainOf, DueWithin, Selection
 from onceward.core.views import ANY, SOME_DAY
 from onceward.stores.contract import Damaged, Page, point_of, token_of
 
@@ -84,6 +85,10 @@ class PageReader(ABC):
     def time(self, seconds: float) -> str:
         """Return a moment as an expression."""
 
+    def of_chain(self, start: str) -> str:
+        """Return the condition that an origin begins so. It uses the index ``origin``."""
+        raise NotImplementedError
+
     def hint(self, index: str) -> str:
         """Return what a table's name is followed by, so that an index is used."""
         return ""
@@ -103,9 +108,13 @@ class PageReader(ABC):
         """
         if isinstance(selection, DueWithin):
             return self._due(selection.seconds, after, limit)
-        prefix = selection.prefix
-        clause = None if selection.criteria == ANY else selection.criteria.clause
-        within = "" if index is None else f" AND {self.within[index]}"
+        prefix, clause = "", None
+        if isinstance(selection, ChainOf):
+            within = f" AND {self.of_chain(beginning(selection.root))}"
+        else:
+            prefix = selection.prefix
+            clause = None if selection.criteria == ANY else selection.criteria.clause
+            within = "" if index is None else f" AND {self.within[index]}"
         table = f"{self._table} t{'' if index is None else self.hint(index)}"
         order = "ORDER BY t.key"
         where = f"{self._keys(prefix, after)}{within}"

@@ -3,19 +3,21 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from onceward.core.drivers import Steps, drive
 from onceward.core.record import COMPLETED, Reply
-from onceward.core.selections import ByKey, Selection
+from onceward.core.selections import ByKey, ChainOf, Selection
 from onceward.core.views import STATES
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
-from onceward.stores.contract import Page, Part
+from onceward.stores.contract import NoIndex, Page, Part
 from onceward.stores.sql.exchange import SqlQuery
 from onceward.stores.sql.finding import Dialect, sql_of
 from onceward.stores.sql.verbs import SqlVerbs
 from onceward.stores.survey import READ, UNFINISHED, Survey
+
+_SCANNING: Final = 3600.0  # seconds that reading a whole table may take
 
 
 class SqlStore(SqlVerbs):
@@ -76,13 +78,22 @@ class SqlStore(SqlVerbs):
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         index = None
-        if isinstance(selection, ByKey) and selection.criteria.are_within(UNFINISHED):
+        if isinstance(selection, ChainOf):
+            index = "origin"
+        elif isinstance(selection, ByKey) and selection.criteria.are_within(UNFINISHED):
             index = "open"
         elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
             index = "due"
         if index is not None and not (yield from self.has_index(index)):
             index = None
-        page: Page = yield self.page(self.names, selection, after, limit, index)
+        request = self.page(self.names, selection, after, limit, index)
+        if index is None and isinstance(selection, ChainOf):
+            if not selection.scan:
+                raise NoIndex(
+                    f"{self.names.table} has no index {self.names.plain}_origin: let its owner run `onceward migrate`"
+                )
+            request.seconds = _SCANNING
+        page: Page = yield request
         return page
 
 

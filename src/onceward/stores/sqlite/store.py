@@ -7,7 +7,7 @@ from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.core.selections import Selection
-from onceward.stores.contract import MORE, Damaged, Page, Polled, Purged
+from onceward.stores.contract import MORE, Damaged, NoIndex, Page, Polled, Purged
 from onceward.stores.sqlite import requests
 from onceward.stores.sqlite.clock import RESOLUTION
 from onceward.stores.sqlite.exchange import SqliteExchange
@@ -59,7 +59,11 @@ class SqliteStore(SqliteExchange, Polled):
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         from onceward.stores.sqlite.finding import select  # people and relays read; a cold start does not pay for it
 
-        page: Page = yield SqlRequest(partial(select, selection, after, limit), writes=False)
+        page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
+        if page is None:
+            raise NoIndex(
+                f"ledger {self.path}: an earlier version made it without an index of chains: run `onceward migrate`"
+            )
         return page
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
