@@ -1,4 +1,4 @@
-"""The operators' commands on a DynamoDB table: real processes, a real server, damaged records, and chains over two ledgers."""
+"""The operators' commands on a DynamoDB table: real processes, a real server, and damaged records."""
 
 import base64
 import json
@@ -209,6 +209,7 @@ def test_the_commands_go_on_and_name_it(cli, once, url):
     assert (stats["total"], stats["COMPLETED"], stats["damaged"]) == (4, 4, 1)
     assert "n:k2" in counted.stderr
     assert cli.run("show", "n:k2").returncode == 1
+    assert "DynamoDB has no index of chains" in cli.run("show", "n:k0", "--chain").stderr
     assert b"could not be read" in cli.run("clear", "n:k2").stdout
     assert cli.run("ls").stderr == ""
 

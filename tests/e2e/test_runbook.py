@@ -4,8 +4,10 @@ import contextlib
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -121,6 +123,15 @@ def test_every_command_of_the_page_has_its_options(shop):
         told = shop.run(name, "--help").stdout.decode()
         for option in options:
             assert not option.startswith("--") or option in told, line
+
+
+def test_doctor_watches_and_tells_only_what_is_new(shop):
+    process = shop.start("doctor", "--store", "sqlite:///onceward.db", "--watch", "1s")
+    first = process.stdout.readline()
+    time.sleep(3)  # for some looks
+    process.send_signal(signal.SIGINT)
+    told, trouble = process.communicate(timeout=60)
+    assert (first.strip() != b"", first in told, trouble) == (True, False, b"")
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """The command that looks for unsafe settings: doctor."""
 
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
@@ -15,10 +17,12 @@ from onceward.cli.ledgers import (
     JsonOption,
     opened,
     refuse,
+    say,
     seconds,
     usage,
 )
 from onceward.core.policy import Policy
+from onceward.errors import OncewardError
 from onceward.stores.inspection import LEVELS, Finding
 
 UNSAFE, UNSEEN = 1, 2
@@ -34,12 +38,15 @@ def doctor(
     max_attempts: AttemptsOption = None,
     function: str | None = None,
     celery: str | None = None,
+    watch: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """Say what is unsafe in the settings of a ledger, a queue of SQS and its Lambda functions, or a Celery application.
 
     It changes nothing. The exit status is 1 when something is unsafe, and 2 when doctor could not read a setting that you named.
     "skipped" means that doctor could not read this setting.
+
+    With --watch 10m it checks again every ten minutes, and prints what is new. ctrl-C ends it.
 
     Options:
         queue (QUEUE): The queue of SQS: its URL, ARN or name.
@@ -49,6 +56,7 @@ def doctor(
         max_attempts (N): The guard's max_attempts=. By default: no limit.
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
+        watch (DURATION): Check again this often, and print what is new.
     """
     if {queue, store, celery} == {None}:
         refuse("say what to check: --queue, --celery, --store, or several of them")
@@ -57,15 +65,25 @@ def doctor(
     with usage():
         keep = None if retention.lower() == "none" else seconds("--retention", retention)
         policy = Policy(lease=lease, retention=keep, max_attempts=max_attempts).checked()
-    looks = Inspection(policy, function)
-    with usage():
-        if queue is not None:
-            looks.queue(queue)
-    if store is not None:
-        with closing(opened(store)) as once:
-            looks.ledger(once.store)
-    findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ())]
-    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    pause = seconds("--watch", watch)
+    if pause == 0:
+        refuse(f"--watch {watch}: give a positive duration")
+
+    def look() -> list[Finding]:
+        looks = Inspection(policy, function)
+        with usage():
+            if queue is not None:
+                looks.queue(queue)
+        if store is not None:
+            with closing(opened(store)) as once:
+                looks.ledger(once.store)
+        findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ())]
+        return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+    if pause is not None:
+        _watch(look, pause, json=json)
+        return
+    findings = look()
     levels = Counter(finding.level for finding in findings)
     if json:
         typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
@@ -73,6 +91,24 @@ def doctor(
         counts = ", ".join(f"{level} {levels[level]}" for level in LEVELS if levels[level])
         typer.echo("\n".join([*map(_as_text, findings), counts]))
     raise typer.Exit(UNSAFE if "error" in levels else UNSEEN if "unknown" in levels else 0)
+
+
+def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> None:
+    """Look again and again, and print what was not so before. What is away is told, and asked again."""
+    before: list[Finding] = []
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                findings = look()
+            except OncewardError as error:
+                say(str(error))
+            else:
+                for finding in findings:
+                    if finding not in before:
+                        typer.echo(terminal.json(finding._asdict()) if json else _as_text(finding))
+                before = findings
+            sys.stdout.flush()
+            time.sleep(pause)
 
 
 def _celery(app: str) -> Iterator[Finding]:

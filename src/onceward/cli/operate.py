@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
+from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
@@ -54,16 +55,33 @@ KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward 
 
 
 def show(
-    key: Annotated[str, Argument(callback=_not_empty)], store: StoreOption = DEFAULT_STORE, json: JsonOption = False
+    key: Annotated[str, Argument(callback=_not_empty)],
+    stores: Annotated[list[str] | None, Option("--store", envvar="ONCEWARD_STORE")] = None,
+    chain: bool = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
 
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
     namespace and the scope. This reads the whole ledger. If several records have this client's key, their keys are listed.
 
+    With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that
+    handlers send with claim.send carry the key of their sender. To find the keys after it, a ledger needs an index,
+    which `onceward migrate` adds to an older one, and DynamoDB does not have. With --json each line is one key, in the
+    order of the tree; `depth` is its distance from the beginning.
+
     Options:
         key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
+        stores (URL): The ledger, as in the other commands. With --chain, give it again for each ledger that the chain
+            passes through. By default: sqlite:///onceward.db.
+        chain: Show the keys before this one and after it.
     """
+    store, *others = dict.fromkeys(stores or [DEFAULT_STORE])
+    if chain:
+        show_chain(key, [store, *others], json=json)
+        return
+    if others:
+        refuse("several --store are for --chain")
     with looking_at(store) as ledger:
         options = (
             "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(store))}"

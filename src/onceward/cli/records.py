@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
@@ -118,6 +118,11 @@ def _attempts(record: Record, now: float) -> str | None:
         return None
     rows: list[tuple[str, ...]] = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR")]
     rows += [_attempt(one, now) for one in attempts_of(record, now)]
+    return table(rows)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines whose columns are below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 

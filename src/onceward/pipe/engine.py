@@ -146,6 +146,8 @@ class Pipe:
     def _read(self, lines: Lines, rejects: Rejects, jobs: Jobs) -> None:
         for line in lines:
             self._reporter.read = lines.read
+            if not line.data.strip():
+                continue
             job = self._job(line)
             if job.key is not None:
                 jobs.put(job)

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 class Lines:
-    """The lines of all ``files`` in their order, without blank ones, until ``stop``.
+    """The lines of all ``files`` in their order, until ``stop``.
 
     Attributes:
         total: bytes in all files together, None when one of them is a stream.
@@ -51,8 +51,7 @@ class Lines:
                     self.read += len(data)
                     if len(data) > LONGEST:
                         raise OSError(f"{label}: line {number} takes more than {LONGEST} bytes: take it out")
-                    if data.strip():
-                        yield Line(label, number, data)
+                    yield Line(label, number, data)
 
 
 class Rejects:

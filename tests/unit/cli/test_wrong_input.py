@@ -133,6 +133,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, funct
         (["work", "kafka:t", "--call", "json:dumps", "--set", "url=x"], "kafka has the settings servers, group"),
         (["work", "nats:s", "--call", "json:dumps", "--set", "settings=x"], "settings.NAME"),
         (["work", "redis:s", "--call", "json:dumps", "--set", "idle"], "give NAME=VALUE"),
+        (["doctor", "--store", "sqlite:///ledger.db", "--watch", "0s"], "--watch 0s: give a positive duration"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):

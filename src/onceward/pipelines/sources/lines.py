@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Final, cast
 
@@ -37,8 +37,8 @@ class LineDelivery(Delivery):
 
     __slots__ = ("give_up", "receives", "waits")
 
-    def __init__(self, line: Line) -> None:
-        super().__init__("ndjson", {"file": line.file, "line": line.number})
+    def __init__(self, source: str, line: Line) -> None:
+        super().__init__(source, {"file": line.file, "line": line.number})
         self.id = f"{line.file}:{line.number}"
         self.body = line.data
         self.receives, self.give_up = 0, 0.0
@@ -194,18 +194,19 @@ class NdjsonSource(SourceSettings):
         folder = flow.built.folder
         stop = Stop()
         lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop)
-        broker = LinesBroker(", ".join(self.files), _deliveries(lines), stop)
+        broker = LinesBroker(", ".join(self.files), self.deliveries(lines), stop)
         worker = LinesWorker(flow.built.once, broker, flow.handler, **flow.options)
         worker.flow, worker.lines = flow, broker
         flow.progress = lambda: (lines.read, lines.total)
         return worker
 
-
-def _deliveries(lines: Lines) -> Iterator[LineDelivery]:
-    for line in lines:
-        delivery = LineDelivery(line)
-        try:
-            delivery.data = read_json(line.data)
-        except NotJson as error:
-            delivery.fault = MalformedRecord(f"the payload is {error}")
-        yield delivery
+    def deliveries(self, lines: Iterable[Line]) -> Iterator[LineDelivery]:
+        """Yield each message."""
+        for line in lines:
+            if line.data.strip():
+                delivery = LineDelivery("ndjson", line)
+                try:
+                    delivery.data = read_json(line.data)
+                except NotJson as error:
+                    delivery.fault = MalformedRecord(f"the payload is {error}")
+                yield delivery
