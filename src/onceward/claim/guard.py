@@ -30,7 +30,6 @@ from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.core.writes import UNKNOWN, Provenance
 from onceward.errors import LeaseLost, Mismatch, OncewardError
 from onceward.observe.observers import UNOBSERVED, Observers
-from onceward.results.outcomes import sealing
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -91,8 +90,6 @@ class Guard(Leaving):
         self._claiming: Claiming = steps.claim
         self._abandon: Abandon = steps.abandon
         self._caches = bool(policy.cache)
-        if policy.seal is not None:
-            sealing()  # now: after a handler has begun, nothing is imported on the way to its record
         self.lasting: Guard | None = None  # within durable functions
 
     def under(self, policy: Policy, codec: "Codec | None" = None) -> "Guard":

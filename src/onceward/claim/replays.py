@@ -67,6 +67,8 @@ class Replays:
         self._clock = clock
         self.codec = codec or codecs.Codec()
         self._codecs = codecs
+        if policy.seal is not None:
+            sealing()  # now: after a handler has begun, nothing is imported on the way to its record
         self._cache: dict[str, _CachedRecord] = {}
 
     def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:

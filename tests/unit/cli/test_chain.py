@@ -1,7 +1,6 @@
 """``onceward show KEY --chain``: each key of a chain shows all of it, over two ledgers."""
 
 import json
-import sqlite3
 from contextlib import closing
 
 import pytest
@@ -12,7 +11,6 @@ from onceward.cli import chain
 from onceward.cli.app import command_line
 from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
-from onceward.stores.sqlite.schema import ORIGIN_INDEX
 from onceward.testing.bench import claim_of
 from tables import each
 
@@ -61,15 +59,6 @@ def test_each_key_shows_the_whole_chain(put, key):
 def test_forged_headers_that_make_a_circle_end(put):
     put([("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")], "a")
     assert names(show("a")) == ["self", "a", "└─ b", "   └─ c"]
-
-
-def test_a_ledger_without_an_index_is_named_and_the_keys_before_are_shown(put):
-    with closing(sqlite3.connect("a.db")) as ledger:
-        ledger.execute(f"DROP INDEX {ORIGIN_INDEX}")
-    result = show("book")
-    assert "index of chains" in result.output
-    assert "a.db is not shown" in result.output
-    assert names(result) == ["order", "└─ pay", "   └─ book"]
 
 
 def test_a_key_that_is_nowhere_and_a_long_chain_are_told(put, monkeypatch):
