@@ -173,7 +173,7 @@ def stats(prefix: PrefixOption = "", store: StoreOption = DEFAULT_STORE, json: J
             typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))
             return
         try:
-            for part, _ in ledger.counting(prefix, on_damaged=lambda one: _damaged([one], json=False)):
+            for part in ledger.counting(prefix, on_damaged=lambda one: _damaged([one], json=False)):
                 counts = part
         except KeyboardInterrupt:
             stopped = True

@@ -25,15 +25,9 @@ class ByKey(NamedTuple):
 
 
 class ChainOf(NamedTuple):
-    """Records whose chain began at a key, in the store's own order.
-
-    Attributes:
-        root: that key.
-        scan: whether to read the whole ledger if no index finds them.
-    """
+    """Records whose chain began at a key, in the store's own order. A store without an index of them raises ``NoIndex``."""
 
     root: str
-    scan: bool = False
 
     def means(self, record: Record, _: float) -> bool:
         """As :meth:`ByKey.means`."""

@@ -199,14 +199,9 @@ class Ledger(LedgerReader):
         """
         return sum(purged.deleted for purged in self.purging(batch, limit=limit))
 
-    def purging(self, batch: int = PAGE, *, after: str | None = None, limit: int | None = None) -> Iterator[Purged]:
-        """Like :meth:`purge`, but yield for each batch how many it deleted and where to go on (None after the last).
-
-        Args:
-            batch: how many to delete at a time.
-            after: where an earlier purge ended; None starts at the beginning.
-            limit: the most to delete; None means all.
-        """
+    def purging(self, batch: int = PAGE, *, limit: int | None = None) -> Iterator[Purged]:
+        """Like :meth:`purge`, but yield for each batch how many it deleted."""
+        after = None
         while limit is None or limit > 0:
             purged = drive(self.store.purge(batch if limit is None else min(batch, limit), after), self.store)
             yield purged

@@ -142,7 +142,7 @@ class LedgerReader:
         cannot be read counts only as ``damaged``.
         """
         counts: dict[str, int] = {}
-        for so_far, _ in self.counting(prefix):
+        for so_far in self.counting(prefix):
             counts = so_far
         return counts
 
@@ -172,20 +172,11 @@ class LedgerReader:
         self,
         prefix: str = "",
         *,
-        after: str | None = None,
-        limit: int | None = None,
         on_damaged: Callable[[Damaged], object] | None = None,
-    ) -> Iterator[tuple[dict[str, int], str | None]]:
-        """Like :meth:`stats`, but after each page yield the counts so far and where to go on (None after the last).
-
-        Args:
-            prefix: the first characters of the keys.
-            after: where an earlier count ended; add up both results.
-            limit: the most records to count; None means all.
-            on_damaged: called with each record that cannot be read.
-        """
+    ) -> Iterator[dict[str, int]]:
+        """Like :meth:`stats`, but yield the counts so far after each page. Call ``on_damaged`` with what cannot be read."""
         counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
-        for page in self.pages(prefix, after=after, limit=limit):
+        for page in self.pages(prefix):
             for record in page.records:
                 counts["total"] += 1
                 counts[record.status] = counts.get(record.status, 0) + 1
@@ -198,7 +189,7 @@ class LedgerReader:
                 counts["damaged"] = counts.get("damaged", 0) + 1
                 if on_damaged is not None:
                     on_damaged(one)
-            yield dict(counts), page.next
+            yield dict(counts)
 
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
         while True:

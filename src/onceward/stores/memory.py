@@ -156,7 +156,7 @@ def survey(store: MemoryStore) -> Steps[Survey]:
     """Count the records (:data:`onceward.stores.capabilities.SURVEY`)."""
     page = yield from store.select(ByKey(), None, sys.maxsize)
     counts = {name: sum(meets(one, clause, page.now) for one in page.records) for name, clause in STATES.items()}
-    return Survey(STATUSES, True, counts, len(page.records), True, None, page.now)
+    return Survey(STATUSES, True, counts, len(page.records), True, page.now)
 
 
 CAPABILITIES = MemoryStore.capabilities

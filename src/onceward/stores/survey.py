@@ -19,7 +19,6 @@ class Survey(NamedTuple):
         counts: how many records are in each state; exact. A state is missing if only reading the ledger would tell.
         total: how many records there are; None if only reading the ledger would tell.
         exact: whether ``total`` is no estimate.
-        arrived: a number that grows by one with each new key, to measure how fast they come; None if there is none.
         now: the store's time.
     """
 
@@ -28,8 +27,7 @@ class Survey(NamedTuple):
     counts: Mapping[str, int]
     total: int | None
     exact: bool
-    arrived: int | None
     now: float
 
 
-NOTHING: Final = Survey(frozenset(), False, {}, None, False, None, 0.0)  # of a store without the capability
+NOTHING: Final = Survey(frozenset(), False, {}, None, False, 0.0)  # of a store without the capability

@@ -12,7 +12,6 @@ from typing import Final
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.drivers import Steps
-from onceward.core.origin import beginning
 from onceward.core.selections import ByKey, ChainOf, DueWithin, Selection
 from onceward.core.views import ANY
 from onceward.errors import StoreError
@@ -33,6 +32,8 @@ def select(store: DynamoTable, selection: Selection, after: str | None, limit: i
     """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
         return _messages(store, selection, after, limit)
+    if isinstance(selection, ChainOf):
+        raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
     return _scan(store, selection, after, limit)
 
 
@@ -118,20 +119,13 @@ def _due_in(store: DynamoTable, item: Item) -> float:
         raise StoreError(f"ledger {store.url}: an index has an item without due_at") from error
 
 
-def _scan(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
+def _scan(store: DynamoTable, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
     """Read a page of the table: some items, or of those that a filter lets through, what is in 1 MB."""
-    if isinstance(selection, ChainOf):
-        if not selection.scan:
-            raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
-        prefix, criteria = "", None
-    else:
-        prefix, criteria = selection
+    prefix, criteria = selection
     if criteria != ANY:
         yield from store.learn_time()
     now, terms = store.clock.earliest(), store.requests.having(prefix)
-    if isinstance(selection, ChainOf):
-        terms.add(terms.begins(store.layout.names["origin"], beginning(selection.root)))
-    elif criteria is not None and criteria != ANY and not store.layout.shared:  # another system has other attributes
+    if criteria != ANY and not store.layout.shared:  # another system has other attributes
         terms.add(_expression(criteria.clause, store.layout, now, terms))
     most = min(limit, _SCANNED) if criteria == ANY else None
     items, last = page_of(
@@ -141,7 +135,7 @@ def _scan(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, lim
     now = max(now, store.clock.earliest())
     # DynamoDB's filter may let other keys through.
     records = [record for record in candidates if selection.means(record, now)]
-    if len(records) > limit and criteria is not None:
+    if len(records) > limit:
         records = records[:limit]
         last = store.layout.key(records[-1].key)
     return Page(records, token(last), now, tuple(one for one in damaged if one.key.startswith(prefix)))

@@ -137,14 +137,13 @@ class MysqlStore(SqlStore, Polled):
 
     # --- what people ask --------------------------------------------------------------------------------------------
 
-    def total(self) -> Steps[tuple[float, int, int | None]]:
-        """Return the time, and about how many records there are by the server's statistics."""
+    def total(self) -> Steps[tuple[float, int]]:
         ((now,),) = yield RowsQuery(f"SELECT {NOW}")
         rows = yield RowsQuery(
             "SELECT table_rows FROM information_schema.tables WHERE table_schema = DATABASE() "
             f"AND table_name = '{self.names.plain}'"
         )
-        return now / 1e6, int(rows[0][0] or 0) if rows else 0, None
+        return now / 1e6, int(rows[0][0] or 0) if rows else 0
 
     def there(self) -> Steps[list[bool]]:
         table = yield from _rows_of(f"SELECT 1 FROM {self.names.table} LIMIT 1")

@@ -34,13 +34,8 @@ _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text)
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 # Of the last vacuum or analyze. A partitioned table has its rows in other ones.
 _TOTAL: Final = (
-    "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
+    "SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
     "OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1::text))))"
-)
-# New keys of all transactions so far, by PostgreSQL's own statistics.
-_ARRIVED: Final = (
-    "SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(sum(n_tup_ins), 0)::bigint FROM pg_stat_all_tables "
-    "WHERE relid = to_regclass($1::text) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1::text)))"
 )
 
 
@@ -145,10 +140,9 @@ class PostgresStore(SqlStore):
 
     # --- what people ask --------------------------------------------------------------------------------------------
 
-    def total(self) -> Steps[tuple[float, int, int | None]]:
-        ((now, arrived),) = yield RawQuery(_ARRIVED, self.names.table)
-        ((total,),) = yield RawQuery(_TOTAL, self.names.table)
-        return now, total, arrived
+    def total(self) -> Steps[tuple[float, int]]:
+        ((now, total),) = yield RawQuery(_TOTAL, self.names.table)
+        return now, total
 
     def there(self) -> Steps[list[bool]]:
         (there,) = yield RawQuery(_THERE, self.names.table, self.names.meta)

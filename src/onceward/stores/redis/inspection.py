@@ -185,7 +185,7 @@ def survey(store: RedisStore) -> Steps[Survey]:
     if ended == 0:
         counts |= {"EXPIRED": 0, COMPLETED: total - sum(counts[status] for status in UNFINISHED)}
     now = max(float(answer[0]) for answer in answers)
-    return Survey(UNFINISHED, True, counts, total, ended == 0, None, now)
+    return Survey(UNFINISHED, True, counts, total, ended == 0, now)
 
 
 def exists(store: RedisStore) -> bool:

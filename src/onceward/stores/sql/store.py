@@ -66,8 +66,8 @@ class SqlStore(SqlVerbs):
         """The columns that an earlier version's table may lack."""
 
     @abstractmethod
-    def total(self) -> Steps[tuple[float, int, int | None]]:
-        """Return the time, about how many records there are, and how many ever arrived, by the server's statistics."""
+    def total(self) -> Steps[tuple[float, int]]:
+        """Return the time, and about how many records there are by the server's statistics."""
 
     @abstractmethod
     def schema(self) -> str:
@@ -94,7 +94,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
     """
     yield from store.load("?")  # the first use makes the ledger
     table, hint, exact = store.names.table, store.names.hint, False
-    now, total, arrived = yield from store.total()
+    now, total = yield from store.total()
     if total <= READ:  # the statistics may be old
         ((total,),) = yield store.raw(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {READ + 1}) s")
         exact = total <= READ
@@ -113,7 +113,7 @@ def survey(store: SqlStore) -> Steps[Survey]:
     terms = f"{_number(store, 'UNSENT')}, {_number(store, 'REFUSED')}"
     ((unsent, refused),) = yield store.raw(f"SELECT {terms} FROM {table}{hint('due')} WHERE {store.within['due']}")
     counts |= {"UNSENT": int(unsent), "REFUSED": int(refused)}
-    return Survey(UNFINISHED, True, counts, total, exact, arrived, now)
+    return Survey(UNFINISHED, True, counts, total, exact, now)
 
 
 def _number(store: SqlStore, state: str) -> str:

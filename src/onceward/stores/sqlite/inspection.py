@@ -119,7 +119,7 @@ def count_records(connection: sqlite3.Connection, now: float) -> Survey:
         rows = connection.execute(_BY_INDEX).fetchall()
         counts |= dict.fromkeys(STOPPED, 0)
     counts |= {status: count for status, count, _ in rows if isinstance(status, str)}
-    return Survey(STOPPED, True, counts, total, exact, last or 0, now)
+    return Survey(STOPPED, True, counts, total, exact, now)
 
 
 def exists(store: SqliteStore) -> bool:
