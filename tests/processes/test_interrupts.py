@@ -148,7 +148,7 @@ class Struck(Exception):
     """A time limit that is an Exception."""
 
 
-def test_nothing_is_imported_between_a_handler_and_its_record():
+def test_nothing_is_imported_between_the_end_of_a_handler_and_its_record():
     """A new release may have replaced the files by then, or the process has no descriptor left."""
     code = """
 import sys

@@ -27,7 +27,7 @@ NEWER = {
         ("past, trace)  # fmt", "past, trace, colour)  # fmt"),
     ],
     "core/protocol.py": [("NEEDS: frozenset[str] = frozenset({STEPS})", 'NEEDS = frozenset({STEPS, "colours"})')],
-    "stores/sqlite/schema.py": [("MINOR = 5", "MINOR = 6"), ('"trace": "TEXT"', '"trace": "TEXT", "colour": "TEXT"')],
+    "stores/sqlite/schema.py": [("MINOR = 6", "MINOR = 7"), ('"trace": "TEXT"', '"trace": "TEXT", "colour": "TEXT"')],
     "stores/dynamodb/items.py": [
         ("        return item\n\n    def record", '        item["colour"] = {"S": record[-1] or "none"}\n        return item\n\n    def record'),
     ],
@@ -43,7 +43,7 @@ NEWER = {
         ('get("history"), get("trace"))', 'get("history"), get("trace"), get("colour"))'),
     ],
     "stores/postgres/schema.py": [
-        ("MINOR: Final = 3", "MINOR: Final = 4"),
+        ("MINOR: Final = 4", "MINOR: Final = 5"),
         ('"trace": "text",\n', '"trace": "text",\n    "colour": "text",\n'),
     ],
 }  # fmt: skip

@@ -14,7 +14,6 @@ from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
 from onceward.batch.time_left import TimeLeft
 from onceward.claim import heartbeat
-from onceward.claim.called import is_failure
 from onceward.claim.held import HeldClaim
 from onceward.core import steps
 from onceward.core.drivers import Steps
@@ -57,9 +56,12 @@ class Run:
         try:
             self._fill(item)
         except Exception as error:  # a user's callable may raise anything; the other records go on
-            if not is_failure(error):
-                raise
-            self.report.report(item, "malformed", error=error)
+            try:
+                self._fill(item)
+            except Exception:
+                self.report.report(item, "malformed", error=error)
+            else:
+                raise  # it came only once: a time limit
         return item
 
     def _fill(self, item: Item) -> None:

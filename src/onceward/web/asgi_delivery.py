@@ -10,8 +10,10 @@ useless: server-sent events, and bodies longer than the rules record.
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from types import FrameType, TracebackType
-from typing import Final
+from collections.abc import Awaitable, Generator
+from contextvars import Context, copy_context
+from types import CoroutineType, FrameType, TracebackType
+from typing import Any, Final
 
 from onceward.claim.lease import CURRENT
 from onceward.http.answer import AnswerGate
@@ -117,6 +119,7 @@ class AsgiDelivery(ABC):
         self._receive = receive
         self._send = send
         self._held: list[Message] = []
+        self._context = None if held.claim.story is None else copy_context()  # without the span that the handler enters
 
     @abstractmethod
     async def conclude(self) -> None:
@@ -144,12 +147,7 @@ class AsgiDelivery(ABC):
         if self.complete or self._client_left or self.server_left:
             self._knows = True
             return {"type": DISCONNECT}
-        inner = CURRENT.get()
-        CURRENT.set(self._request.claim.outer)  # as in _forward
-        try:
-            message = await self._receive()
-        finally:
-            CURRENT.set(inner)
+        message: Message = await self._outside(self._receive())
         if message["type"] == DISCONNECT:
             self._client_left = self._knows = True
         return message
@@ -218,12 +216,9 @@ class AsgiDelivery(ABC):
                 raise OSError("the server takes no more of this answer")
             return
         self._sender = sender = asyncio.current_task()
-        inner = CURRENT.get()
-        # What a server reads later runs in a copy of this context. With the claim, the connection's next request would have it.
-        CURRENT.set(self._request.claim.outer)
         try:
             for message in messages:
-                await self._send(message)
+                await self._outside(self._send(message))
         except OSError:  # the client has left (ASGI 2.4 and later)
             self._client_left = True
             if self._open and not self.complete:
@@ -233,5 +228,43 @@ class AsgiDelivery(ABC):
             if not self.server_left or sender is None or sender.uncancel():
                 raise  # somebody else cancelled, too
         finally:
-            CURRENT.set(inner)
             self._sender = None
+
+    async def _outside(self, what: Awaitable[Any]) -> Any:
+        """Await something of the server's outside of the claim.
+
+        What a server reads from a connection later runs in a copy of the context in which it was told to read. In the handler's, the
+        connection's next request would have the handler's claim and span.
+        """
+        if self._context is not None:
+            return await _Within(self._context, what)
+        inner = CURRENT.get()
+        CURRENT.set(self._request.claim.outer)
+        try:
+            return await what
+        finally:
+            CURRENT.set(inner)
+
+
+class _Within:
+    """Awaits something in a context of its own."""
+
+    def __init__(self, context: Context, what: Awaitable[object]) -> None:
+        self._context, self._what = context, what
+
+    async def _plain(self) -> object:
+        return await self._what
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        # A server's own awaitable can give an iterator without send and throw (PEP 492).
+        steps: Any = self._what if type(self._what) is CoroutineType else self._plain()
+        step, given = steps.send, None
+        while True:
+            try:
+                waits_for = self._context.run(step, given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = steps.send, (yield waits_for)
+            except BaseException as error:
+                step, given = steps.throw, error

@@ -27,6 +27,7 @@ from onceward.stores.sqlite.schema import (
     STOPPED,
     STOPPED_INDEX,
     TABLE,
+    make,
 )
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.survey import READ, Survey
@@ -147,8 +148,13 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
     had = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
     had |= {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
     yield from store.load("?")  # the first use adds them
+    yield SqlRequest(partial(_make), many=True)  # and what somebody has dropped since
     parts = [*(("column", name) for name in ADDED), *(("index", name) for name in INDEXES)]
     return [Part(f"{kind} {name}", name not in had) for kind, name in parts]
+
+
+def _make(connection: sqlite3.Connection, _: float) -> None:
+    make(connection)
 
 
 def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:

@@ -9,7 +9,7 @@ from onceward.stores.sql.finding import having
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 STOPPED_INDEX, DUE_INDEX, ORIGIN_INDEX = "onceward_stopped", "onceward_due", "onceward_origin"
 VERSION = 1  # code that does not know it refuses the file
-MINOR = 5  # counts what was added since; the file calls it its layout
+MINOR = 6  # counts what was added since; the file calls it its layout
 ADDED = {
     "updated_at": "REAL",
     "worker": "TEXT",
