@@ -256,7 +256,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         _CALL.set(run)
         assert self._wrapped_call is not None
         try:
-            await settlement.check_payload(message, run.delivery)
+            run.body = await settlement.check_payload(message, run.delivery)
             if self.is_test:
                 await self._recorder.record(message)
             outcome: CallOutcome[object] = await self._wrapped_call(message)

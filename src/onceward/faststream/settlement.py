@@ -1,14 +1,19 @@
 """What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
 
 import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from traceback import walk_tb
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
+from fast_depends.core import CallModel
 from fast_depends.exceptions import ValidationError
+from fast_depends.library import CustomField
+from fast_depends.library.serializer import Serializer
 from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, SetupError
 from pydantic import ValidationError as ModelError
@@ -33,6 +38,7 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
+_AT: Final = re.compile(r"(?:`\$\.|required field `)(\w+)")  # where msgspec found an error: the argument comes last
 
 
 def _without_marks(body: Any) -> Any:
@@ -58,9 +64,10 @@ def config_of(subscriber: Any) -> Any:
 
 @dataclass
 class HandlerCall:
-    """One call of a handler. It has its key once the message was read."""
+    """One call of a handler. It has its key once the message was read. ``body`` is what FastStream decoded."""
 
     delivery: Delivery
+    body: object = None
     key: str | None = None
 
 
@@ -169,8 +176,8 @@ class Settlement(ABC):
         vars(parse_readable)["onceward_parse"] = parse
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
 
-    async def check_payload(self, message: Any, delivery: Delivery) -> None:
-        """Refuse a payload that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
+    async def check_payload(self, message: Any, delivery: Delivery) -> object:
+        """Return the decoded payload; refuse one that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
 
         Raises:
             MalformedRecord: it cannot be read, or readers of JSON do not agree about it.
@@ -181,7 +188,7 @@ class Settlement(ABC):
             if delivery.not_json is not None and "json" in kind:
                 raise MalformedRecord(f"the payload is {delivery.not_json}") from delivery.not_json
         try:
-            await message.decode()
+            return await message.decode()
         except Exception as error:  # a decoder can be anybody's
             why = delivery.not_json or type(error).__name__  # its text may quote the payload
             raise MalformedRecord(f"the payload cannot be decoded: {why}") from None
@@ -238,7 +245,7 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_refused(error)
+        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_message(error, run.body)
         return "malformed" if unreadable else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
@@ -251,14 +258,39 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     return "mismatch" if isinstance(error, Mismatch) else "failed"
 
 
-def _is_refused(error: Exception) -> bool:
-    """Return whether FastStream's serializer refused a value, and no dependency raised the error itself."""
+def _is_of_message(error: Exception, body: object) -> bool:
+    """Return whether FastStream's serializer refused a part of the message, and not what a dependency or a context gave."""
     refused = error.original_error if isinstance(error, ValidationError) else error
-    if not isinstance(refused, ModelError | msgspec.ValidationError):
+    if isinstance(refused, ModelError):
+        arguments = {str(one["loc"][0]) for one in refused.errors() if one["loc"]}
+    elif isinstance(refused, msgspec.ValidationError):
+        arguments = set(_AT.findall(str(refused))[-1:])
+    else:
         return False
-    frames = (str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(refused.__traceback__))
-    callers = ["", *(name for name in frames if not name.startswith(("pydantic.", "msgspec.")))]
-    return callers[-1].startswith("fast_depends.")
+    others: set[str] = set()  # the names that dependencies and contexts have filled
+    for caller, frame in pairwise(frame for frame, _ in walk_tb(error.__traceback__)):
+        model, inner = caller.f_locals.get("self"), frame.f_locals.get("self")
+        if not isinstance(model, CallModel) or inner is model:
+            continue
+        if not isinstance(inner, CallModel):
+            # The serializer: it has __call__ for arguments, and response() for what a dependency returns.
+            others |= {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
+            others |= model.dependencies.keys() - _fields(body, frame.f_locals.get("call_kwargs", ()))
+            return isinstance(inner, Serializer) and frame.f_code.co_name == "__call__" and not arguments <= others
+        solved = caller.f_locals.get("kwargs", {}).keys()  # a later dependency gets by name what earlier ones gave
+        others |= (model.dependencies.keys() & solved) - _fields(body, solved)
+    return False
+
+
+def _fields(body: object, arguments: Collection[str]) -> set[str]:
+    """Return the fields of a body that are arguments, each in the place of a dependency of its name; none if the body is one argument."""
+    return set(body) if isinstance(body, dict) and body.keys() <= set(arguments) else set()
+
+
+def _is_in_message(name: str, field: CustomField) -> bool:
+    """Return whether a parameter is a ``Header``, a ``Path``, or another ``Context`` of the message."""
+    place: str = getattr(field, "prefix", "") + (getattr(field, "name", "") or name)
+    return place.partition(".")[0] == "message"
 
 
 def settlement_of(subscriber: Any, options: Settling) -> Settlement:
