@@ -133,7 +133,8 @@ def _run(file: Path, example: "Example") -> ExampleResult:
     outcome = first.run(0)
     assert outcome is not None
     points = first.points
-    faults = _compared(first, example, outcome)
+    unknown = {*example.results, *example.errors} - first.pipeline.built.titles.keys()
+    faults = [f"there is no effect or sink {name!r}" for name in sorted(unknown)] + _compared(first, example, outcome)
     if faults or example.fails is not None or not outcome.ok:
         return ExampleResult(example.name, faults, 0)
     effects, outputs = Counter(first.effects), first.outputs

@@ -121,7 +121,8 @@ class Kit(msgspec.Struct, eq=False):
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
-        self.built.mistakes.append(Mistake(self._place(field), text, is_warning=True))
+        told = self.marked.told(text, *_path(field), deep=True)
+        self.built.mistakes.append(Mistake(self._place(field), told, is_warning=True))
 
     def needs(self, field: Field, module: str, extra: str) -> bool:
         """Return whether a library is installed; if not, note the extra that brings it."""
@@ -172,6 +173,7 @@ class Kit(msgspec.Struct, eq=False):
                 field,
                 f"two {what} have the name {title!r}, and the record tells them apart by it: give one of them a name: "
                 f"(the first is in line {first.line})",
+                deep=True,
             )
         return title
 
