@@ -343,8 +343,6 @@ a claim is seen by what outlives its handler
     while claim is not None and claim.[-left-]{+lost+}:
 [web/asgi_delivery.py: integration/web/test_web_servers.py]
 a server goes on reading under a claim
-            CURRENT.set([-self._request.claim.outer-]{+inner+})
-            try:
-                for
+    await [-self._outside(self._send(message))-]{+self._send(message)+}
 """)
 )
