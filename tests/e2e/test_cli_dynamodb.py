@@ -92,8 +92,8 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
     ("arguments", "told"),
     [
         (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, sam"),
-        (["--print", "terraform"], "SQLite's ledger is printed as sql"),
-        (["--store", "memory:", "--print", "sql"], "cannot print how it is made by another tool"),
+        (["--print", "terraform"], "cannot be made by CloudFormation"),
+        (["--store", "memory:", "--print", "sql"], "cannot print the SQL that makes it"),
         (["--ttl"], "--ttl means nothing for this ledger"),
         (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
         (["--store", "dynamodb://orders", "--pitr"], "--pitr, --kms-key and --function are for --print"),

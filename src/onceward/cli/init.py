@@ -72,11 +72,11 @@ def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None"
     """Return the ledger as code, in a form that its kind of store has."""
     described = DOCUMENT.of(store)
     if described is None:
-        if consumer is not None or aws != TableSpec(aws.options):
-            raise ValueError(f"{store.url}: --kms-key and --function are for a ledger in DynamoDB")
-        if TEMPLATE.of(store) is None and form != "sql":
-            DOCUMENT.require(store)  # its error names the stores that can
-        return TEMPLATE.require(store)(form, aws.options)
+        if consumer is not None or aws != TableSpec():
+            raise ValueError(f"{store.url}: --pitr, --ttl, --kms-key and --function are for a ledger in DynamoDB")
+        if form != "sql":
+            DOCUMENT.require(store)  # which it cannot do
+        return TEMPLATE.require(store)()
     from onceward.aws.templates import FORMS, render
 
     if form not in FORMS:

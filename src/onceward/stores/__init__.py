@@ -1,11 +1,9 @@
 """The registry of stores: opens a store by its URL.
 
-A store's module has ``open_url(parts, options)``, which returns the store, and ``CAPABILITIES``, what its stores can do
-(``capabilities.py``). To add a store from your package, declare an entry point in the group ``onceward.stores``: its name
-is the scheme, its value the module.
+A store's module has ``open_url(parts, options)``, which returns the store. To add a store from your package, declare an entry
+point in the group ``onceward.stores``: its name is the scheme, its value the module.
 """
 
-from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -81,16 +79,6 @@ def url_parts(url: str) -> tuple[StoreUrl, dict[str, str]]:
     return parts, _options(url, parts.query)
 
 
-def offering(capability: str) -> Iterator[str]:
-    """Yield the schemes of the stores that have a capability and whose driver is installed."""
-    for scheme, module in sorted((STORES | _installed()).items()):
-        try:
-            if capability in import_module(module).CAPABILITIES:
-                yield scheme
-        except ImportError:
-            continue
-
-
 def _installed() -> dict[str, str]:
     """Return the stores of other packages."""
     from importlib.metadata import entry_points
@@ -103,8 +91,6 @@ def _parts(url: str) -> StoreUrl:
     base, plus, _ = scheme.lower().partition("+")
     if (plus and base in _SQL) or base in _OTHERS:  # a driver, as in SQLAlchemy's URLs: the ledger uses its own
         scheme = _OTHERS.get(base, base)
-    elif plus and base in STORES:
-        raise ValueError(f"{shown_url(url)!r}: write {base}://..., without the + and what follows it")
     netloc = ""
     if rest.startswith("//"):
         netloc, rest = split_authority(url, rest[2:])

@@ -18,7 +18,6 @@ from onceward.core.steps import Commit
 from onceward.errors import StoreError
 from onceward.lazily import at
 from onceward.observe.events import StoreRequest
-from onceward.stores import offering
 from onceward.stores.contract import Part, Store
 from onceward.stores.inspection import Inspected
 from onceward.stores.survey import Survey
@@ -47,12 +46,11 @@ class Capability(Generic[C]):
         """Return the function bound to ``store``.
 
         Raises:
-            TypeError: that store cannot do it. The message names the stores that can.
+            TypeError: that store cannot do it.
         """
         function = self.of(store)
         if function is None:
-            others = ", ".join(offering(self.name)) or "none is installed"
-            raise TypeError(f"{store.url} cannot {self._does}. Use a store that can: {others}")
+            raise TypeError(f"{store.url} cannot {self._does}: use a store that can (docs/how-to/choosing-a-ledger.md)")
         return function
 
 
@@ -170,11 +168,8 @@ class TableSpec(NamedTuple):
 # ValueError: an option does not apply here.
 DOCUMENT: Final[Capability[Callable[[TableSpec], dict[str, Any]]]] = Capability("document", "be made by CloudFormation")
 
-# Takes a format and options of `onceward init`, returns the text with which another tool makes the ledger.
-# ValueError: the format is unknown, or an option does not apply here.
-TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability(
-    "template", "print how it is made by another tool"
-)
+# Returns the SQL that makes the ledger.
+TEMPLATE: Final[Capability[Callable[[], str]]] = Capability("template", "print the SQL that makes it")
 
 # Checks that the ledger can find what is due by an index (``DueWithin``): one of any size then answers as fast. StoreError: it
 # cannot, and the message says how to make it. A store without this capability never keeps messages.

@@ -43,10 +43,6 @@ class Inspected(Protocol):
         """Yield what the facts mean. Does no I/O."""
 
 
-class Unanswered(OncewardError):
-    """The service at this endpoint does not support the request."""
-
-
 class Gaps:
     """Collects what could not be checked, as ``findings``."""
 
@@ -58,7 +54,7 @@ class Gaps:
         try:
             return look()
         except OncewardError as error:
-            self.note(check, str(error), "", is_needed=is_needed and not isinstance(error, Unanswered))
+            self.note(check, str(error), "", is_needed=is_needed)
         return None
 
     def note(self, check: str, says: str, fix: str, *, is_needed: bool) -> None:

@@ -159,9 +159,6 @@ def survey(store: MemoryStore) -> Steps[Survey]:
     return Survey(STATUSES, True, counts, len(page.records), True, page.now)
 
 
-CAPABILITIES = MemoryStore.capabilities
-
-
 def open_url(parts: StoreUrl, options: dict[str, str]) -> MemoryStore:
     """Open ``memory:``. Raises ValueError if the URL has more than that."""
     if parts.netloc or parts.path or options:

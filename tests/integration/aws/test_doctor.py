@@ -1,12 +1,11 @@
 """What the doctor finds: each rule as a table, and then real queues, functions, tables and files."""
 
 import json
-import time
 
 import pytest
 
-from onceward import Once, Policy
-from onceward.aws.doctor.look import Inspection, diagnosis
+from onceward import Policy
+from onceward.aws.doctor.look import diagnosis
 from onceward.aws.doctor.mapping import Facts, Trigger
 from onceward.aws.sqs.queue import QueueSettings
 from onceward.stores.dynamodb.inspection import Table
@@ -77,10 +76,8 @@ RULES = [
     (table(keys=(("id", "N"),)), "error", "key schema", "the table's key is id (N)"),
     (table(ttl=""), "warning", "TTL", "`onceward init --ttl --store dynamodb://ledger`"),
     (table(ttl="lease_until"), "error", "TTL", "deletes records that are still needed"),
-    (table(on_demand=False), "warning", "capacity", "no handler can begin"),
     (table(recovers=False), "warning", "point-in-time recovery", "`aws dynamodb update-continuous-backups"),
     (table(regions=("us-east-1",)), "warning", "global table", "has replicas in us-east-1"),
-    (table(skew=(90.0, 91.0)), "warning", "clock", "90 s ahead of"),
     (file(kind="nfs4"), "error", "file", "two workers can have one key"),
     (file(kind="tmpfs"), "warning", "file", "gone after a restart"),
     (SAFE._replace(ledger=InMemory(MemoryStore()), triggers=()), "error", "ledger", "gone with its process"),
@@ -106,7 +103,6 @@ def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text)
         queue(receives=3)._replace(triggers=()),
         table(status="UPDATING"),
         table(ttl=None, recovers=None),
-        table(skew=(-0.4, 0.6)),
     ],
 )
 def test_what_is_just_safe_enough_is_ok(facts):
@@ -180,17 +176,6 @@ def test_a_table_is_looked_at(cli, dynoxide, table):
     assert set(told(cli.run("doctor", "--store", store, "--json"))) == {("skipped", "point-in-time recovery")}
     other = cli.run("doctor", "--store", f"{store}&name.expires_at=ttl&name.created_at=expires_at", "--json")
     assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
-
-
-def test_a_clock_that_is_off_is_told(proxy, url):
-    proxy.date = lambda: time.time() - 3600
-    look = Inspection(Policy())
-    once = Once(url)
-    look.ledger(once.store)
-    once.close()
-    (clock,) = [finding for finding in diagnosis(look.facts) if finding.check == "clock"]
-    assert clock.level == "warning"
-    assert "s ahead of DynamoDB's" in clock.says
 
 
 @each(

@@ -13,7 +13,6 @@ from servers.proxy import Fault, Refuse
 from stores.dynamodb_desk import (
     CASES,
     LEASE,
-    MEMBERS,
     Bench,
     Desk,
     claim_many,
@@ -173,21 +172,6 @@ def test_a_member_of_a_batch_that_fails_is_written_alone(bench, mode, made):
         each_has_one_owner(desk, claim_many(desk, None))
         assert bench.proxy.actions[first_batch:].count("PutItem") == 1
         back(bench)
-
-
-def test_once_batch_may_not_write_member_all_later_ones_are_written_alone(bench, mode):
-    desk = Desk(bench, mode)
-    some_taken(desk)
-    fault = failing_member(4, "AccessDenied", made=False)
-    bench.proxy.rule = lambda seen: fault if len(seen.body.get("Statements", ())) == 25 else None
-    with pytest.warns(UserWarning, match="PartiQLInsert"):
-        each_has_one_owner(desk, claim_many(desk, None))
-    back(bench)
-    again = Desk(bench, mode)
-    some_taken(again)
-    bench.proxy.seen.clear()
-    each_has_one_owner(again, claim_many(again, None))
-    assert bench.proxy.actions == ["PutItem"] * MEMBERS
 
 
 @pytest.mark.parametrize("count", [2, 25, 26, 100, 101, 130])

@@ -243,8 +243,7 @@ def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
 
     proxy.rule = rule
     once = Once(url)
-    with pytest.warns(UserWarning, match="PartiQL"):
-        outcomes = run(once.batch(lambda order: 1, key="order.id", name="b"), orders(*KEYS[:5]))
+    outcomes = run(once.batch(lambda order: 1, key="order.id", name="b"), orders(*KEYS[:5]))
     assert statuses(outcomes) == ["done", "done", "failed", "done", "done"]
     assert isinstance(outcomes[2].error, StoreError)
 

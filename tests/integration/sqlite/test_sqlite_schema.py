@@ -83,16 +83,13 @@ def test_a_file_of_a_higher_minor_works_and_stays_what_it_is(once, path):
     assert sql(path, "SELECT value FROM onceward_meta WHERE name = 'layout'") == [("99",)]
 
 
-PARTS = [*(f"column {name}" for name in ADDED), *(f"index onceward_{name}" for name in ("due", "origin", "stopped"))]
-
-
 def test_migrate_adds_the_columns_once(path):
     cli = Cli(path.parent)
     told = cli.run("migrate")
-    assert (told.returncode, told.stdout.decode()) == (0, "".join(f"added: {part}\n" for part in PARTS))
+    assert (told.returncode, told.stdout.decode()) == (0, "added: its columns and indexes\n")
     assert cli.run("migrate").stdout.endswith(b"needs no migration\n")
     parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]
-    assert parts == [{"what": what, "made": False} for what in PARTS]
+    assert parts == [{"what": "its columns and indexes", "made": False}]
     assert cli.run("show", "n:k").returncode == 0
 
 

@@ -9,13 +9,13 @@ from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.memory import MemoryStore
 
-CAPABILITIES = {"provision": "toy_store:provision", "exists": "toy_store:exists"}
+_CAN = {"provision": "toy_store:provision", "exists": "toy_store:exists"}
 
 
 class ToyStore(MemoryStore):
     """Records in memory, which are read from the file before each request and written after it."""
 
-    capabilities = CAPABILITIES
+    capabilities = _CAN
 
     def __init__(self, path, clock=boottime):
         super().__init__(clock)

@@ -99,7 +99,8 @@ def toy(monkeypatch):
 
 @each("scheme", STORES)
 def test_each_capability_of_a_store_is_there_and_asked_for(scheme):
-    told = importlib.import_module(STORES[scheme]).CAPABILITIES
+    kinds = [one for one in vars(importlib.import_module(STORES[scheme])).values() if isinstance(one, type)]
+    (told,) = [kind.capabilities for kind in kinds if hasattr(kind, "capabilities")]
     assert told.keys() <= NAMES
     for where in told.values():
         module, _, function = where.partition(":")
@@ -109,9 +110,9 @@ def test_each_capability_of_a_store_is_there_and_asked_for(scheme):
 def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
     store = Once("memory:").store
     assert TRANSACT.of(store) is None
-    with pytest.raises(TypeError, match=r"^memory: cannot commit other writes .* Use a store that can: dynamodb$"):
+    with pytest.raises(TypeError, match=r"^memory: cannot commit other writes .*: use a store that can "):
         TRANSACT.require(store)
-    with pytest.raises(TypeError, match=r"sqlite$"):
+    with pytest.raises(TypeError, match="cannot commit a transaction of yours"):
         TRANSACTION.require(store)
 
 
@@ -126,5 +127,5 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
     assert PROVISION.require(once.store) is not None
     with pytest.raises(ValueError, match=r"one of dynamodb, mariadb, memory, .*toy, valkey, valkeys, as in"):
         Once("tyo:///ledger")
-    with pytest.raises(TypeError, match=r"Use a store that can: .*, sqlite, toy"):
+    with pytest.raises(TypeError, match="cannot be made ahead"):
         PROVISION.require(Once("memory:").store)

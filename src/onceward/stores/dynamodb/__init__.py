@@ -13,9 +13,8 @@ from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.wire.wires import opened
 
-__all__ = ["CAPABILITIES", "open_table", "open_url"]
+__all__ = ["open_table", "open_url"]
 
-CAPABILITIES = DynamoStore.capabilities
 _PUNCTUATION = str.maketrans("_-.", "000")
 OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "blobs", "probe", "timeout")
 

@@ -4,7 +4,7 @@ Each step first looks for its part. An existing part is checked and left as it i
 if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -38,21 +38,12 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
-            refused. The message says which parts are done.
+            refused. The parts before that are made.
     """
     check_options(store.url, options, {"ttl"})
-    parts = [(yield from _table(store))]
-    steps: list[Callable[[], Steps[Part]]] = [
-        lambda: _index(store, is_new=parts[0].made),
-        lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
-    ]
-    for step in steps:
-        try:
-            parts.append((yield from step()))
-        except StoreError as error:
-            done = " and ".join(part.what for part in parts)
-            raise StoreError(f"{error}. Done so far: {done}", transient=error.transient) from error
-    return parts
+    table = yield from _table(store)
+    index = yield from _index(store, is_new=table.made)
+    return [table, index, (yield from _expiry(store, any_items="ttl" in options or table.made))]
 
 
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------

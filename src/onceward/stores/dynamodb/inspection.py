@@ -1,7 +1,6 @@
 """The facts about a ledger's table in DynamoDB, and what they mean."""
 
 import shlex
-import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -10,23 +9,18 @@ from onceward.stores.dynamodb.create import (
     SWITCHED_ON,
     Document,
     Keys,
-    is_on_demand,
     key_text,
     keys_of,
 )
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
-from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
+from onceward.stores.inspection import Finding, Gaps, Level
 from onceward.wire.calls import Call, ServiceAnswer, code_of
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
-_CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
 _RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
 _GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
-_SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
 _STAY: Final = "expired records stay, and are charged, until `onceward purge` deletes them"
-_SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
-_UNKNOWN = {"UnknownOperation", "InvalidAction", "NotImplemented", "UnsupportedOperation"}  # codes of emulators
 _TIMES = ("lease_until", "created_at", "fence")  # fields of a record that DynamoDB could take for a time to delete it
 
 
@@ -38,15 +32,12 @@ class Table(NamedTuple):
     status: str | None = "ACTIVE"  # the table's status; None if there is no table, "" if it could not be read
     keys: Keys = (("key", "S"),)  # its key attributes with their types, HASH first
     expected: Keys = (("key", "S"),)  # the ledger's key attributes
-    on_demand: bool = True  # whether it is billed by request
     ttl: str | None = "expires_at"  # the attribute of its TTL; "" if it is off, None if unknown
     expiry: str = "expires_at"  # the attribute by which the ledger's records expire
     times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
     recovers: bool | None = True  # whether it can be restored to a point in time; None if unknown
     regions: tuple[str, ...] = ()  # other regions whose replica may lag behind
     gaps: tuple[Finding, ...] = ()  # what could not be checked
-    # how many seconds this machine's clock is ahead of DynamoDB's, at least and at most
-    skew: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_local(self) -> bool:
@@ -73,7 +64,7 @@ def _check(ledger: Table) -> Iterator[Finding]:
         yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
     else:
         yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {key_text(ledger.keys)}")
-        for check in (_expiry, _capacity, _recovery, _regions, _clock):
+        for check in (_expiry, _recovery, _regions):
             yield from check(ledger)
 
 
@@ -102,17 +93,6 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
     yield Finding(level, "TTL", says, why, fix, _TTL)
 
 
-def _capacity(ledger: Table) -> Iterator[Finding]:
-    if ledger.on_demand:
-        yield Finding("ok", "capacity", "on demand")
-        return
-    says = f"the table of {ledger.url} has provisioned capacity"
-    why = "when it is used up, no handler can begin, and results wait to be recorded until leases end"
-    yield Finding(
-        "warning", "capacity", says, why, "bill it by request (PAY_PER_REQUEST); if it is scaled, leave it", _CAPACITY
-    )
-
-
 def _recovery(ledger: Table) -> Iterator[Finding]:
     check = "point-in-time recovery"
     if ledger.recovers:
@@ -130,17 +110,6 @@ def _regions(ledger: Table) -> Iterator[Finding]:
         why = "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later"
         fix = "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)"
         yield Finding("warning", "global table", says, why, fix, _GLOBAL)
-
-
-def _clock(ledger: Table) -> Iterator[Finding]:
-    low, high = ledger.skew
-    if high >= -_SKEW and low <= _SKEW:
-        yield Finding("ok", "clock", "this machine's is right")
-        return
-    ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
-    says = f"this machine's clock is {ahead} DynamoDB's"
-    why = "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off"
-    yield Finding("warning", "clock", says, why, "set it, as by chrony", _SIGNED)
 
 
 def inspect(store: DynamoTable) -> Table:
@@ -165,12 +134,10 @@ def inspect(store: DynamoTable) -> Table:
     return table._replace(
         status=described["TableStatus"],
         keys=keys_of(described),
-        on_demand=is_on_demand(described),
         ttl=None if ttl is None else _ttl(ttl),
         recovers=None if not backups else _recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.findings),
-        skew=(time.time() - store.clock.latest(), time.time() - store.clock.earliest()),
     )
 
 
@@ -186,8 +153,6 @@ def _answer(store: DynamoTable, action: str) -> Steps[Document]:
         return dict(answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
-    if code_of(answer) in _UNKNOWN:
-        raise Unanswered(f"the endpoint of {store.url} does not answer {action}, which AWS does and emulators may not")
     raise store.failure(call, answer)
 
 

@@ -9,7 +9,6 @@ single writes are sent in parallel.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged, answer_of
 from onceward.stores.dynamodb.blobs import is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item
-from onceward.stores.dynamodb.table import DENIED, REFUSED, DynamoTable, apart, member, page, resumed, token, won
+from onceward.stores.dynamodb.table import REFUSED, DynamoTable, apart, member, page, resumed, token, won
 from onceward.wire.calls import Call, ServiceAnswer, code_of
 
 if TYPE_CHECKING:
@@ -40,12 +39,8 @@ class DynamoStore(DynamoTable, Polled):
     """A ledger in a DynamoDB table. Make one with :func:`onceward.stores.dynamodb.open_table`, which explains the options.
 
     ``wires`` send the requests, and ``url`` names the ledger in messages (default ``dynamodb://TABLE``).
-
-    Attributes:
-        may_batch: whether these credentials may run PartiQL, as far as is known.
     """
 
-    may_batch = True
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
@@ -216,7 +211,7 @@ class DynamoStore(DynamoTable, Polled):
 
     def _write_once(self, changes: Sequence[Change], *, alone: bool = False) -> Steps[list[Answered]]:
         """Make writes of different keys. ``alone``: with a request for each, in parallel."""
-        alone = alone or len(changes) == 1 or not self.may_batch
+        alone = alone or len(changes) == 1
         records, now, calls, sent = yield from self.send(changes, partial(self._calls, changes, alone))
         answers = (
             sent if alone else [one for call, answer in zip(calls, sent, strict=True) for one in apart(call, answer)]
@@ -232,17 +227,9 @@ class DynamoStore(DynamoTable, Polled):
             elif alone:
                 refused = self.reply(calls[number], answer, record, 0.0, inserted=changes[number][1] is None)
                 reply = yield from answer_of(refused)
-            elif (code := code_of(answer)) in _LOST:
+            elif code_of(answer) in _LOST:
                 lost[number] = record.key
-            elif code == DENIED:
-                self.may_batch = False
             replies.append(reply)
-        if not self.may_batch and not alone:
-            warnings.warn(
-                f"ledger {self.url}: these credentials may not write in batches, so single writes are sent instead. Allow "
-                "dynamodb:PartiQLInsert, PartiQLUpdate and PartiQLSelect on the table",
-                stacklevel=2,
-            )
         current = (yield from self.look_many(list(lost.values()))) if lost else {}
         others = [number for number, reply in enumerate(replies) if reply is None and number not in lost]
         again = (yield from self._write_once([changes[number] for number in others], alone=True)) if others else []

@@ -21,7 +21,7 @@ from onceward.wire.wires import Wires
 if TYPE_CHECKING:
     from onceward.observe.events import StoreRequest
 
-REFUSED, CANCELED, DENIED = "ConditionalCheckFailed", "TransactionCanceled", "AccessDenied"
+REFUSED, CANCELED = "ConditionalCheckFailed", "TransactionCanceled"
 
 _FIXES = {
     **FIXES,
@@ -196,7 +196,7 @@ class DynamoTable(Observed):
         calls = self.requests.statements([self.requests.reading(key) for key in keys])
         answers = yield from self.ask_many(calls)
         each = [(call, one) for call, answer in zip(calls, answers, strict=True) for one in apart(call, answer)]
-        if any(isinstance(one, ServiceAnswer) and code_of(one) == DENIED for _, one in each):
+        if any(isinstance(one, ServiceAnswer) and code_of(one) == "AccessDenied" for _, one in each):
             alone = tuple(self.requests.get(key, consistent=True) for key in keys)  # an older role
             each = list(zip(alone, (yield from self.ask_many(alone)), strict=True))
         for key, (call, answer) in zip(keys, each, strict=True):

@@ -90,14 +90,7 @@ class WatchedLane(SocketLane):
 
 
 class Lanes(ABC):
-    """The lanes of all threads, or of one event loop.
-
-    Args:
-        make: makes a lane that is not open yet.
-        most: how many there are.
-        timeout: seconds to wait for one.
-        leave_on: codes of errors by which a server says that it should be left.
-    """
+    """The lanes of all threads, or of one event loop. For the arguments, see :class:`onceward.stores.lanes.LedgerLanes`."""
 
     def __init__(self, make: Callable[[], ServerLane], most: int, timeout: float, leave_on: frozenset[str]) -> None:
         self._make, self._most, self._timeout, self._leave_on = make, most, timeout, leave_on

@@ -14,9 +14,8 @@ from onceward.stores.mysql.lane import MysqlLanes
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.store import MysqlStore
 
-__all__ = ["CAPABILITIES", "open_url"]
+__all__ = ["open_url"]
 
-CAPABILITIES = MysqlStore.capabilities
 OPTIONS = ("table", "lanes", "timeout", "socket", "ca", "tls")
 
 

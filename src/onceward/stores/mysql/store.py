@@ -1,7 +1,6 @@
 """The ledger in MySQL or MariaDB: a table beside the users' own data."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -57,8 +56,8 @@ class MysqlStore(SqlStore, Polled):
         texts = request.texts(self.statements)
         return (block(texts, self.statements.flavor) if request.blocks else texts,)
 
-    def prepare(self) -> Steps[None]:
-        """Make the ledger, or what it lacks.
+    def prepare(self) -> Steps[bool]:
+        """Make the ledger, or what it lacks. Return whether it lacked something.
 
         Each statement commits by itself, so an interrupted run leaves a part, which the next one completes. Several may do so at once.
 
@@ -68,11 +67,12 @@ class MysqlStore(SqlStore, Polled):
         names = self.names
         meta = yield from _read_meta(names)
         flavor = schema.check(meta, self.url)
-        if not is_complete(meta, schema.MINOR):
+        lacks = not is_complete(meta, schema.MINOR)
+        if lacks:
             try:
                 for text in schema.tables(names, flavor):
                     yield RowsQuery(text)
-                there = yield from self.columns()
+                there = {str(row[0]) for row in (yield RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
                 for column in [name for name in schema.ADDED if name not in there]:
                     yield from _add_column(schema.adding(names, column))
                 yield RowsQuery(schema.noting(names))
@@ -86,6 +86,7 @@ class MysqlStore(SqlStore, Polled):
                 ) from error
             flavor = schema.check((yield from _read_meta(names)), self.url)
         self.statements = MysqlStatements(names, flavor)
+        return lacks
 
     def purging(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first, and return how many. Those that somebody works on are left."""
@@ -149,14 +150,6 @@ class MysqlStore(SqlStore, Polled):
         table = yield from _rows_of(f"SELECT 1 FROM {self.names.table} LIMIT 1")
         meta = yield from _rows_of(f"SELECT 1 FROM {self.names.meta} LIMIT 1")
         return [table is not None, meta is not None]
-
-    def columns(self) -> Steps[AbstractSet[str]]:
-        rows = yield from _rows_of(f"SHOW COLUMNS FROM {self.names.table}")
-        return {str(row[0]) for row in rows or ()}
-
-    @property
-    def added(self) -> Iterable[str]:
-        return schema.ADDED
 
     def schema(self) -> str:
         names = self.names

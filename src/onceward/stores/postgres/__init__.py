@@ -13,9 +13,8 @@ from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.store import PostgresStore
 
-__all__ = ["CAPABILITIES", "open_url"]
+__all__ = ["open_url"]
 
-CAPABILITIES = PostgresStore.capabilities
 OPTIONS = ("table", "schema", "lanes", "timeout")
 
 

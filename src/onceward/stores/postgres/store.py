@@ -1,7 +1,6 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Sleep, Steps
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 LONGEST_KEY: Final = 2600  # bytes: an index takes 2,704, and some have more columns than the key
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
-_COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 # Of the last vacuum or analyze. A partitioned table has its rows in other ones.
 _TOTAL: Final = (
     "SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
@@ -79,8 +77,8 @@ class PostgresStore(SqlStore):
     def arguments(self, request: Query) -> tuple[str, Sequence[object]]:
         return request.text, request.values
 
-    def prepare(self) -> Steps[None]:
-        """Make the ledger, or what it lacks.
+    def prepare(self) -> Steps[bool]:
+        """Make the ledger, or what it lacks. Return whether it lacked something.
 
         Raises:
             StoreError: its schema is of another version, or this role may not make it.
@@ -93,7 +91,8 @@ class PostgresStore(SqlStore):
                 raise
             meta = dict((yield RawQuery(schema.ENCODING)))
         schema.check(meta, self.url)
-        if not is_complete(meta, schema.MINOR):
+        lacks = not is_complete(meta, schema.MINOR)
+        if lacks:
             try:
                 yield RawQuery(schema.make(self.names))
             except SqlError as error:
@@ -108,6 +107,7 @@ class PostgresStore(SqlStore):
         self.tells = schema.TELLS in meta
         if not self.tells:
             self.statements = Statements(self.names.table, self.names.meta, tells=False)
+        return lacks
 
     def purging(self, limit: int) -> Steps[int]:
         ((count,),) = yield Query("purge", self.statements.purge, (limit,))
@@ -147,14 +147,6 @@ class PostgresStore(SqlStore):
     def there(self) -> Steps[list[bool]]:
         (there,) = yield RawQuery(_THERE, self.names.table, self.names.meta)
         return list(there)
-
-    def columns(self) -> Steps[AbstractSet[str]]:
-        rows = yield RawQuery(_COLUMNS, self.names.table)
-        return {row[0] for row in rows}
-
-    @property
-    def added(self) -> Iterable[str]:
-        return schema.ADDED
 
     def schema(self) -> str:
         names = self.names

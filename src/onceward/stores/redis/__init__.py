@@ -14,9 +14,8 @@ from onceward.stores.redis.opening import servers_at
 from onceward.stores.redis.requests import Confirmation
 from onceward.stores.redis.store import RedisStore
 
-__all__ = ["CAPABILITIES", "open_url"]
+__all__ = ["open_url"]
 
-CAPABILITIES = RedisStore.capabilities
 OPTIONS = ("prefix", "timeout", "lanes", "wait", "disk", "cluster", "sentinel", "sentinel_password")
 _SWITCHES = {
     "disk": ("yes", "waits until a write is on the disk"),

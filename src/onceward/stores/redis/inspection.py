@@ -1,7 +1,7 @@
 """What people ask of a Redis ledger: to make it, what it holds, and the facts about its server, for doctor."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -24,11 +24,6 @@ _REPLICATION: Final = "redis.io/docs/latest/operate/oss_and_stack/management/rep
 _EVICTION: Final = "redis.io/docs/latest/develop/reference/eviction"
 # What the script counts. ENDED: past their expires_at, of which Redis has deleted the completed ones. DUE: all with messages.
 _COUNTED: Final = ("TOTAL", "ENDED", IN_PROGRESS, RELEASED, PARKED, "LAPSED", "UNSENT", "DUE")
-_WORSE: Final[tuple[tuple[tuple[str, ...], Callable[[dict[str, str]], object]], ...]] = (
-    (("maxmemory", "maxmemory_policy"), is_evicting),
-    (("aof_last_write_status",), lambda info: info.get("aof_last_write_status", "ok") != "ok"),
-    (("aof_enabled",), lambda info: info.get("aof_enabled") == "0"),
-)
 
 
 class RedisServer(NamedTuple):
@@ -142,18 +137,18 @@ def inspect(store: RedisStore) -> RedisServer:
 
 
 def _info(store: RedisStore) -> dict[str, str]:
-    """Return what INFO says. Of several servers, the one that evicts or has no file counts; nothing if INFO is forbidden."""
+    """Return what INFO says. Of several servers, the worst one counts; nothing if INFO is forbidden."""
     try:
         infos = [info_of(answer) for answer in store.exchange(Asking(["INFO"]))]
     except StoreError as error:
         if not is_refused(error):
             raise
         return {}
-    info = {name: value for one in infos for name, value in one.items()}
-    for names, is_worse in _WORSE:
-        for one in filter(is_worse, infos):
-            info |= {name: one[name] for name in names if name in one}
-    return info
+    return max(infos, key=_badness)
+
+
+def _badness(info: dict[str, str]) -> tuple[object, ...]:
+    return bool(is_evicting(info)), info.get("aof_enabled") == "0", info.get("aof_last_write_status", "ok") != "ok"
 
 
 def _appendfsync(store: RedisStore) -> str | None:

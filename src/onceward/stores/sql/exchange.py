@@ -65,8 +65,8 @@ class SqlExchange(Observed, ABC):
         """Return what the connections take for a request."""
 
     @abstractmethod
-    def prepare(self) -> Steps[object]:
-        """Make the ledger, or what it lacks, before the first request that needs it."""
+    def prepare(self) -> Steps[bool]:
+        """Make the ledger, or what it lacks, before the first request that needs it. Return whether it lacked something."""
 
     @abstractmethod
     def purging(self, limit: int) -> Steps[int]:

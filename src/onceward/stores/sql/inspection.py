@@ -12,9 +12,7 @@ _BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
 def off_by(now: float, sent: float) -> float:
     """Return by how many seconds a server's clock is ahead of this host's, at least; negative if it is behind.
 
-    Args:
-        now: the server's time, in an answer that came just now.
-        sent: this host's time before the request.
+    ``now`` is the server's time, in an answer that came just now, and ``sent`` this host's before the request.
     """
     return now - sent if now < sent else max(0.0, now - time.time())
 

@@ -1,7 +1,7 @@
 """What people ask of a ledger in an SQL server: pages of its records, how many there are, and to make what it lacks."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
@@ -55,15 +55,6 @@ class SqlStore(SqlVerbs):
     @abstractmethod
     def there(self) -> Steps[list[bool]]:
         """Return which of the two tables are there."""
-
-    @abstractmethod
-    def columns(self) -> Steps[AbstractSet[str]]:
-        """Return the columns of the table; none if it is not there."""
-
-    @property
-    @abstractmethod
-    def added(self) -> Iterable[str]:
-        """The columns that an earlier version's table may lack."""
 
     @abstractmethod
     def total(self) -> Steps[tuple[float, int]]:
@@ -128,10 +119,7 @@ def exists(store: SqlStore) -> bool:
 def provision(store: SqlStore, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the tables (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
-    there = yield from store.there()
-    yield from store.prepare()
-    names = (store.names.table, store.names.meta)
-    return [Part(f"table {name}", not was) for name, was in zip(names, there, strict=True)]
+    return migrate(store)
 
 
 def migrate(store: SqlStore) -> Steps[list[Part]]:
@@ -140,14 +128,13 @@ def migrate(store: SqlStore) -> Steps[list[Part]]:
     Raises:
         StoreError: the ledger is of another major version, or this user may not alter it.
     """
-    had = yield from store.columns()
-    parts = yield from provision(store, frozenset())
-    return [*parts, *(Part(f"column {name}", name not in had) for name in store.added)]
+    there = yield from store.there()
+    lacked = yield from store.prepare()
+    names = (store.names.table, store.names.meta)
+    parts = [Part(f"table {name}", not was) for name, was in zip(names, there, strict=True)]
+    return [*parts, Part("its columns and indexes", lacked)]
 
 
-def template(store: SqlStore, form: str, options: AbstractSet[str]) -> str:
+def template(store: SqlStore) -> str:
     """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
-    check_options(store.url, options)
-    if form != "sql":
-        raise ValueError(f"--print {form}: a ledger in an SQL server is printed as sql")
     return store.schema()

@@ -4,8 +4,6 @@ from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.sqlite.store import SqliteStore
 
-CAPABILITIES = SqliteStore.capabilities
-
 
 def open_url(parts: StoreUrl, options: dict[str, str]) -> SqliteStore:
     """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.

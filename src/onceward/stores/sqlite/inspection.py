@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATUSES
@@ -15,14 +15,15 @@ from onceward.core.views import SOME_DAY, STATES
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
+from onceward.stores.sql.columns import is_complete
 from onceward.stores.sql.finding import Dialect, having, sql_of
 from onceward.stores.sqlite.place import mounts
 from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.schema import (
-    ADDED,
     DUE_INDEX,
     INDEXES,
     META,
+    MINOR,
     SCHEMA,
     STOPPED,
     STOPPED_INDEX,
@@ -145,27 +146,22 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
     Raises:
         StoreError: the file is no ledger, or of another major version, or this user may not write it.
     """
-    had = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
-    had |= {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
+    had = is_complete(dict(read(store.path, f"SELECT name, value FROM {META}")), MINOR)
     yield from store.load("?")  # the first use adds them
     yield SqlRequest(partial(_make), many=True)  # and what somebody has dropped since
-    parts = [*(("column", name) for name in ADDED), *(("index", name) for name in INDEXES)]
-    return [Part(f"{kind} {name}", name not in had) for kind, name in parts]
+    return [Part("its columns and indexes", not had)]
 
 
 def _make(connection: sqlite3.Connection, _: float) -> None:
     make(connection)
 
 
-def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:
+def template(_: SqliteStore) -> str:
     """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
-    check_options(store.url, options)
-    if form != "sql":
-        raise ValueError(f"--print {form}: SQLite's ledger is printed as sql")
     return "".join(f"{statement};\n" for statement in (*SCHEMA, *INDEXES.values()))
 
 
-def read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:
+def read(path: str, query: str, *values: str) -> list[Any]:
     """Return the rows of a query; none if the file is no database, because the store has the better error."""
     uri = f"{Path(path).as_uri()}?mode=ro"
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
