@@ -28,7 +28,6 @@ from onceward.stores.sqlite.schema import (
     STOPPED,
     STOPPED_INDEX,
     TABLE,
-    make,
 )
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.survey import READ, Survey
@@ -148,12 +147,7 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
     """
     had = is_complete(dict(read(store.path, f"SELECT name, value FROM {META}")), MINOR)
     yield from store.load("?")  # the first use adds them
-    yield SqlRequest(partial(_make), many=True)  # and what somebody has dropped since
     return [Part("its columns and indexes", not had)]
-
-
-def _make(connection: sqlite3.Connection, _: float) -> None:
-    make(connection)
 
 
 def template(_: SqliteStore) -> str:
