@@ -74,7 +74,7 @@ def keep_refused_retries(task: Task) -> None:
 
     @wraps(retry)
     def retry_or_requeue(*args: object, **kwargs: object) -> object:
-        if not signature(retry).bind(*args, **kwargs).arguments.get("throw", True):
+        if not signature(Task.retry).bind(task, *args, **kwargs).arguments.get("throw", True):  # not of an override
             raise TypeError(
                 "self.retry(throw=False) lets the function go on and complete its key, so the retry would be a duplicate, and would not "
                 "run. Call it without throw=False: it then ends the function"
