@@ -147,8 +147,8 @@ def test_a_url_as_other_libraries_write_it_is_understood(url, scheme):
 
 
 @each("url", ["rediss+ssl://:pw@h/0", "redis+socket:///run/redis.sock", "dynamodb+https://t"])
-def test_another_one_is_refused_with_the_url_to_write(url):
-    with pytest.raises(ValueError, match=f"write {url.partition('+')[0]}://") as refused:
+def test_another_one_is_refused(url):
+    with pytest.raises(ValueError, match="names no store") as refused:
         Once(url)
     assert "pw" not in str(refused.value)
 
