@@ -43,7 +43,7 @@ NEWER = {
         ('get("history"), get("trace"))', 'get("history"), get("trace"), get("colour"))'),
     ],
     "stores/postgres/schema.py": [
-        ("MINOR: Final = 4", "MINOR: Final = 5"),
+        ("MINOR: Final = 3", "MINOR: Final = 4"),
         ('"trace": "text",\n', '"trace": "text",\n    "colour": "text",\n'),
     ],
 }  # fmt: skip

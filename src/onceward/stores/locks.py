@@ -31,7 +31,7 @@ def reentered(where: str) -> StoreError:
 
 
 class Forked:
-    """What a store does around a fork of its process. Each can be called again, to finish its work."""
+    """What a store does around a fork of its process."""
 
     def before_fork(self) -> None:
         """Prepare."""
@@ -62,10 +62,8 @@ def _around(step: str) -> Callable[[], None]:
 
 
 if hasattr(os, "register_at_fork"):
-    # If a hook raises, as by a time limit, Python prints the error and goes on. A second one finishes its work.
-    for _ in range(2):
-        os.register_at_fork(
-            before=_around("before_fork"),
-            after_in_parent=_around("after_fork_in_parent"),
-            after_in_child=_around("after_fork_in_child"),
-        )
+    os.register_at_fork(
+        before=_around("before_fork"),
+        after_in_parent=_around("after_fork_in_parent"),
+        after_in_child=_around("after_fork_in_child"),
+    )

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import ref
 
 from onceward.core.clock import boottime
+from onceward.observe.events import StoreRequest
 
-if TYPE_CHECKING:
-    from onceward.observe.events import StoreRequest
-
-Tell = Callable[["StoreRequest"], object]
+Tell = Callable[[StoreRequest], object]
 
 
 class Observed:
@@ -18,13 +16,9 @@ class Observed:
 
     url: str
     _listeners: tuple[Tell, ...] = ()
-    _event: "type[StoreRequest]"  # set by observe()
 
     def observe(self, tell: Tell) -> None:
         """From now on call ``tell`` with each request, after its answer, in the request's thread."""
-        from onceward.observe.events import StoreRequest  # only observers pay for it
-
-        self._event = StoreRequest
         self._listeners += (tell,)
         # Set on the object, so that the class's exchange need not check for observers.
         # Weak: a store that refers to itself would not close as soon as its last user drops it.
@@ -36,10 +30,10 @@ class Observed:
         """Return what a request does, such as ``insert``."""
         return type(request).__name__.lower()
 
-    def events_of(self, request: object, reply: object, seconds: float) -> "Sequence[StoreRequest]":
+    def events_of(self, request: object, reply: object, seconds: float) -> Sequence[StoreRequest]:
         """Return the events of a request, its reply (or exception) and its duration in seconds."""
         error = type(reply).__name__ if isinstance(reply, Exception) else ""
-        return [self._event(self.url, self.action(request), seconds, error)]
+        return [StoreRequest(self.url, self.action(request), seconds, error)]
 
     def tell(self, request: object, reply: object, seconds: float) -> None:
         """Report a request that was answered or failed."""

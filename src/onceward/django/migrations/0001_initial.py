@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     initial = True
     operations = [
-        MakeLedger(postgresql=4, mysql=1, sqlite=6),
+        MakeLedger(postgresql=3, mysql=1, sqlite=6),
         migrations.CreateModel(
             name="LedgerRecord",
             fields=[

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered
 from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.dynamodb.blobs import Blobs, elsewhere
 from onceward.stores.dynamodb.items import Item, Layout, reason
@@ -17,9 +18,6 @@ from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import FIXES, Call, Many, ObjectCall, ServiceAnswer, code_of, message_of, passes
 from onceward.wire.clock import ServerClock
 from onceward.wire.wires import Wires
-
-if TYPE_CHECKING:
-    from onceward.observe.events import StoreRequest
 
 REFUSED, CANCELED = "ConditionalCheckFailed", "TransactionCanceled"
 
@@ -84,9 +82,9 @@ class DynamoTable(Observed):
             return [event for one, answer in pairs for event in self.events_of(one, answer, seconds)]
         action = name_of(cast("Call | ObjectCall", request))
         if not isinstance(reply, ServiceAnswer):
-            return [self._event(self.url, action, seconds, type(reply).__name__)]
+            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
-        return [self._event(self.url, action, reply.received - reply.sent, code, units(reply))]
+        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
 
     def ask(self, call: Call | ObjectCall, *, accept: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``accept``."""

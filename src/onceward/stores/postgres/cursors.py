@@ -116,7 +116,9 @@ async def fetch_async(cursor: Any, text: str, parameters: Sequence[str | None], 
 def failure(error: psycopg.Error | OSError) -> Exception:
     """Return what an error of psycopg means, or of the system while it connects."""
     if isinstance(error, OSError):
-        return Broken(str(error)) if error.errno else error  # one without a number was raised by a signal handler
+        if not error.errno:
+            raise error  # by a signal handler
+        return Broken(str(error))
     state = error.sqlstate
     message = error.diag.message_primary or str(error)
     if state is None and isinstance(error, psycopg.DataError):

@@ -93,7 +93,7 @@ class PostgresLanes(LedgerLanes):
 
     def __init__(self, conninfo: str, most: int, timeout: float) -> None:
         options = _OPTIONS | {"connect_timeout": str(max(2, round(timeout)))} | conninfo_to_dict(conninfo)
-        self._conninfo = place = make_conninfo("", **options | {"client_encoding": "UTF8"})
+        place = make_conninfo("", **options | {"client_encoding": "UTF8"})
         self.timeout = timeout
         self.ear = Ear(place, timeout)
         make, make_async = lambda: PostgresLane(place, timeout), lambda: AsyncPostgresLane(place, timeout)

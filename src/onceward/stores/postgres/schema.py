@@ -10,7 +10,7 @@ from onceward.stores.sql.finding import having
 from onceward.stores.survey import UNFINISHED
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
-MINOR: Final = 4  # counts what was added since; the ledger calls it its layout
+MINOR: Final = 3  # counts what was added since; the ledger calls it its layout
 ADDED: Final[dict[str, str]] = {  # columns that a ledger of a lower minor may lack
     "steps": "text",
     "unsent": "text",

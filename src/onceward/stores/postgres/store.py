@@ -1,11 +1,12 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
 from onceward.stores.lanes.refusals import SqlError
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.cursors import CANCELED, DENIED, FAULTS, NO_TABLE
@@ -24,9 +25,6 @@ from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.columns import is_complete
 from onceward.stores.sql.finding import Dialect
 from onceward.stores.sql.store import SqlStore
-
-if TYPE_CHECKING:
-    from onceward.observe.events import StoreRequest
 
 LONGEST_KEY: Final = 2600  # bytes: an index takes 2,704, and some have more columns than the key
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
@@ -113,7 +111,7 @@ class PostgresStore(SqlStore):
         ((count,),) = yield Query("purge", self.statements.purge, (limit,))
         return int(count)
 
-    def events_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
+    def events_of(self, request: object, reply: object, seconds: float) -> Sequence[StoreRequest]:
         """Return the events of a request. Waiting is none."""
         return () if type(request) is ChangeRequest else super().events_of(request, reply, seconds)
 

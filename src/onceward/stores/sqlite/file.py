@@ -189,6 +189,8 @@ class SqliteFile:
             self._real = os.path.realpath(self.path)
             place.check_mount(self.path, self._real)
             place.make_private(self._real)
+            if os.path.exists(self._real) and not os.access(self._real, os.W_OK):  # its -wal would be this user's
+                raise StoreError(f"ledger {self.path}: {_FOR_GOOD[sqlite3.SQLITE_READONLY]}")
         self._check_place()
         connection, state = self._open_connection()
         try:

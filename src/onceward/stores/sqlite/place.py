@@ -1,7 +1,6 @@
 """The files of an SQLite ledger: whether they are still the ones opened, and who may read them."""
 
 import os
-import re
 from pathlib import Path
 
 from onceward.errors import StoreError
@@ -34,15 +33,14 @@ def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
 def mounts() -> dict[str, str]:
     """Return the kind of file system at each mount point, such as ``ext4``, if Linux tells it (proc_pid_mountinfo(5))."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+        lines = Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]
     except OSError:
         return {}
-    parts = [line.partition(" - ") for line in lines]  # a space is written \\040; a later mount hides an earlier one
-    points = (
-        (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split()[4]), after)
+    parts = [line.partition(b" - ") for line in lines]
+    return {  # a space is written \040; a later mount hides an earlier one
+        os.fsdecode(before.split(b" ")[4].decode("unicode_escape").encode("latin-1")): after.split()[0].decode()
         for before, _, after in parts
-    )
-    return {point: after.split()[0] for point, after in points}
+    }
 
 
 def check_mount(path: str, real: str) -> None:
