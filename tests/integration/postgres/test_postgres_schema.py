@@ -47,6 +47,21 @@ def test_first_uses_at_once_make_one_ledger(schema):
         assert len(set(pool.map(use, range(6)))) == 1
 
 
+def test_a_first_use_that_finds_the_table_locked_leaves_no_session_that_waits(store, monkeypatch, postgres, sql):
+    drive(store.insert(claim_of("key", "a")), store)
+    monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
+    monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
+    newer = open_store(store.url)
+    with psycopg.connect(postgres.url) as reader, reader.transaction():
+        reader.execute(f"SELECT count(*) FROM {store.names.table}")
+        with pytest.raises(StoreError, match="in use") as refused:
+            drive(newer.load("key"), newer)
+        assert refused.value.transient
+        assert sql(f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{store.names.table}'::regclass") == []
+    assert drive(newer.load("key"), newer).record
+    newer.close()
+
+
 def test_the_printed_sql_makes_a_ledger(store, postgres):
     text = TEMPLATE.require(store)()
     with psycopg.connect(postgres.url, autocommit=True) as connection:

@@ -38,8 +38,9 @@ class Names:
             if name is not None:
                 check_name(what, name)
         if table.endswith(_ENDS):
-            ends = ", ".join(_ENDS)
-            raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {ends}")
+            raise ValueError(
+                f"table={table!r}: choose another end; a ledger's tables and indexes can end with {', '.join(_ENDS)}"
+            )
         place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
@@ -106,10 +107,10 @@ def comments(names: Names) -> list[str]:
 
 
 def make(names: Names) -> str:
-    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it.
+    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it, for three seconds.
 
-    What is there is not made again: ALTER TABLE and CREATE INDEX lock a table also if they have nothing to do, and its workers
-    would wait, or deadlock.
+    A longer wait would outlive its client, and hold up all who want the table after it. What is there is not made again: ALTER TABLE
+    and CREATE INDEX lock a table also if they have nothing to do, and its workers would wait, or deadlock.
     """
     place, table = names.schema, f"to_regclass('{names.table}')"
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
@@ -125,7 +126,7 @@ def make(names: Names) -> str:
     # A query sees what others made while this one waited.
     body = "; ".join(f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF" for there, statement in parts)
     return (
-        f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {create}"
+        f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM set_config('lock_timeout', '3s', true), pg_advisory_xact_lock({_LOCK}); {create}"
         f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {'; '.join(others)}; "
         f"IF new THEN {'; '.join(comments(names))}; END IF; END $onceward$"
     )

@@ -5,6 +5,7 @@ from typing import Final
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores.lanes.refusals import SqlError
@@ -93,6 +94,10 @@ class PostgresStore(SqlStore):
         if lacks:
             try:
                 yield RawQuery(schema.make(self.names))
+            except KeyLocked as error:
+                raise StoreError(
+                    f"ledger {self.url}: its tables are in use, or others make them now", transient=True
+                ) from error
             except SqlError as error:
                 if error.state != DENIED:
                     raise
