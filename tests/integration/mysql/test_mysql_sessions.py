@@ -8,6 +8,7 @@ import threading
 import uuid
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from faults import processes
@@ -117,6 +118,33 @@ def test_a_server_that_takes_no_writes_any_more_is_left(as_worker, lent, mode):
         assert connected()
         until(lambda: not before & connected())
         once.close()
+
+
+@pytest.mark.sampled("async")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_outcome_waits_for_an_account_that_is_full(as_worker, lent, mode):
+    name = name_of(as_worker)
+    once = Once(f"{as_worker}?lanes=1", name="n")
+
+    def fill():
+        """Have somebody else take the account's last connection for a second, in place of ours."""
+        lent.sql("GRANT USAGE ON *.* TO worker@'%' WITH MAX_USER_CONNECTIONS 1")
+        for (number,) in lent.sql("SELECT id FROM information_schema.processlist WHERE user = 'worker'"):
+            lent.sql(f"KILL {number}")
+        until(lambda: not lent.sql("SELECT 1 FROM information_schema.processlist WHERE user = 'worker'"))
+        other = pymysql.connect(host="127.0.0.1", port=lent.port, user="worker", database=name)
+        threading.Timer(1.0, other.close).start()
+        return "made"
+
+    try:
+        if mode == "sync":
+            assert once.run("k", fill) == "made"
+        else:
+            assert asyncio.run(once.run_async("k", asyncio.to_thread, fill)) == "made"
+    finally:
+        lent.sql("GRANT USAGE ON *.* TO worker@'%' WITH MAX_USER_CONNECTIONS 0")
+    assert once.run("k", pytest.fail) == "made"
+    once.close()
 
 
 @pytest.fixture(scope="module")

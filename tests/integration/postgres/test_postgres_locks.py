@@ -186,6 +186,27 @@ def test_stale_connections_cost_no_failed_request(schema, postgres):
     store.close()
 
 
+def test_an_outcome_waits_for_a_server_that_lets_this_role_in_again(store, sql):
+    """PostgreSQL refuses it with FATAL, and a code that is not of a lost connection."""
+    space, role = store.names.schema, f"role_{store.names.schema}"
+    sql(f"CREATE ROLE {role} LOGIN")
+    sql(f"GRANT USAGE ON SCHEMA {space} TO {role}")
+    sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {space} TO {role}")
+    once = Once(store.url.replace("postgres@", f"{role}@"), name="n")
+    back = threading.Timer(1.0, sql, [f"ALTER ROLE {role} LOGIN"])
+
+    def lock_out():
+        sql(f"ALTER ROLE {role} NOLOGIN")
+        sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s", role)
+        back.start()
+        return "made"
+
+    assert once.run("k", lock_out) == "made"
+    back.join()
+    assert once.run("k", pytest.fail) == "made"
+    once.close()
+
+
 @pytest.mark.parametrize(
     "change",
     [
