@@ -120,10 +120,10 @@ def _options(url: str, query: str) -> dict[str, str]:
     return options
 
 
-def limits_in(options: dict[str, str], lanes: int, url: str) -> tuple[float, int]:
+def limits_in(options: dict[str, str], url: str) -> tuple[float, int]:
     """Return the ``timeout`` and the number of ``lanes`` among a URL's options; raises ValueError if one is not valid."""
     try:
-        timeout, most = float(options.get("timeout", "5")), int(options.get("lanes", lanes))
+        timeout, most = float(options.get("timeout", "5")), int(options.get("lanes", "2"))
     except ValueError:
         timeout = most = 0
     if not 0 < timeout < 3600 or most < 1:

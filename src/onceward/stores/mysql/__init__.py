@@ -34,7 +34,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
     for name in options:
         if name not in OPTIONS:
             raise ValueError(f"{url!r}: {name} is no option; there are {', '.join(OPTIONS)}")
-    timeout, most = limits_in(options, 2, url)
+    timeout, most = limits_in(options, url)
     names = MysqlNames(options.get("table", "onceward"))
     return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, url)
 

@@ -33,7 +33,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
-    timeout, most = limits_in(ours, 2, url)
+    timeout, most = limits_in(ours, url)
     names = Names(ours.get("table", "onceward"), ours.get("schema"))
     try:
         lanes = PostgresLanes(place.geturl(), most, timeout)

@@ -30,7 +30,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
 
     Args:
         parts: the URL.
-        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=4`` (connections to a server at a time). All
+        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=2`` (connections to a server at a time). All
             threads share these lanes, and each event loop has as many. ``wait=REPLICAS`` that must
             confirm each write; ``disk=yes``, on their disks, too; ``cluster=yes``; ``sentinel=NAME`` of the primary, with
             ``sentinel_password``. The hosts are then Sentinels. All others are redis-py's.
@@ -41,7 +41,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     url = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
-    timeout, most = limits_in(ours, 4, url)
+    timeout, most = limits_in(ours, url)
     wait = ours.get("wait", "0")
     if not (wait.isdecimal() and int(wait) < 100):
         raise ValueError(f"{url!r}: wait must be a number of replicas")
