@@ -38,6 +38,8 @@ def dashboard(
         from onceward.dashboard import dashboard as made
     if not is_local(host) and token is None and identity_header is None:
         refuse(f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header")
+    if wrong := [name for name in allow_host or () if not name or "/" in name]:
+        refuse(f"--allow-host {wrong[0]}: give the name of a host, as in ledger.example.com")
     with looking_at(store):
         pass  # the ledger is there
     with ledger_at(store) as once:

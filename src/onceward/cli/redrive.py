@@ -50,7 +50,6 @@ def redrive(
     in_doubt: Literal["keep", "rerun"] = "keep",
     dry_run: bool = False,
     limit: Annotated[int | None, Option(min=1)] = None,
-    visibility: Annotated[int, Option(min=1, max=43200)] = 60,
     yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
@@ -78,7 +77,6 @@ def redrive(
             it. Ask the downstream first. A lapsed key is left to its consumer's on_lapse, or runs again with rerun.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
-        visibility (S): Seconds that messages stay hidden if this command is killed.
         yes: Do not ask before completed messages are dropped.
     """
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
@@ -110,7 +108,6 @@ def redrive(
                 key=key,
                 unwrap=unwrap,
                 fingerprint=fingerprint,
-                visibility=visibility,
                 **options,
             )
             waiting = run.waiting()

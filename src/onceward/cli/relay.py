@@ -115,8 +115,8 @@ def relay(
         retry (KEY): Send the refused messages of a key again.
         drop (KEY): Forget the refused messages of a key.
     """
-    if retry is not None and drop is not None:
-        refuse("--retry and --drop: give one of them")
+    if look_once + (retry is not None) + (drop is not None) > 1:
+        refuse("give one of --once, --retry and --drop")
     if (key := retry if retry is not None else drop) is not None:
         _decide(store, key, again=retry is not None, json=json)
         return
@@ -173,19 +173,19 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
         except KeyboardInterrupt:
             interrupted = True
             end = "interrupted: what was being sent can be sent again"
-    waiting = len(sender.SENDER)
+    left = len(sender.SENDER) + len(report.left)
     if trouble:
         end = f"stopped: {str(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
     report.summary(
         end or (_later(relaying.wait) if look_once else ""),
-        "nothing more is due",
-        {"left": waiting + len(report.left)},
+        "messages that are due are left" if left else "nothing more is due",
+        {"left": left},
     )
     if interrupted:
         return INTERRUPTED
     if trouble:
         return FAILED
-    return LEFT if look_once and (waiting or report.left or report.counts["refused"]) else DONE
+    return LEFT if look_once and (left or report.counts["refused"]) else DONE
 
 
 def _later(wait: float | None) -> str:

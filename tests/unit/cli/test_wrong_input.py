@@ -134,6 +134,11 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, funct
         (["work", "nats:s", "--call", "json:dumps", "--set", "settings=x"], "settings.NAME"),
         (["work", "redis:s", "--call", "json:dumps", "--set", "idle"], "give NAME=VALUE"),
         (["doctor", "--store", "sqlite:///ledger.db", "--watch", "0s"], "--watch 0s: give a positive duration"),
+        (["doctor", "--store", "sqlite:///ledger.db", "--watch", "99999999999d"], "give 0 s to 100 years"),
+        (["dashboard", "--store", "sqlite:///ledger.db", "--allow-host", "https://x"], "give the name of a host"),
+        (["init", "--timeout", "60"], "--timeout, --queue and --alarms are for --function"),
+        (["relay", "--once", "--retry", "k"], "give one of --once, --retry and --drop"),
+        (["vet", "p.yaml", "--schema"], "give the file of a pipeline, or --schema"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
