@@ -2,9 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from itertools import islice
-from json import dumps
+from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 import typer
@@ -33,16 +31,14 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.urls import shown_url
 from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import send_again
-from onceward.errors import Busy, OncewardError
+from onceward.errors import Busy
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
 from onceward.stores.ledger import Ledger, kept_for
 from onceward.terminal import line, quoted
 
 T = TypeVar("T")
 _UNSETTLED = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
-_LISTED = 20  # records that `show` lists when several have the client's key
 
 
 def _not_empty(key: str) -> str:
@@ -55,15 +51,12 @@ KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward 
 
 
 def show(
-    key: Annotated[str, Argument(callback=_not_empty)],
+    key: KeyArgument,
     stores: Annotated[list[str] | None, Option("--store", envvar="ONCEWARD_STORE")] = None,
     chain: bool = False,
     json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
-
-    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
-    namespace and the scope. This reads the whole ledger. If several records have this client's key, their keys are listed.
 
     With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that
     handlers send with claim.send carry the key of their sender. To find the keys after it, a ledger needs an index,
@@ -71,7 +64,6 @@ def show(
     order of the tree; `depth` is its distance from the beginning.
 
     Options:
-        key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
         stores (URL): The ledger, as in the other commands. With --chain, give it again for each ledger that the chain
             passes through. By default: sqlite:///onceward.db.
         chain: Show the keys before this one and after it.
@@ -86,45 +78,8 @@ def show(
         options = (
             "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(store))}"
         )
-        record, now = _find(ledger, key, options)
+        record, now = ledger.show(key)
         typer.echo(as_json(record, now) if json else details(record, now, options))
-
-
-def _find(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
-    try:
-        return ledger.show(key)
-    except NotFound:
-        records = list(islice(_records_of(ledger, key), _LISTED + 1))
-        if not records:
-            raise
-    if len(records) > 1:
-        more = [f"  onceward show {quoted(record.key)}{options}" for record, _ in records[:_LISTED]]
-        others = ["  and others"] if len(records) > _LISTED else []
-        refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
-    return records[0]
-
-
-def _records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
-    """Yield each record of the client's ``key``, in any namespace, with the store's time. This reads the whole ledger.
-
-    A ledger's key is the namespace, a colon, and the client's key. Over HTTP a path and a scope follow, each after a colon.
-    A tuple is written (a,b): its first part is compared.
-    """
-    forms = _forms(key)
-    around = (("", ":"), ("(", ","), ("(", ")"))
-    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in around)
-    for record, now in ledger.records():
-        rest = record.key.partition(":")[2]
-        if rest in forms or rest.startswith(beginnings):
-            yield record, now
-
-
-def _forms(key: str) -> set[str]:
-    """Return the forms of a key in the ledger: plain, quoted as JSON, or the digest of a long text."""
-    try:
-        return {key, dumps(key), ledger_key("", key)[1:]}
-    except OncewardError:  # it is empty
-        return {key}
 
 
 def clear(

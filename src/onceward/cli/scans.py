@@ -1,8 +1,8 @@
 """The commands that read a whole ledger, or a part of it: ls, purge and stats."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -10,7 +10,6 @@ from typer import Option
 from onceward import terminal
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    INTERRUPTED,
     JsonOption,
     StoreOption,
     looking_at,
@@ -40,7 +39,6 @@ OlderOption = Annotated[
     str | None,
     Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
 ]
-_PART = "these are the counts of a part"
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 
 
@@ -75,17 +73,14 @@ def ls(
         return
     count, is_all = 0, False
     with looking_at(store) as ledger:
-        try:
-            for page in ledger.pages(prefix, *criteria, limit=limit):
-                lines = [as_json(record) if json else row(record, page.now) for record in page.records]
-                if lines and not count and not json:
-                    typer.echo(heading())
-                count, is_all = count + len(lines), page.next is None
-                lines[:0] = _damaged(page.damaged, json=json)
-                if lines:
-                    typer.echo("\n".join(lines))
-        except KeyboardInterrupt:
-            _stopped("this is a part of the list")
+        for page in ledger.pages(prefix, *criteria, limit=limit):
+            lines = [as_json(record) if json else row(record, page.now) for record in page.records]
+            if lines and not count and not json:
+                typer.echo(heading())
+            count, is_all = count + len(lines), page.next is None
+            lines[:0] = _damaged(page.damaged, json=json)
+            if lines:
+                typer.echo("\n".join(lines))
         if not is_all and count == limit:
             say("there may be more")
 
@@ -100,15 +95,12 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
 
 def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
     namespaces: dict[str, tuple[int, float]] = {}
-    stopped, now = False, 0.0
+    now = 0.0
     with looking_at(store) as ledger:
-        try:
-            for record, now in ledger.records(prefix, criteria.states or None, *criteria[1:]):
-                name = record.key.partition(":")[0]
-                count, last = namespaces.get(name, (0, 0.0))
-                namespaces[name] = count + 1, max(last, last_change(record, now))
-        except KeyboardInterrupt:
-            stopped = True
+        for record, now in ledger.records(prefix, criteria.states or None, *criteria[1:]):
+            name = record.key.partition(":")[0]
+            count, last = namespaces.get(name, (0, 0.0))
+            namespaces[name] = count + 1, max(last, last_change(record, now))
         rows = sorted(namespaces.items(), key=lambda row: -row[1][1])
         if json:
             lines = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
@@ -117,8 +109,6 @@ def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> N
             lines.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
         if rows:
             typer.echo("\n".join(lines))
-        if stopped:
-            _stopped(_PART)
 
 
 def purge(
@@ -135,25 +125,18 @@ def purge(
     With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even
     if they have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
     """
-    deleted, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None):
         refuse("give --prefix and --older-than together to delete what has not expired")
     with looking_at(store) as ledger:
         if age is not None:
-            deleted = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
-            typer.echo(terminal.json({"purged": deleted}) if json else f"{deleted} record(s) deleted")
-            return
-        try:
+            deleted, is_all = sum(1 for _ in islice(ledger.retire(prefix, age), limit)), True
+        else:
+            deleted, is_all = 0, False
             for batch in ledger.purging(limit=limit):
                 deleted, is_all = deleted + batch.deleted, batch.next is None
                 _damaged(batch.damaged, json=False)
-        except KeyboardInterrupt:
-            stopped = True
-        text = f"{deleted} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(terminal.json({"purged": deleted}) if json else text)
-        if stopped:
-            _stopped("run it again to delete what is left")
+        typer.echo(terminal.json({"purged": deleted}) if json else f"{deleted} record(s) deleted")
         if not is_all:
             say("there may be more: run it again")
 
@@ -163,29 +146,19 @@ def stats(prefix: PrefixOption = "", store: StoreOption = DEFAULT_STORE, json: J
 
     In a large ledger in PostgreSQL, MySQL or Redis, an index counts the records that are not COMPLETED. The number of
     COMPLETED records can then be an estimate, and is marked as one; with --json, `estimated` names the estimates. Other
-    ledgers, and parts of a ledger, are read as a whole. After ctrl-C it prints the counts so far.
+    ledgers, and parts of a ledger, are read as a whole.
     """
-    counts: dict[str, int] = {}
-    stopped = False
+    counts, estimated = dict[str, int](), frozenset[str]()
     with looking_at(store) as ledger:
         if not prefix and (estimate := ledger.estimate()) is not None:
             counts, estimated = estimate
-            typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))
-            return
-        try:
+            marks: dict[str, object] = {"estimated": sorted(estimated)}
+        else:
+            marks = {}
             for part in ledger.counting(prefix, on_damaged=lambda one: _damaged([one], json=False)):
                 counts = part
-        except KeyboardInterrupt:
-            stopped = True
-        typer.echo(terminal.json(counts) if json else _counts(counts))
-        if stopped:
-            _stopped(_PART)
-
-
-def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
-    return "\n".join(
-        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
-    )
+    lines = [f"{name:<12} {count:>10}{'  estimated' * (name in estimated)}" for name, count in counts.items()]
+    typer.echo(terminal.json(counts | marks) if json else "\n".join(lines))
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
@@ -193,7 +166,3 @@ def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     for one in damaged:
         say(f"skipped {terminal.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it")
     return [terminal.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
-
-
-def _stopped(what: str) -> NoReturn:
-    refuse(f"stopped: {what}", INTERRUPTED)
