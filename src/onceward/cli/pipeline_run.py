@@ -173,10 +173,10 @@ class PipelineReport(WorkReport):
         with self.lock:
             self._out([encoded(data)])
 
-    def tick(self, in_flight: int) -> None:
+    def tick(self, more: str = "") -> None:
         if self.running is not None:
             self.read = self.running.progress[0]
-        super().tick(in_flight)
+        super().tick(more)
 
 
 class DryRun:

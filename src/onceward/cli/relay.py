@@ -1,7 +1,6 @@
 """``onceward relay``: send the messages that nobody sends any more, or decide about refused ones."""
 
 import threading
-import time
 from importlib import import_module
 from math import inf
 from typing import Annotated, Final
@@ -24,7 +23,7 @@ from onceward.cli.ledgers import (
 )
 from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
-from onceward.consumers.stop import signals
+from onceward.consumers.stop import Stop, signals
 from onceward.core.policy import Seal
 from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError
@@ -67,14 +66,6 @@ class RelayReport(RunReport):
             if self.as_json:
                 fields = {"outcome": event.kind, "key": event.key, "messages": messages, "target": event.target}
                 self._object({**fields, "error": error})
-
-    def tick(self, waiting: int) -> None:
-        """Show the figures."""
-        with self.lock:
-            self._screen.update(0, f"{self._summary()}; {waiting} record(s) under way")
-
-    def _summary(self) -> str:
-        return super()._summary().replace("send_failed", "not now")
 
 
 def relay(
@@ -139,53 +130,45 @@ def relay(
 
 def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
     """Relay in a thread, and wait for it and for signals in this one. Return the exit status."""
-    ended, trouble = threading.Event(), list[Exception]()
-    stops: list[bool] = []  # a signal handler takes no lock
-    interrupted = False
+    trouble, stop = list[Exception](), Stop()
 
     def work() -> None:
         try:
             report.left = relaying.run(until_empty=look_once)
         except Exception as error:
             trouble.append(error)
-        finally:
-            ended.set()
 
-    def stopped(waiting: int) -> list[bool]:
-        report.tick(waiting)
-        return stops
+    def asked(waiting: int) -> bool:
+        report.tick(f"; {waiting} record(s) under way")
+        return stop.asked
 
+    thread = threading.Thread(target=work, name="onceward-relay", daemon=True)
     report.start()
-    end = ""
-    with signals(lambda: stops.append(True)):
+    status, end = DONE, ""
+    with signals(stop.ask):
         try:
-            threading.Thread(target=work, name="onceward-relay", daemon=True).start()
-            while not (stops or ended.is_set()):
-                time.sleep(_TICK)
-                report.tick(len(sender.SENDER))
-            if not stops:
-                drained(inf, stopped)
-            if stops:
+            thread.start()
+            while thread.is_alive() and not asked(len(sender.SENDER)):
+                thread.join(_TICK)
+            if not stop.asked:
+                drained(inf, asked)
+            if stop.asked:
                 end = "stopped"
                 relaying.stop()
-                ended.wait(_ENDING)
-                drained(_ENDING, report.tick)
+                thread.join(_ENDING)
+                drained(_ENDING, lambda _: False)
         except KeyboardInterrupt:
-            interrupted = True
-            end = "interrupted: what was being sent can be sent again"
+            status, end = INTERRUPTED, "interrupted: what was being sent can be sent again"
     left = len(sender.SENDER) + len(report.left)
     if trouble:
+        status = status or FAILED
         end = f"stopped: {str(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
     report.summary(
         end or (_later(relaying.wait) if look_once else ""),
         "messages that are due are left" if left else "nothing more is due",
         {"left": left},
     )
-    if interrupted:
-        return INTERRUPTED
-    if trouble:
-        return FAILED
-    return LEFT if look_once and (left or report.counts["refused"]) else DONE
+    return status or (LEFT if look_once and (left or report.counts["refused"]) else DONE)
 
 
 def _later(wait: float | None) -> str:

@@ -107,7 +107,7 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
                     "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
                 )
                 is_told = True
-            report.tick(worker.in_flight)
+            report.tick(f"; in flight {worker.in_flight}")
 
     report.start()
     ticks = threading.Thread(target=tick, name="onceward-ticks", daemon=True)
