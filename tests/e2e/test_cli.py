@@ -2,13 +2,11 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import sqlite3
 import time
 from contextlib import closing, suppress
-from multiprocessing.connection import wait
 
 import pytest
 
@@ -116,7 +114,7 @@ def test_a_key_or_a_ledger_that_there_is_not_is_an_error_of_one_line(held):
     assert not (held.folder / "none.db").exists()
 
 
-def test_clear_and_park_of_a_live_or_completed_key_need_yes_where_nobody_can_be_asked(held):
+def test_clear_and_park_of_a_live_or_completed_key_need_yes(held):
     with closing(sqlite3.connect(held.folder / "onceward.db")) as ledger, ledger:  # as a later version may
         ledger.execute("UPDATE onceward SET status = 'ARCHIVED' WHERE key = 'n:r'")
     for command, key in (("clear", "n:live"), ("park", "n:live"), ("clear", "n:a"), ("clear", "n:r")):
@@ -126,28 +124,6 @@ def test_clear_and_park_of_a_live_or_completed_key_need_yes_where_nobody_can_be_
     record = json.loads(held.run("show", "n:live", "--json").stdout)
     assert (record["status"], record["error"]) == ("PARKED", "gone mad\\udcff")
     assert b"cleared" in held.run("clear", "n:a", "--yes").stdout
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "answer", "left"),
-    [("IN_PROGRESS", b"n\n", True), ("IN_PROGRESS", b"y\n", False), ("COMPLETED", b"y\n", True)],
-)
-def test_clear_asks_about_a_live_claim_on_a_terminal(held, meanwhile, answer, left):
-    controller, terminal = pty.openpty()
-    process = held.start("clear", "n:live", stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    told = b""
-    while b"?" not in told and b"[y/N]" not in told:
-        assert wait([controller], 20)
-        told += os.read(controller, 4096)
-    with closing(sqlite3.connect(held.folder / "onceward.db")) as ledger, ledger:
-        ledger.execute("UPDATE onceward SET status = ? WHERE key = 'n:live'", (meanwhile,))
-    os.write(controller, answer)
-    process.wait(60)
-    os.close(controller)
-    assert b"a worker holds this key" in told
-    assert process.returncode == (1 if left else 0)
-    assert (held.run("show", "n:live").returncode == 0) is left
 
 
 def test_show_tells_of_steps_and_retry_forgets_one_and_those_after_it(cli):

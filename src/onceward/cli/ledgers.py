@@ -84,14 +84,6 @@ def interruption(end: KeyboardInterrupt | SystemExit) -> str:
     return f"ended by sys.exit({end.code!r}) in a function" if isinstance(end, SystemExit) else "interrupted"
 
 
-def confirm(refusal: str, question: str, status: int = TROUBLE) -> None:
-    """Ask the person at the terminal. Without one, or after a no, end the command."""
-    if not sys.stdin.isatty():
-        refuse(refusal, status)
-    if not typer.confirm(question, err=True):
-        refuse("nothing was changed", TROUBLE)
-
-
 @contextmanager
 def usage() -> Iterator[None]:
     """End the command with one line if an argument is not valid, or an extra is missing."""
