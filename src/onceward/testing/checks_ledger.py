@@ -62,16 +62,6 @@ def list_resumes(bench: Bench) -> None:
 
 
 @check
-def list_tells_the_time(bench: Bench) -> None:
-    """A listing's page carries the store's time."""
-    bench.claimed()
-    before = bench.do(bench.store.select(ByKey(), None, 10)).now
-    bench.advance(2.0)
-    passed = bench.do(bench.store.select(ByKey(), None, 10)).now - before
-    expect(passed >= 2.0 - 2 * bench.store.resolution, "a page carries the store's time")
-
-
-@check
 def delete_is_conditioned(bench: Bench) -> None:
     """Delete removes the record seen, and no other version of it."""
     first = bench.claimed()
@@ -148,14 +138,3 @@ def waiting_ends(bench: Bench) -> None:
         began = time.monotonic()
         bench.do(bench.store.changed(key, 0.01, 0.1))
         expect(time.monotonic() - began < 10, "changed ends when its time is over")
-
-
-@check
-def handles_share(bench: Bench) -> None:
-    """Two handles on the same data see one another's writes."""
-    held = bench.claimed("key", "a")
-    reply = bench.do(bench.other.insert(claim_of("key", "b")), bench.other)
-    expect((reply.won, reply.record) == (False, held), "an insert through another handle meets the record held")
-    after = bench.do(bench.other.swap(next_of(held, result="2"), held), bench.other)
-    expect(after.won, "a swap through another handle of the record seen is won")
-    expect(bench.do(bench.store.load("key")).record == after.record, "and the first handle reads it")
