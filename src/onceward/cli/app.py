@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from functools import wraps
 from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
@@ -26,8 +25,8 @@ COMMANDS: Final = {
     "test": "pipeline_run:examples",
     "work": "work:work",
     "complete": "complete:complete",
-    "serve": "serve:serve",
-    "token": "serve:token",
+    "serve": "serving:serve",
+    "token": "serving:token",
     "relay": "relay:relay",
     "proxy": "proxy:proxy",
     "demo": "demo:demo",
@@ -44,8 +43,8 @@ COMMANDS: Final = {
     "stats": "scans:stats",
     "redrive": "redrive:redrive",
     "doctor": "doctor:doctor",
-    "reconcile": "reconcile:reconcile",
-    "dashboard": "dashboard:dashboard",
+    "reconcile": "scans:reconcile",
+    "dashboard": "serving:dashboard",
     "mcp": "mcp:mcp",
 }
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
@@ -73,18 +72,13 @@ def _flowing(text: str) -> str:
 
 
 def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose options are those that its docstring describes: typer reads signatures."""
+    """Give a command the options that its docstring describes: typer reads signatures."""
     options, signature = section(command, "Options"), inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        command(**given)
-
     parameters = [
         _option(one, options[one.name]) if one.name in options else one for one in signature.parameters.values()
     ]
-    vars(run)["__signature__"] = signature.replace(parameters=parameters)
-    return run
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
+    return command
 
 
 def _option(parameter: inspect.Parameter, options: Described) -> inspect.Parameter:

@@ -34,6 +34,7 @@ def imported_seal(seal: str | None) -> Seal | None:
     """Return the seal that --seal names, or refuse it."""
     if seal is None:
         return None
+    import_here()  # only now: the working directory could give another module in the place of one of ours
     module, colon, name = seal.partition(":")
     if not (module and colon and name):
         refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL")

@@ -17,7 +17,6 @@ from onceward.cli.ledgers import (
     SealOption,
     StoreOption,
     YesOption,
-    import_here,
     imported_seal,
     looking_at,
     refuse,
@@ -25,7 +24,6 @@ from onceward.cli.ledgers import (
     usage,
 )
 from onceward.cli.records import as_json, details
-from onceward.consumers.redriving import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.urls import shown_url
@@ -40,13 +38,7 @@ from onceward.terminal import line, quoted
 _ANYWAY = "Pass --yes to do it anyway"
 
 
-def _not_empty(key: str) -> str:
-    if not key:
-        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys")
-    return key
-
-
-KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.", callback=_not_empty)]
+KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 
 
 def show(
@@ -163,10 +155,11 @@ def unpark(
         refuse("--seal: it opens the message that --to sends, so give --to, too")
     with looking_at(store) as ledger:
         if to is None:
-            record = ledger.unpark(key)
-            _tell(record, f"unparked; its next delivery runs{_completed(record)}", json=json)
-        else:
-            _send_again(ledger, key, to, seal, json=json)
+            _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
+            return
+        pair = imported_seal(seal)
+        with usage():
+            _tell(*send_again(ledger, key, to, pair), json=json)
 
 
 def settle(
@@ -193,9 +186,7 @@ def settle(
     except NotJson as error:
         refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
-    if keep == 0:
-        refuse("--retention 0: give a positive duration")
-    with looking_at(store) as ledger:
+    with looking_at(store) as ledger, usage():
         if not yes:
             seen, _ = ledger.show(key)
             loses = "" if message_in(seen) is None else " The message that it keeps is lost"
@@ -220,21 +211,7 @@ def retry(
         step (STEP): The first step to make again, as `onceward show` prints it.
     """
     with looking_at(store) as ledger:
-        record = ledger.retry(key, step)
-        _tell(record, f"its next delivery begins at the step {step}{_completed(record)}", json=json)
-
-
-def _completed(record: Record) -> str:
-    return "" if record.input is None else "; `onceward complete --released 0s` runs it without one"
-
-
-def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bool) -> None:
-    check_keeps(ledger.show(key)[0])  # before the queue: its mistakes must not hide this one
-    if seal is not None:  # else the working directory could give another module in the place of one of ours
-        import_here()
-    pair = imported_seal(seal)
-    with usage():
-        _tell(*send_again(ledger, key, to, pair), json=json)
+        _tell(ledger.retry(key, step), f"its next delivery begins at the step {step}", json=json)
 
 
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:

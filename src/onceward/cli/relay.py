@@ -24,7 +24,6 @@ from onceward.cli.ledgers import (
 from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
 from onceward.consumers.stop import Stop, signals
-from onceward.core.policy import Seal
 from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.events import Happening, StoreRequest
@@ -43,17 +42,12 @@ _ENDING: Final = 15.0  # seconds in which a relay that is told to stop sends wha
 
 
 class RelayReport(RunReport):
-    """The report of a relay.
-
-    Attributes:
-        left: the keys that were left alone, and why.
-    """
+    """The report of a relay."""
 
     nothing = "nothing sent"
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(("sent", "refused", "send_failed"), as_json=as_json)
-        self.left: dict[str, str] = {}
 
     def event(self, event: Happening) -> None:
         """Take in what happened."""
@@ -111,7 +105,15 @@ def relay(
     if (key := retry if retry is not None else drop) is not None:
         _decide(store, key, again=retry is not None, json=json)
         return
-    pause, pair = seconds("--every", every) or 0.0, _prepared(modules or [], seal)
+    pause = seconds("--every", every) or 0.0
+    import_here()
+    TaskJobs.alone = True
+    for module in modules or ():
+        try:
+            import_module(module)
+        except (Exception, SystemExit) as error:
+            refuse(f"--import {module}: it cannot be imported: {describe(error)}")
+    pair = imported_seal(seal)
     with looking_at(store, FAILED):
         pass  # there is a ledger
     once, report = opened(store), RelayReport(as_json=json)
@@ -130,11 +132,11 @@ def relay(
 
 def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
     """Relay in a thread, and wait for it and for signals in this one. Return the exit status."""
-    trouble, stop = list[Exception](), Stop()
+    trouble, left_alone, stop = list[Exception](), dict[str, str](), Stop()
 
     def work() -> None:
         try:
-            report.left = relaying.run(until_empty=look_once)
+            left_alone.update(relaying.run(until_empty=look_once))
         except Exception as error:
             trouble.append(error)
 
@@ -159,7 +161,7 @@ def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
                 drained(_ENDING, lambda _: False)
         except KeyboardInterrupt:
             status, end = INTERRUPTED, "interrupted: what was being sent can be sent again"
-    left = len(sender.SENDER) + len(report.left)
+    left = len(sender.SENDER) + len(left_alone)
     if trouble:
         status = status or FAILED
         end = f"stopped: {str(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
@@ -189,15 +191,3 @@ def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
             if json
             else f"{quoted(key)}: its message to {line(entry.to)} {what}: it has the key {entry.key}"
         )
-
-
-def _prepared(modules: list[str], seal: str | None) -> Seal | None:
-    """Import modules, and return the seal."""
-    import_here()
-    TaskJobs.alone = True
-    for module in modules:
-        try:
-            import_module(module)
-        except (Exception, SystemExit) as error:
-            refuse(f"--import {module}: it cannot be imported: {describe(error)}")
-    return imported_seal(seal)

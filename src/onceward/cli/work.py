@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -36,6 +36,7 @@ from onceward.outbox import sender
 from onceward.outbox.targets import SENT_WITHIN
 
 if TYPE_CHECKING:
+    from onceward.pipelines.pipeline import PipelineRun
     from onceward.pipelines.sources.brokers import WorkerSource
 
 
@@ -58,23 +59,9 @@ class ReportedWorker(Worker[M]):
         self.report.outcome(outcome)
 
 
-class Working(Protocol):
-    """What :func:`run_worker` runs: every worker is one."""
-
-    @property
-    def in_flight(self) -> int: ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-    def run(self, *, until_empty: bool = False) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def run_worker(
     once: Once,
-    make: Callable[[], Working],
+    make: "Callable[[], Worker[Any] | PipelineRun]",
     *,
     until_empty: bool,
     report: WorkReport,
@@ -95,7 +82,7 @@ def run_worker(
     raise typer.Exit(status)
 
 
-def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
+def _run(worker: "Worker[Any] | PipelineRun", report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
     """Work; return the exit status, and why it ended if the queue was not empty."""
     ended = threading.Event()
 

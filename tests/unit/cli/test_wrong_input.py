@@ -147,11 +147,6 @@ def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
     assert text in result.output + capfd.readouterr().err
 
 
-@each("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
-def test_an_empty_key_is_refused_before_the_ledger_is_asked(run, command):
-    refused(run(*command, "", "--store", f"redis://{NOBODY}/0"), "KEY is empty")
-
-
 def test_unpark_without_a_seal_imports_nothing_of_the_working_directory(run):
     once = Once("sqlite:///ledger.db", name="n")
     once.acquire("k").park("ValueError")
