@@ -5,10 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Annotated, Final, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
 
 from onceward import terminal
 from onceward.cli.ledgers import TROUBLE
@@ -93,13 +92,6 @@ def _option(parameter: inspect.Parameter, options: Described) -> inspect.Paramet
     return parameter.replace(annotation=Annotated[kind, info])
 
 
-class _WithCommand(TyperCommand):
-    """A command whose usage shows what comes after ``--``."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # its type is not public
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND [ARG]..."]
-
-
 def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """Return the command line with these commands. The import of all of them takes half a second."""
     app = typer.Typer(
@@ -113,8 +105,7 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_callback)
     for name in names:
         command = at(f"onceward.cli.{COMMANDS[name]}")
-        kind = _WithCommand if name in _WITH_COMMAND else TyperCommand
-        app.command(name, cls=kind, help=_flowing(summary(command)))(_described(command))
+        app.command(name, help=_flowing(summary(command)))(_described(command))
     return app
 
 

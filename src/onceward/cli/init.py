@@ -71,18 +71,15 @@ def _consumer(function: str | None, timeout: int | None, queue: str | None, topi
 
 def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
     """Return the ledger as code, in a form that its kind of store has."""
-    described = DOCUMENT.of(store)
-    if described is None:
+    if form == "sql":
         if consumer is not None or aws != TableSpec():
             raise ValueError(f"{store.url}: --pitr, --ttl, --kms-key and --function are for a ledger in DynamoDB")
-        if form != "sql":
-            DOCUMENT.require(store)  # which it cannot do
         return TEMPLATE.require(store)()
     from onceward.aws.templates import FORMS, render
 
     if form not in FORMS:
-        raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
-    return render(form, described(aws), consumer)
+        raise ValueError(f"--print {form}: there are {', '.join(FORMS)} and sql")
+    return render(form, DOCUMENT.require(store)(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

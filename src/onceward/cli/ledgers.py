@@ -69,14 +69,14 @@ YesOption = Annotated[bool, Option("--yes", "-y")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 
-def say(text: str, *more: str) -> None:
-    """Write a line, or more, to the standard error."""
-    typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
+def say(text: str) -> None:
+    """Write a line to the standard error."""
+    typer.echo(f"onceward: {line(text)}", err=True)
 
 
-def refuse(text: str, status: int = USAGE, *more: str) -> NoReturn:
-    """End the command with a line, or more, on the standard error and an exit status."""
-    say(text, *more)
+def refuse(text: str, status: int = USAGE) -> NoReturn:
+    """End the command with a line on the standard error and an exit status."""
+    say(text)
     raise typer.Exit(status)
 
 
