@@ -111,7 +111,7 @@ def test_a_handler_that_calls_sys_exit_does_not_end_a_command_as_if_all_were_don
     steps = "steps: [{call: {function: 'sys:exit', arguments: []}}]"
     cli.write("p.yaml", "name: p", "source: {ndjson: {files: ['-']}}", "guard: {}", steps)
     for result in (complete(cli, "--once"), cli.run("run", "p.yaml", input=b"{}\n")):
-        assert (result.returncode, "ended by sys.exit(" in result.stderr) == (130, True), result.stderr
+        assert (result.returncode, "ended by SystemExit(" in result.stderr) == (130, True), result.stderr
 
 
 def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):

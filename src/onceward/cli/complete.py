@@ -11,7 +11,6 @@ from onceward.cli.ledgers import (
     INTERRUPTED,
     JsonOption,
     OnceOption,
-    interruption,
     refuse,
     say,
     seconds,
@@ -77,7 +76,7 @@ def complete(
                 select.select([stop.wake], [], [], pause)  # an event has a lock, which a signal handler must not take
     except (KeyboardInterrupt, SystemExit) as end:
         key = "the key whose handler was running stays claimed to the end of its lease"
-        refuse(f"{interruption(end)}: {key}", INTERRUPTED)
+        refuse(f"ended by {end!r}: {key}", INTERRUPTED)
     raise typer.Exit(status if look_once else DONE)
 
 

@@ -80,11 +80,6 @@ def refuse(text: str, status: int = USAGE) -> NoReturn:
     raise typer.Exit(status)
 
 
-def interruption(end: KeyboardInterrupt | SystemExit) -> str:
-    """Return what ended a run at once: a second signal, or ``sys.exit`` in a function that it called."""
-    return f"ended by sys.exit({end.code!r}) in a function" if isinstance(end, SystemExit) else "interrupted"
-
-
 @contextmanager
 def usage() -> Iterator[None]:
     """End the command with one line if an argument is not valid, or an extra is missing."""

@@ -19,7 +19,6 @@ from onceward.cli.ledgers import (
     EmptyOption,
     LinesOption,
     StoreOption,
-    interruption,
     opened,
     refuse,
     refuse_login,
@@ -105,7 +104,7 @@ def _run(worker: "Worker[Any] | PipelineRun", report: WorkReport, *, until_empty
             unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
     except (KeyboardInterrupt, SystemExit) as end:
         keys = "the keys of the calls that were running stay claimed to the end of their leases"
-        return INTERRUPTED, f"{interruption(end)}: {keys}"
+        return INTERRUPTED, f"ended by {end!r}: {keys}"
     except (OncewardError, ValueError) as error:
         return FAILED, f"stopped: {error}"
     finally:
