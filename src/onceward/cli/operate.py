@@ -82,8 +82,9 @@ def clear(
 ) -> None:
     """Forget a key: its next delivery runs again.
 
-    It needs --yes if the key is completed, a worker has the key, its record keeps a message, or a later version of onceward
-    wrote the record, and this version does not understand it. A key with unsent messages is not cleared, unless you pass --lose-messages.
+    It needs --yes if the key is completed, a worker has the key, or its record keeps a message. It also needs --yes for a
+    record of a later version of onceward that this version does not understand. A key with unsent messages is not cleared,
+    unless you pass --lose-messages.
 
     Options:
         yes: Do it even if the key is completed, a worker has the key, or its record keeps a message, which is lost.
