@@ -9,13 +9,14 @@ from onceward.stores import open_store
 from onceward.stores.mysql import schema as mysql
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from stores.mysql_hands import moved_clock, name_of
+from stores.unknown_fields import check_unknown_fields_stay
 from tables import each
 
 pytestmark = pytest.mark.sampled(mode=1)
 
 
-def bench_on(server, database, make, advance, mode="sync", key="key"):
-    """Return a bench on a ledger with a clock of its own; ``key`` is the name of that column."""
+def column_of(server, database, key):
+    """Return what adds a column to the ledger and fills it for one record; ``key`` is the name of the key's column."""
 
     def column(store, name):
         ask = lambda statement, *values: server.sql(
@@ -25,7 +26,7 @@ def bench_on(server, database, make, advance, mode="sync", key="key"):
         ask("UPDATE {0} SET later = 'x' WHERE {1} = %s", name)
         return lambda: ask("SELECT later FROM {0} WHERE {1} = %s", name) == [("x",)]
 
-    return Bench(make, make, mode=mode, advance=advance, unknown=column)
+    return column
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -33,13 +34,14 @@ def bench_on(server, database, make, advance, mode="sync", key="key"):
 def test_the_postgres_store_conforms(check, mode, postgres):
     name = f"ledger_{uuid.uuid4().hex}"
     url = f"{postgres.url}?schema={name}&options=-csearch_path%3D{name},pg_catalog"
-    check.run(bench_on(postgres, "test", lambda *_: open_store(url), postgres.own_clock(name), mode))
+    make = lambda *_: open_store(url)
+    check.run(Bench(make, make, mode=mode, advance=postgres.own_clock(name)))
 
 
 def on_mariadb(server, mode="sync"):
     url, passed = server.database(f"ledger_{uuid.uuid4().hex}"), []
     make = lambda *_: moved_clock(open_store(url), passed)
-    return bench_on(server, name_of(url), make, passed.append, mode, "`key`")
+    return Bench(make, make, mode=mode, advance=passed.append)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -61,3 +63,11 @@ def test_the_stores_on_their_own_clocks_conform(check, schema, database):
     (one,) = [c for c in CHECKS if c.name == check]
     for url in (schema, database):
         one.run(Bench(lambda _, url=url: open_store(url), advance=time.sleep))
+
+
+def test_a_write_keeps_the_fields_of_a_newer_version(postgres, mariadb, schema, database):
+    for url, column in (
+        (schema, column_of(postgres, "test", "key")),
+        (database, column_of(mariadb, name_of(database), "`key`")),
+    ):
+        check_unknown_fields_stay(Bench(lambda _, url=url: open_store(url)), column)

@@ -199,7 +199,7 @@ def test_another_command_under_the_same_name_is_refused_until_that_name_is_clear
     pipe(cli, "echo", "first one")
     result = pipe(cli, "echo", "second")
     assert (result.returncode, result.stdout) == (2, b"")
-    said = ("before: echo 'first one'", "now:    echo second", "--name", "onceward clear onceward.pipe:pipe")
+    said = ("Before: echo 'first one'", "now: echo second", "--name", "onceward clear onceward.pipe:pipe")
     assert [one for one in said if one not in result.stderr] == []
     assert "ran 2" in pipe(cli, "echo", "second", options=["--name", "other"]).stderr
     assert cli.run("clear", "onceward.pipe:pipe", "--yes").returncode == 0

@@ -116,6 +116,7 @@ def test_once_sends_what_is_due_and_ends(cli, path):
     *events, summary = map(json.loads, told.stdout.splitlines())
     event = {"outcome": "sent", "key": "n:a", "messages": 2, "target": None, "error": None}
     assert (event in events, summary["summary"]["sent"]) == (True, 2)
+    assert summary["summary"]["ended"] == "messages that are due are left"
     assert cli.run(*ONCE, "--seal", "filing:REVERSE").returncode == 0
     assert "onceward: nothing sent in" in cli.run(*ONCE).stderr
     assert sent(path) == ["one", "two", "secret"]

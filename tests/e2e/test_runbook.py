@@ -178,7 +178,7 @@ def test_the_status_is_0_if_all_agree_and_2_if_the_effects_cannot_be_read(cli, u
     cli.write("effects.csv", "key", "ok", "twice", "42", "lost")
     cli.write("keys.csv", "key,amount", "ok,1", ",2")
     assert reconciled("effects.csv") == (0, b"", "onceward: ledger and downstream agree\n")
-    for file, said in (("missing.csv", "No such file"), ("keys.csv", "is empty or missing")):
+    for file, said in (("missing.csv", "No such file"), ("keys.csv", "is an empty str")):
         status, out, err = reconciled(file)
         assert (status, out) == (2, b"")
         assert err.startswith(f"onceward: --against {file}: ")

@@ -217,7 +217,6 @@ def test_no_target_takes_a_password_which_the_ledger_would_hold(address, charact
     ("arguments", "says"),
     [
         (["show", "a:k"], "next"),
-        (["show", "k"], "onceward show a:k"),
         (["redrive", "dlq", "--to", "orders"], "and --name"),
     ],
 )
@@ -364,7 +363,7 @@ def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
     )
     err = capfd.readouterr().err
     assert is_harmless(err)
-    assert "Traceback" in err
+    assert "ValueError" in err
     assert not any(line.startswith("onceward:") for line in err.splitlines())
 
 

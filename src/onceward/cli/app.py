@@ -5,11 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from functools import wraps
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Annotated, Final, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
 
 from onceward import terminal
 from onceward.cli.ledgers import TROUBLE
@@ -26,8 +24,8 @@ COMMANDS: Final = {
     "test": "pipeline_run:examples",
     "work": "work:work",
     "complete": "complete:complete",
-    "serve": "serve:serve",
-    "token": "serve:token",
+    "serve": "serving:serve",
+    "token": "serving:token",
     "relay": "relay:relay",
     "proxy": "proxy:proxy",
     "demo": "demo:demo",
@@ -44,8 +42,8 @@ COMMANDS: Final = {
     "stats": "scans:stats",
     "redrive": "redrive:redrive",
     "doctor": "doctor:doctor",
-    "reconcile": "reconcile:reconcile",
-    "dashboard": "dashboard:dashboard",
+    "reconcile": "scans:reconcile",
+    "dashboard": "serving:dashboard",
     "mcp": "mcp:mcp",
 }
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
@@ -73,18 +71,13 @@ def _flowing(text: str) -> str:
 
 
 def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose options are those that its docstring describes: typer reads signatures."""
+    """Give a command the options that its docstring describes: typer reads signatures."""
     options, signature = section(command, "Options"), inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        command(**given)
-
     parameters = [
         _option(one, options[one.name]) if one.name in options else one for one in signature.parameters.values()
     ]
-    vars(run)["__signature__"] = signature.replace(parameters=parameters)
-    return run
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
+    return command
 
 
 def _option(parameter: inspect.Parameter, options: Described) -> inspect.Parameter:
@@ -97,13 +90,6 @@ def _option(parameter: inspect.Parameter, options: Described) -> inspect.Paramet
     if kind is bool and info.default is ...:
         info.default = f"--{parameter.name.replace('_', '-')}"  # else there would be a --no-... beside it
     return parameter.replace(annotation=Annotated[kind, info])
-
-
-class _WithCommand(TyperCommand):
-    """A command whose usage shows what comes after ``--``."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # its type is not public
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND [ARG]..."]
 
 
 def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -119,8 +105,7 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_callback)
     for name in names:
         command = at(f"onceward.cli.{COMMANDS[name]}")
-        kind = _WithCommand if name in _WITH_COMMAND else TyperCommand
-        app.command(name, cls=kind, help=_flowing(summary(command)))(_described(command))
+        app.command(name, help=_flowing(summary(command)))(_described(command))
     return app
 
 

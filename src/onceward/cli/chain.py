@@ -9,12 +9,13 @@ import typer
 
 from onceward import terminal
 from onceward.cli.ledgers import TROUBLE, looking_at, refuse, say
-from onceward.cli.records import claimed, state_of, table
+from onceward.cli.records import claimed, table
 from onceward.core.drivers import drive
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.core.record import Record
 from onceward.core.selections import ChainOf
 from onceward.core.views import last_change, relative
+from onceward.dashboard.showing import state_of
 from onceward.stores.contract import NoIndex, NotFound
 from onceward.stores.ledger import Ledger
 from onceward.stores.ledger_reader import PAGE

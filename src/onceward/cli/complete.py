@@ -1,7 +1,7 @@
 """``onceward complete``: run half-done keys to their end, with the arguments that their records keep."""
 
 import asyncio
-import threading
+import select
 
 import typer
 
@@ -11,13 +11,12 @@ from onceward.cli.ledgers import (
     INTERRUPTED,
     JsonOption,
     OnceOption,
-    interruption,
     refuse,
     say,
     seconds,
     usage,
 )
-from onceward.consumers.stop import signals
+from onceward.consumers.stop import Stop, signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
 
@@ -60,24 +59,24 @@ def complete(
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:
         refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each")
-    stop = threading.Event()
+    stop = Stop()
     with usage():
         completers = [
-            (Completer(alike, age, stop.is_set), is_async)
+            (Completer(alike, age, lambda: stop.asked), is_async)
             for is_async in (False, True)
             if (alike := [one for one in handlers if one.is_async is is_async])
         ]
     status = DONE
     try:
-        with signals(stop.set), asyncio.Runner() as runner:
-            while not stop.is_set():
+        with signals(stop.ask), asyncio.Runner() as runner:
+            while not stop.asked:
                 status = _look(completers, runner, json=json)
                 if look_once:
                     break
-                stop.wait(pause)
+                select.select([stop.wake], [], [], pause)  # an event has a lock, which a signal handler must not take
     except (KeyboardInterrupt, SystemExit) as end:
         key = "the key whose handler was running stays claimed to the end of its lease"
-        refuse(f"{interruption(end)}: {key}", INTERRUPTED)
+        refuse(f"ended by {end!r}: {key}", INTERRUPTED)
     raise typer.Exit(status if look_once else DONE)
 
 

@@ -1,9 +1,8 @@
 """``onceward exec``: run a command once for a key, or once in each window, on whatever machine comes first."""
 
-import math
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from typer import Option
@@ -27,6 +26,8 @@ from onceward.terminal import write_all
 
 # 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
 CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = 126, 69, 75, 76
+_STATUS: Final[dict[type, int]] = {Busy: BUSY, KeyMissing: USAGE, Parked: PARKED}
+_MORE: Final[dict[type, str]] = {Busy: ", which here is --wait SECONDS", LeaseLost: ". The command has run"}
 
 
 def execute(
@@ -95,40 +96,27 @@ def execute(
     raise typer.Exit(status)
 
 
-def _busy(error: Busy) -> str:
-    by = f" ({error.worker})" if error.worker else ""
-    text = f"{error.key}: another worker{by} holds this key for {math.ceil(error.retry_after)} s more, or longer"
-    return f"{text}. Try again then, or give --wait SECONDS to wait for its end"
-
-
 def _run(execution: Execution, *, new_only: bool) -> int:
     signal.signal(signal.SIGTSTP, lambda *_: None)  # a stopped process renews no lease, and its command would go on
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda heard, _: execution.hear(heard))
-        ended = execution.run()
+        return _end(execution.run(), execution, new_only=new_only)
     except NotStarted:
-        return _end_with(
-            "a signal came before the command was started, so it did not run", 128 + (execution.heard or 0)
-        )
-    except Busy as error:
-        return 0 if new_only else _end_with(_busy(error), BUSY)
-    except KeyMissing as error:
-        return _end_with(str(error), USAGE)
+        say("a signal came before the command was started, so it did not run")
+        return 128 + (execution.heard or 0)
     except Interrupted as error:
-        heard = execution.heard
-        why = f"{error}; nobody knows what it has done, so its key stays claimed to the end of its lease"
-        return _end_with(why, LEDGER_FAILED if heard is None else 128 + heard)
+        say(f"{error}; nobody knows what it has done, so its key stays claimed to the end of its lease")
+        return LEDGER_FAILED if execution.heard is None else 128 + execution.heard
     except CommandFailed as error:
-        return _end_with(str(error), CANNOT_RUN)
-    except ResultUnavailable as error:
-        return _end_with(str(error), 0 if new_only else LEDGER_FAILED)
-    except LeaseLost as error:
-        return _end_with(f"{error}. The command has run", LEDGER_FAILED)
+        say(str(error))
+        return CANNOT_RUN
     except OncewardError as error:
-        return _end_with(str(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
-    return _end(ended, execution, new_only=new_only)
+        if new_only and isinstance(error, Busy):
+            return 0
+        say(f"{error}{_MORE.get(type(error), '')}")
+        return 0 if new_only and isinstance(error, ResultUnavailable) else _STATUS.get(type(error), LEDGER_FAILED)
 
 
 def _end(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
@@ -142,8 +130,3 @@ def _end(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
         except NotStarted:  # a signal came while the reader stood still
             return 128 + (execution.heard or 0)
     return 0 if new_only and not ended.ran else ended.end.exit_status
-
-
-def _end_with(text: str, status: int) -> int:
-    say(text)
-    return status

@@ -23,7 +23,7 @@ def init(
     print_: Annotated[str | None, Option("--print")] = None,
     kms_key: str | None = None,
     function: str | None = None,
-    timeout: Annotated[int, Option(min=1, max=900)] = 30,
+    timeout: Annotated[int | None, Option(min=1, max=900)] = None,
     queue: str | None = None,
     alarms: str | None = None,
     json: JsonOption = False,
@@ -39,7 +39,8 @@ def init(
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
         kms_key (ARN): With --print: your key that encrypts the table; the ARN of the key, not an alias.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
-        timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
+        timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long. By
+            default: 30.
         queue (ARN): With --function: an existing queue. By default: a new one.
         alarms (ARN): With --function: also make alarms, which send to this SNS topic.
     """
@@ -58,30 +59,27 @@ def init(
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
 
 
-def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
+def _consumer(function: str | None, timeout: int | None, queue: str | None, topic: str | None) -> "Consumer | None":
     if function is None:
-        if queue is not None or topic is not None:
-            raise ValueError("--queue and --alarms are for --function")
+        if (timeout, queue, topic) != (None, None, None):
+            raise ValueError("--timeout, --queue and --alarms are for --function")
         return None
     from onceward.aws.templates import Consumer
 
-    return Consumer(function, timeout, queue, topic)
+    return Consumer(function, timeout or 30, queue, topic)
 
 
 def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:
     """Return the ledger as code, in a form that its kind of store has."""
-    described = DOCUMENT.of(store)
-    if described is None:
+    if form == "sql":
         if consumer is not None or aws != TableSpec():
             raise ValueError(f"{store.url}: --pitr, --ttl, --kms-key and --function are for a ledger in DynamoDB")
-        if form != "sql":
-            DOCUMENT.require(store)  # which it cannot do
         return TEMPLATE.require(store)()
     from onceward.aws.templates import FORMS, render
 
     if form not in FORMS:
-        raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
-    return render(form, described(aws), consumer)
+        raise ValueError(f"--print {form}: there are {', '.join(FORMS)} and sql")
+    return render(form, DOCUMENT.require(store)(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

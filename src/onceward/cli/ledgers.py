@@ -34,6 +34,7 @@ def imported_seal(seal: str | None) -> Seal | None:
     """Return the seal that --seal names, or refuse it."""
     if seal is None:
         return None
+    import_here()  # only now: the working directory could give another module in the place of one of ours
     module, colon, name = seal.partition(":")
     if not (module and colon and name):
         refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL")
@@ -68,28 +69,15 @@ YesOption = Annotated[bool, Option("--yes", "-y")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 
-def say(text: str, *more: str) -> None:
-    """Write a line, or more, to the standard error."""
-    typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
+def say(text: str) -> None:
+    """Write a line to the standard error."""
+    typer.echo(f"onceward: {line(text)}", err=True)
 
 
-def refuse(text: str, status: int = USAGE, *more: str) -> NoReturn:
-    """End the command with a line, or more, on the standard error and an exit status."""
-    say(text, *more)
+def refuse(text: str, status: int = USAGE) -> NoReturn:
+    """End the command with a line on the standard error and an exit status."""
+    say(text)
     raise typer.Exit(status)
-
-
-def interruption(end: KeyboardInterrupt | SystemExit) -> str:
-    """Return what ended a run at once: a second signal, or ``sys.exit`` in a function that it called."""
-    return f"ended by sys.exit({end.code!r}) in a function" if isinstance(end, SystemExit) else "interrupted"
-
-
-def confirm(refusal: str, question: str, status: int = TROUBLE) -> None:
-    """Ask the person at the terminal. Without one, or after a no, end the command."""
-    if not sys.stdin.isatty():
-        refuse(refusal, status)
-    if not typer.confirm(question, err=True):
-        refuse("nothing was changed", TROUBLE)
 
 
 @contextmanager

@@ -11,13 +11,12 @@ from mcp_types import ToolAnnotations
 from pydantic import Field, JsonValue
 
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.records import state_of
 from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.views import STATES, last_change, relative
 from onceward.dashboard.actions import SeenLedger, run_audited, version_of
-from onceward.dashboard.showing import next_words
+from onceward.dashboard.showing import next_words, state_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once

@@ -2,10 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from itertools import islice
-from json import dumps
-from typing import Annotated, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -18,8 +17,6 @@ from onceward.cli.ledgers import (
     SealOption,
     StoreOption,
     YesOption,
-    confirm,
-    import_here,
     imported_seal,
     looking_at,
     refuse,
@@ -27,43 +24,30 @@ from onceward.cli.ledgers import (
     usage,
 )
 from onceward.cli.records import as_json, details
-from onceward.consumers.redriving import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.urls import shown_url
 from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import send_again
-from onceward.errors import Busy, OncewardError
+from onceward.errors import Busy
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
-from onceward.stores.ledger import Ledger, kept_for
+from onceward.stores.contract import Damaged, KeepsMessage
+from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
 
-T = TypeVar("T")
-_UNSETTLED = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
-_LISTED = 20  # records that `show` lists when several have the client's key
+_ANYWAY = "Pass --yes to do it anyway"
 
 
-def _not_empty(key: str) -> str:
-    if not key:
-        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys")
-    return key
-
-
-KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.", callback=_not_empty)]
+KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 
 
 def show(
-    key: Annotated[str, Argument(callback=_not_empty)],
+    key: KeyArgument,
     stores: Annotated[list[str] | None, Option("--store", envvar="ONCEWARD_STORE")] = None,
     chain: bool = False,
     json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
-
-    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
-    namespace and the scope. This reads the whole ledger. If several records have this client's key, their keys are listed.
 
     With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that
     handlers send with claim.send carry the key of their sender. To find the keys after it, a ledger needs an index,
@@ -71,7 +55,6 @@ def show(
     order of the tree; `depth` is its distance from the beginning.
 
     Options:
-        key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
         stores (URL): The ledger, as in the other commands. With --chain, give it again for each ledger that the chain
             passes through. By default: sqlite:///onceward.db.
         chain: Show the keys before this one and after it.
@@ -86,45 +69,8 @@ def show(
         options = (
             "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(shown_url(store))}"
         )
-        record, now = _find(ledger, key, options)
+        record, now = ledger.show(key)
         typer.echo(as_json(record, now) if json else details(record, now, options))
-
-
-def _find(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
-    try:
-        return ledger.show(key)
-    except NotFound:
-        records = list(islice(_records_of(ledger, key), _LISTED + 1))
-        if not records:
-            raise
-    if len(records) > 1:
-        more = [f"  onceward show {quoted(record.key)}{options}" for record, _ in records[:_LISTED]]
-        others = ["  and others"] if len(records) > _LISTED else []
-        refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
-    return records[0]
-
-
-def _records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
-    """Yield each record of the client's ``key``, in any namespace, with the store's time. This reads the whole ledger.
-
-    A ledger's key is the namespace, a colon, and the client's key. Over HTTP a path and a scope follow, each after a colon.
-    A tuple is written (a,b): its first part is compared.
-    """
-    forms = _forms(key)
-    around = (("", ":"), ("(", ","), ("(", ")"))
-    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in around)
-    for record, now in ledger.records():
-        rest = record.key.partition(":")[2]
-        if rest in forms or rest.startswith(beginnings):
-            yield record, now
-
-
-def _forms(key: str) -> set[str]:
-    """Return the forms of a key in the ledger: plain, quoted as JSON, or the digest of a long text."""
-    try:
-        return {key, dumps(key), ledger_key("", key)[1:]}
-    except OncewardError:  # it is empty
-        return {key}
 
 
 def clear(
@@ -134,47 +80,44 @@ def clear(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker has the key, or its record keeps a message.
+    """Forget a key: its next delivery runs again.
 
-    It also asks if a later version of onceward wrote the record, and this version does not understand it. A key with unsent messages is not cleared, unless you pass --lose-messages.
+    It needs --yes if the key is completed, a worker has the key, or its record keeps a message. It also needs --yes for a
+    record of a later version of onceward that this version does not understand. A key with unsent messages is not cleared,
+    unless you pass --lose-messages.
 
     Options:
-        yes: Do not ask, even if a worker has the key, or the key's record keeps a message.
+        yes: Do it even if the key is completed, a worker has the key, or its record keeps a message, which is lost.
         lose: Clear the key even if it has unsent messages. These messages are lost.
     """
-    with looking_at(store) as ledger:
-        if why := "" if yes else _final(ledger, key):
-            _confirm(f"{quoted(key)}: {why}", "Clear it", "its effect happens again at its next delivery")
-        keys = ledger if yes or why else _Unfinished(ledger.store)
-        record = _asking(
-            lambda live, message: keys.clear(key, live=live, message=message, unsent=lose),
-            "Clear it",
-            live=yes,
-            message=yes,
-        )
+    with looking_at(store) as ledger, _refusing():
+        keys = ledger if yes else _Unfinished(ledger.store)
+        record = keys.clear(key, live=yes, message=yes, unsent=lose)
         was = record.status if isinstance(record, Record) else "one that could not be read"
         _tell(record, f"cleared; it was {was}", json=json)
 
 
 class _Unfinished(Ledger):
-    """A ledger of which no record is completed: nobody was asked whether its effect may happen again."""
+    """A ledger that refuses to show a record whose key may have taken effect."""
 
     def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
         record, now = super().show(key, whole=whole)
-        if record.status == COMPLETED:
-            refuse(f"{key}: it was completed meanwhile. Nothing was changed", TROUBLE)
+        is_unknown = next_step(record, now) is NextStep.UPGRADE
+        if is_unknown or record.status == COMPLETED:
+            why = NextStep.UPGRADE.value if is_unknown else "this key is completed"
+            refuse(f"{quoted(key)}: {why}. {_ANYWAY}: its effect happens again at its next delivery", TROUBLE)
         return record, now
 
 
-def _final(ledger: Ledger, key: str) -> str:
-    """Return why the key may have taken effect; "" if its record does not say so."""
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """End the command if a worker holds the key, or a message would be lost."""
     try:
-        record, now = ledger.show(key)
-    except (NotFound, DamagedRecord):  # told when it is cleared
-        return ""
-    if next_step(record, now) is NextStep.UPGRADE:
-        return NextStep.UPGRADE.value
-    return "this key is completed" if record.status == COMPLETED else ""
+        yield
+    except Busy as error:
+        refuse(f"{error}. {_ANYWAY}: that worker's result will be refused", TROUBLE)
+    except KeepsMessage as error:
+        refuse(f"{error}. {_ANYWAY}. `onceward unpark KEY --to QUEUE` sends it again instead", TROUBLE)
 
 
 def park(
@@ -184,15 +127,14 @@ def park(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Stop retrying a key until you unpark or clear it. If a worker has the key, it asks first.
+    """Stop retrying a key until you unpark or clear it. If a worker has the key, it needs --yes.
 
     Options:
         reason (TEXT): The reason. Callers with this key get it in their error.
         yes: Do it even if a worker holds the key.
     """
-    with looking_at(store) as ledger:
-        record = _asking(lambda live, _: ledger.park(key, reason, live=live), "Park it", live=yes)
-        _tell(record, f"parked: {reason}", json=json)
+    with looking_at(store) as ledger, _refusing():
+        _tell(ledger.park(key, reason, live=yes), f"parked: {reason}", json=json)
 
 
 def unpark(
@@ -214,10 +156,11 @@ def unpark(
         refuse("--seal: it opens the message that --to sends, so give --to, too")
     with looking_at(store) as ledger:
         if to is None:
-            record = ledger.unpark(key)
-            _tell(record, f"unparked; its next delivery runs{_completed(record)}", json=json)
-        else:
-            _send_again(ledger, key, to, seal, json=json)
+            _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
+            return
+        pair = imported_seal(seal)
+        with usage():
+            _tell(*send_again(ledger, key, to, pair), json=json)
 
 
 def settle(
@@ -231,34 +174,26 @@ def settle(
     """Complete a parked, released or lapsed key by hand, because its effect was made. Duplicates get this result.
 
     Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the
-    handler's return annotation, duplicates get ResultUnavailable. The command asks first, and does nothing if the
-    record changes meanwhile.
+    handler's return annotation, duplicates get ResultUnavailable. Without --yes it only says what it would do.
 
     Options:
         result (JSON): What the handler would have returned; `null` for nothing.
         retention (DURATION): How long the record answers duplicates, as 30d, or `forever`. Default: the handler's
             retention, or 14d for a key that is parked or keeps its input.
-        yes: Do not ask, and lose a message that the key's record keeps.
+        yes: Do it, and lose a message that the key's record keeps.
     """
     try:
         value = read_json(result)
     except NotJson as error:
         refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
-    if keep == 0:
-        refuse("--retention 0: give a positive duration")
-    with looking_at(store) as ledger:
-        seen, now = ledger.show(key)
-        if not yes and next_step(seen, now) in _UNSETTLED:
-            lasts = kept_for(seen) if keep is None else keep
-            time = "for ever" if lasts is None or lasts == math.inf else f"for {lasts / 86400:.3g} day(s)"
-            loses = " The message that it keeps is lost." if message_in(seen) is not None else ""
-            _confirm(
-                f"{quoted(key)}: it is {seen.status}",
-                "Complete it",
-                f"duplicates get {line(result)} {time}, and the handler never runs for it.{loses}",
-            )
-        record = ledger.settle(key, value, retention=keep, message=True, seen=seen)
+    with looking_at(store) as ledger, usage():
+        if not yes:
+            seen, _ = ledger.show(key)
+            loses = "" if message_in(seen) is None else " The message that it keeps is lost"
+            then = f"duplicates get {line(result)}, and the handler never runs for it.{loses}"
+            refuse(f"{quoted(key)}: it is {seen.status}. {_ANYWAY}: {then}", TROUBLE)
+        record = ledger.settle(key, value, retention=keep, message=True)
         _tell(record, f"completed by hand; duplicates get {record.result}", json=json)
 
 
@@ -277,40 +212,7 @@ def retry(
         step (STEP): The first step to make again, as `onceward show` prints it.
     """
     with looking_at(store) as ledger:
-        record = ledger.retry(key, step)
-        _tell(record, f"its next delivery begins at the step {step}{_completed(record)}", json=json)
-
-
-def _completed(record: Record) -> str:
-    return "" if record.input is None else "; `onceward complete --released 0s` runs it without one"
-
-
-def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bool) -> None:
-    check_keeps(ledger.show(key)[0])  # before the queue: its mistakes must not hide this one
-    if seal is not None:  # else the working directory could give another module in the place of one of ours
-        import_here()
-    pair = imported_seal(seal)
-    with usage():
-        _tell(*send_again(ledger, key, to, pair), json=json)
-
-
-def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool, message: bool = False) -> T:
-    """Make a change. Ask first if a worker holds the key, or a message would be lost."""
-    try:
-        return change(live, message)
-    except Busy as busy:
-        held = f"{quoted(busy.key)}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
-        _confirm(held, what, "that worker's result will be refused")
-        return _asking(change, what, live=True, message=message)
-    except KeepsMessage as keeps:
-        _confirm(
-            line(str(keeps)), what, "the message will be lost. `onceward unpark KEY --to QUEUE` sends it again instead"
-        )
-        return _asking(change, what, live=live, message=True)
-
-
-def _confirm(why: str, what: str, then: str) -> None:
-    confirm(f"{why}. Pass --yes to do it anyway: {then}", f"{why}. {what} anyway? {then[0].upper()}{then[1:]}")
+        _tell(ledger.retry(key, step), f"its next delivery begins at the step {step}", json=json)
 
 
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:

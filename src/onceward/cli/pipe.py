@@ -10,7 +10,6 @@ from typer import Argument, Option
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    USAGE,
     AttemptsOption,
     LinesOption,
     NewOption,
@@ -105,13 +104,9 @@ def pipe(
             os._exit(status)  # a called function still runs; its key stays claimed to the end of its lease
     except NameTaken as error:
         refuse(
-            str(error),
-            USAGE,
-            f"  before: {error.before}",
-            f"  now:    {handler.target}",
-            "To run both, each once per key, give --name. To go on under the same keys, run",
-            f"  onceward clear {quoted(error.key)} --store {quoted(once.store.url)}",
-            "The new command then skips the keys that the old one has done.",
+            f"{error} Before: {error.before}; now: {handler.target}. To run both, each once per key, give --name. To go on under "
+            f"the same keys, run `onceward clear {quoted(error.key)} --yes --store {quoted(once.store.url)}`. The new command then "
+            "skips the keys that the old one has done"
         )
     except OncewardError as error:
         refuse(str(error), LEDGER_FAILED)

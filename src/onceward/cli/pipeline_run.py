@@ -93,13 +93,13 @@ def vet(
         file (FILE): The YAML file of the pipeline.
         schema: Print the JSON Schema of the file for editors.
     """
-    if schema:
+    if schema is (file is not None):
+        refuse("give the file of a pipeline, or --schema")
+    if file is None:
         from onceward.pipelines.reading import text
 
         sys.stdout.write(text())
         return
-    if file is None:
-        refuse("give the file of a pipeline, or --schema")
     _, mistakes = _examined(file, None, None)
     for one in mistakes:
         if as_json:
@@ -173,10 +173,10 @@ class PipelineReport(WorkReport):
         with self.lock:
             self._out([encoded(data)])
 
-    def tick(self, in_flight: int) -> None:
+    def tick(self, more: str = "") -> None:
         if self.running is not None:
             self.read = self.running.progress[0]
-        super().tick(in_flight)
+        super().tick(more)
 
 
 class DryRun:

@@ -17,7 +17,7 @@ from onceward.cli.serving import (
     HostOption,
     PortOption,
     PrivateOption,
-    serve,
+    listen,
 )
 from onceward.http.route import Route
 from onceward.http.rules import Rules
@@ -102,7 +102,7 @@ def proxy(
             **policy,
         )
         check_answers(once)
-        serve(
+        listen(
             app,
             host=host,
             port=port,

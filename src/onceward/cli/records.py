@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.origin import read_origin
-from onceward.core.protocol import is_live, message_in
+from onceward.core.protocol import is_live
 from onceward.core.record import Record
 from onceward.core.views import is_lapsed, last_change, relative
 from onceward.core.writes import expiry_of
-from onceward.dashboard.showing import kept_in, next_words, outbox_of, steps_of
+from onceward.dashboard.showing import kept_in, next_words, outbox_of, steps_of, why
 from onceward.results.message_entries import MessageEntry
 from onceward.results.outcomes import SEALED
 from onceward.results.step_entries import Entry
@@ -35,23 +35,18 @@ def as_json(record: Record | Damaged, now: float | None = None) -> str:
 
 def heading() -> str:
     """Return the line above the rows."""
-    return _ROW.format("STATUS", "ATTEMPTS", "CLAIMED", "CHANGED", "KEY", "WORKER", "RESULT OR ERROR")
+    return _ROW.format("STATUS", "ATTEMPTS", "CLAIMED", "CHANGED", "KEY", "WORKER", "RESULT OR REASON")
 
 
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
-    text = line(" ".join(_outcome(record, now).split()))
+    text = line(" ".join(why(record, now).split()))
     times = claimed(record, now), relative(last_change(record, now), now)
     worker = line(record.worker or "")
     row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
     if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
         row = row[: width - 1] + "…"
     return row
-
-
-def state_of(record: Record, now: float) -> str:
-    """Return the status of a record, or that it has lapsed."""
-    return "LAPSED" if is_lapsed(record, now) else record.status
 
 
 def details(record: Record, now: float, options: str = "") -> str:
@@ -87,14 +82,7 @@ def _recorded(record: Record) -> dict[str, str | None]:
     content = kept_in(record)
     if content is None or isinstance(content, str):
         return {"result": record.result} if content is None else {"message": content}
-    queue, message = content
-    attributes = [f"{name}: {one.value!r} ({one.type})" for name, one in message.user_attributes.items()]
-    return {
-        "message": f"{message.id} of {queue}",
-        "group": message.group,
-        "attributes": "\n".join(attributes) or None,
-        "body": message.body,
-    }
+    return {"message": f"{content.message.id} of {content.queue}", "body": content.message.body}
 
 
 def _texts(entries: list[T] | str, text: Callable[[T], str]) -> str | None:
@@ -145,12 +133,3 @@ def _step(entry: Entry, now: float) -> str:
 def claimed(record: Record, now: float) -> str:
     """Return when a key was claimed; a store whose clock counts whole seconds stamps ahead of what it shows."""
     return relative(min(record.created_at, now), now)
-
-
-def _outcome(record: Record, now: float) -> str:
-    if is_live(record, now):
-        return f"lease ends {relative(record.lease_until, now)}"
-    if is_lapsed(record, now):
-        return f"lease lapsed {relative(record.lease_until, now)}"
-    text = record.error if record.result is None or message_in(record) is not None else record.result
-    return text or ""

@@ -13,11 +13,9 @@ from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
-    USAGE,
     JsonOption,
     StoreOption,
     YesOption,
-    confirm,
     looking_at,
     refuse,
     refuse_login,
@@ -50,7 +48,6 @@ def redrive(
     in_doubt: Literal["keep", "rerun"] = "keep",
     dry_run: bool = False,
     limit: Annotated[int | None, Option(min=1)] = None,
-    visibility: Annotated[int, Option(min=1, max=43200)] = 60,
     yes: YesOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
@@ -78,8 +75,7 @@ def redrive(
             it. Ask the downstream first. A lapsed key is left to its consumer's on_lapse, or runs again with rerun.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
-        visibility (S): Seconds that messages stay hidden if this command is killed.
-        yes: Do not ask before completed messages are dropped.
+        yes: With --completed drop: delete such messages.
     """
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}
     for place in (dlq, to or ""):
@@ -87,8 +83,7 @@ def redrive(
 
     def ask(place: str) -> None:
         if completed != "keep" and not (dry_run or yes):
-            why = f"messages of {place} whose keys are completed are deleted"
-            confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
+            refuse(f"messages of {place} whose keys are completed are deleted. Pass --yes if you want that")
 
     if dlq.startswith(_PREFIXES):
         if to or key or unwrap or fingerprint:
@@ -110,7 +105,6 @@ def redrive(
                 key=key,
                 unwrap=unwrap,
                 fingerprint=fingerprint,
-                visibility=visibility,
                 **options,
             )
             waiting = run.waiting()

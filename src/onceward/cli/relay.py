@@ -1,7 +1,6 @@
 """``onceward relay``: send the messages that nobody sends any more, or decide about refused ones."""
 
 import threading
-import time
 from importlib import import_module
 from math import inf
 from typing import Annotated, Final
@@ -24,8 +23,7 @@ from onceward.cli.ledgers import (
 )
 from onceward.cli.report import RunReport, heard
 from onceward.cli.work import drained
-from onceward.consumers.stop import signals
-from onceward.core.policy import Seal
+from onceward.consumers.stop import Stop, signals
 from onceward.core.views import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.events import Happening, StoreRequest
@@ -44,17 +42,12 @@ _ENDING: Final = 15.0  # seconds in which a relay that is told to stop sends wha
 
 
 class RelayReport(RunReport):
-    """The report of a relay.
-
-    Attributes:
-        left: the keys that were left alone, and why.
-    """
+    """The report of a relay."""
 
     nothing = "nothing sent"
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(("sent", "refused", "send_failed"), as_json=as_json)
-        self.left: dict[str, str] = {}
 
     def event(self, event: Happening) -> None:
         """Take in what happened."""
@@ -67,14 +60,6 @@ class RelayReport(RunReport):
             if self.as_json:
                 fields = {"outcome": event.kind, "key": event.key, "messages": messages, "target": event.target}
                 self._object({**fields, "error": error})
-
-    def tick(self, waiting: int) -> None:
-        """Show the figures."""
-        with self.lock:
-            self._screen.update(0, f"{self._summary()}; {waiting} record(s) under way")
-
-    def _summary(self) -> str:
-        return super()._summary().replace("send_failed", "not now")
 
 
 def relay(
@@ -115,12 +100,20 @@ def relay(
         retry (KEY): Send the refused messages of a key again.
         drop (KEY): Forget the refused messages of a key.
     """
-    if retry is not None and drop is not None:
-        refuse("--retry and --drop: give one of them")
+    if look_once + (retry is not None) + (drop is not None) > 1:
+        refuse("give one of --once, --retry and --drop")
     if (key := retry if retry is not None else drop) is not None:
         _decide(store, key, again=retry is not None, json=json)
         return
-    pause, pair = seconds("--every", every) or 0.0, _prepared(modules or [], seal)
+    pause = seconds("--every", every) or 0.0
+    import_here()
+    TaskJobs.alone = True
+    for module in modules or ():
+        try:
+            import_module(module)
+        except (Exception, SystemExit) as error:
+            refuse(f"--import {module}: it cannot be imported: {describe(error)}")
+    pair = imported_seal(seal)
     with looking_at(store, FAILED):
         pass  # there is a ledger
     once, report = opened(store), RelayReport(as_json=json)
@@ -139,53 +132,45 @@ def relay(
 
 def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
     """Relay in a thread, and wait for it and for signals in this one. Return the exit status."""
-    ended, trouble = threading.Event(), list[Exception]()
-    stops: list[bool] = []  # a signal handler takes no lock
-    interrupted = False
+    trouble, left_alone, stop = list[Exception](), dict[str, str](), Stop()
 
     def work() -> None:
         try:
-            report.left = relaying.run(until_empty=look_once)
+            left_alone.update(relaying.run(until_empty=look_once))
         except Exception as error:
             trouble.append(error)
-        finally:
-            ended.set()
 
-    def stopped(waiting: int) -> list[bool]:
-        report.tick(waiting)
-        return stops
+    def asked(waiting: int) -> bool:
+        report.tick(f"; {waiting} record(s) under way")
+        return stop.asked
 
+    thread = threading.Thread(target=work, name="onceward-relay", daemon=True)
     report.start()
-    end = ""
-    with signals(lambda: stops.append(True)):
+    status, end = DONE, ""
+    with signals(stop.ask):
         try:
-            threading.Thread(target=work, name="onceward-relay", daemon=True).start()
-            while not (stops or ended.is_set()):
-                time.sleep(_TICK)
-                report.tick(len(sender.SENDER))
-            if not stops:
-                drained(inf, stopped)
-            if stops:
+            thread.start()
+            while thread.is_alive() and not asked(len(sender.SENDER)):
+                thread.join(_TICK)
+            if not stop.asked:
+                drained(inf, asked)
+            if stop.asked:
                 end = "stopped"
                 relaying.stop()
-                ended.wait(_ENDING)
-                drained(_ENDING, report.tick)
+                thread.join(_ENDING)
+                drained(_ENDING, lambda _: False)
         except KeyboardInterrupt:
-            interrupted = True
-            end = "interrupted: what was being sent can be sent again"
-    waiting = len(sender.SENDER)
+            status, end = INTERRUPTED, "interrupted: what was being sent can be sent again"
+    left = len(sender.SENDER) + len(left_alone)
     if trouble:
+        status = status or FAILED
         end = f"stopped: {str(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
     report.summary(
         end or (_later(relaying.wait) if look_once else ""),
-        "nothing more is due",
-        {"left": waiting + len(report.left)},
+        "messages that are due are left" if left else "nothing more is due",
+        {"left": left},
     )
-    if interrupted:
-        return INTERRUPTED
-    if trouble:
-        return FAILED
-    return LEFT if look_once and (waiting or report.left or report.counts["refused"]) else DONE
+    return status or (LEFT if look_once and (left or report.counts["refused"]) else DONE)
 
 
 def _later(wait: float | None) -> str:
@@ -206,15 +191,3 @@ def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
             if json
             else f"{quoted(key)}: its message to {line(entry.to)} {what}: it has the key {entry.key}"
         )
-
-
-def _prepared(modules: list[str], seal: str | None) -> Seal | None:
-    """Import modules, and return the seal."""
-    import_here()
-    TaskJobs.alone = True
-    for module in modules:
-        try:
-            import_module(module)
-        except (Exception, SystemExit) as error:
-            refuse(f"--import {module}: it cannot be imported: {describe(error)}")
-    return imported_seal(seal)

@@ -6,12 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.stop import Stop
-from onceward.errors import OncewardError
 from onceward.pipe.lines import STDIN
 from onceward.pipe.outcomes import KINDS, LineJob, Reporter, Value
 from onceward.results.outcomes import describe
@@ -20,41 +19,10 @@ from onceward.terminal import decoded, json, line, lines, quoted, write_all
 FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
 
 
-class Shown:
-    """Shows a run while it goes on: a line after two seconds, then at intervals that double up to a minute.
-
-    The caller must let in one thread at a time. ``total`` is how many bytes or messages there are; None if nobody knows.
-    """
-
-    def __init__(self, total: int | None) -> None:
-        self._total = total
-        self._every = FIRST_LINE
-        self._next = time.monotonic() + self._every
-
-    def update(self, read: int, text: str) -> None:
-        """Show how much is read and what became of it, if it is time for a line."""
-        if time.monotonic() < self._next:
-            return
-        share = f"{100 * read / self._total:.0f}% read, " if self._total else ""
-        self.say(f"onceward: {share}{text}\n")
-        self._every = min(2 * self._every, LAST_LINE)
-        self._next = time.monotonic() + self._every
-
-    def out(self, chunks: Iterable[bytes]) -> None:
-        """Write to the standard output, filtered when that is a terminal; raises OSError."""
-        for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
-            write_all(1, chunk)
-
-    def say(self, text: str) -> None:
-        """Write to the standard error, filtered."""
-        try:
-            write_all(2, lines(text).encode())
-        except OSError:
-            pass  # nobody is left to be told
-
-
 class RunReport:
     """Counts and prints. Many threads may use it.
+
+    It shows a run while it goes on: a line after two seconds, then at intervals that double up to a minute.
 
     Attributes:
         counts: how many messages have each outcome. A message that comes again counts again.
@@ -79,28 +47,32 @@ class RunReport:
         self.broken: OSError | None = None
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
-        self._screen = Shown(None)
         self._began = time.monotonic()
+        self._every = FIRST_LINE
+        self._next = self._began + FIRST_LINE
 
     def start(self) -> None:
-        """Show the figures from now on. What called functions print may go to the standard error."""
-        self._screen = Shown(self.total)
+        """Take the standard output. What called functions print goes to the standard error."""
         if self.as_json or self.has_output:
             sys.stdout = sys.stderr
 
     def log(self, level: str, text: str, trace: str | None) -> None:
-        """Write a line of the log. Its traceback is indented, so that it forges no line."""
+        """Write a line of the log. JSON has the traceback, too."""
         with self.lock:
             if self.as_json:
                 self._object({"log": level, "text": text, "traceback": trace})
             else:
-                indented = "" if trace is None else "    " + trace.replace("\n", "\n    ") + "\n"
-                self._screen.say(f"{level}: {line(text)}\n{indented}")
+                _tell(f"{level}: {line(text)}\n")
 
     def say(self, text: str) -> None:
         """Write a line of our own to the standard error."""
         with self.lock:
-            self._screen.say(f"onceward: {line(text)}\n")
+            _tell(f"onceward: {line(text)}\n")
+
+    def tick(self, more: str = "") -> None:
+        """Show the figures, and more, if it is time for a line."""
+        with self.lock:
+            self._tick(more)
 
     def summary(self, end: str, without: str, more: Mapping[str, int] | None = None) -> None:
         """Print the summary.
@@ -118,6 +90,15 @@ class RunReport:
         if self.as_json:
             self._object({"summary": {**self.counts, **more, "seconds": took, "ended": end or without}})
 
+    # --- the caller holds the lock, or is alone -------------------------------------------------------------------
+
+    def _tick(self, more: str = "") -> None:
+        if time.monotonic() >= self._next:
+            share = f"{100 * self.read / self.total:.0f}% read, " if self.total else ""
+            _tell(f"onceward: {share}{self._summary()}{more}\n")
+            self._every = min(2 * self._every, LAST_LINE)
+            self._next = time.monotonic() + self._every
+
     def _summary(self) -> str:
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or self.nothing
 
@@ -125,13 +106,21 @@ class RunReport:
         self._out([json(fields).encode() + b"\n"])
 
     def _out(self, chunks: Iterable[bytes]) -> None:
+        """Write to the standard output, filtered when that is a terminal."""
         if self.broken is not None:
             return
         try:
-            self._screen.out(chunks)
+            for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
+                write_all(1, chunk)
         except OSError as error:
             self.broken = error
             self.stop()
+
+
+def _tell(text: str) -> None:
+    """Write to the standard error, filtered."""
+    with suppress(OSError):  # nobody is left to be told
+        write_all(2, lines(text).encode())
 
 
 class WorkReport(RunReport):
@@ -148,11 +137,6 @@ class WorkReport(RunReport):
             self.counts[outcome.status] += 1
             if self.as_json:
                 self._out([_object(outcome)])
-
-    def tick(self, in_flight: int) -> None:
-        """Show the figures."""
-        with self.lock:
-            self._screen.update(self.read, f"{self._summary()}; in flight {in_flight}")
 
 
 @contextmanager
@@ -174,31 +158,14 @@ class Heard(logging.Handler):
     def __init__(self, report: RunReport) -> None:
         super().__init__()
         self._report = report
-        self._format = logging.Formatter()
-        self._seen: set[tuple[type[BaseException], object, int]] = set()  # errors, and the lines that raised them
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record on: as JSON with its traceback, as text with the traceback of the first error of its kind."""
-        error = record.exc_info[1] if record.exc_info else None
+        """Pass a record on, with its error."""
         text, trace = record.getMessage(), None
-        if record.exc_info and error is not None:
-            if self._report.as_json or self._is_new(error):
-                trace = self._format.formatException(record.exc_info)
-            else:
-                text = f"{text}: {describe(error)}"
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {describe(record.exc_info[1])}"
+            trace = logging.Formatter().formatException(record.exc_info)
         self._report.log(record.levelname.lower(), text, trace)
-
-    def _is_new(self, error: BaseException) -> bool:
-        """Return whether an error is the first of its kind. Our own errors need no traceback."""
-        frame = error.__traceback__
-        if isinstance(error, OncewardError) or frame is None:
-            return False
-        while frame.tb_next is not None:
-            frame = frame.tb_next
-        kind = (type(error), frame.tb_frame.f_code, frame.tb_lineno)
-        fresh = kind not in self._seen
-        self._seen.add(kind)
-        return fresh
 
 
 def _object(outcome: BatchOutcome) -> bytes:
@@ -233,6 +200,7 @@ class PipeReport(RunReport, Reporter):
         super().start()
 
     def show(self, job: LineJob) -> None:
+        """Show a line and what became of it."""
         if job.unstored:
             self._unstored += job.kind == "ran"
             self.missing += job.kind == "replayed"
@@ -244,16 +212,12 @@ class PipeReport(RunReport, Reporter):
             key = "" if job.key is None else f"{quoted(job.key)}: "
             text = line((job.reason or job.error or "").removeprefix(f"{job.key}: ").removeprefix("parked "))
             file = "standard input" if job.file == STDIN else line(job.file)
-            self._screen.say(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
+            _tell(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
         if self.as_json:
             self._out(_line_object(job))
         elif job.output is not None:
             self._out(job.output.raw())
-        self._update()
-
-    def tick(self) -> None:
-        with self.lock:
-            self._update()
+        self._tick()
 
     def end(self, text: str) -> None:
         """Write how it went; ``text`` says why the run stopped before the end of its input."""
@@ -261,18 +225,13 @@ class PipeReport(RunReport, Reporter):
             self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
         self.summary(text, "at the end of the input")
 
-    # --- the caller holds the lock, or is alone -------------------------------------------------------------------
-
     def _summary(self) -> str:
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
-
-    def _update(self) -> None:
-        self._screen.update(self.read, super()._summary())
 
     def _pass_on(self, errors: BinaryIO) -> None:
         errors.seek(0)
         while chunk := errors.read(_CHUNK):
-            self._screen.say(chunk.decode(errors="replace"))
+            _tell(chunk.decode(errors="replace"))
 
 
 def _line_object(job: LineJob) -> Iterator[bytes]:

@@ -1,8 +1,12 @@
-"""The commands that read a whole ledger, or a part of it: ls, purge and stats."""
+"""The commands that read a whole ledger, or a part of it: ls, purge, stats and reconcile."""
 
-from collections.abc import Collection, Sequence
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -10,7 +14,6 @@ from typer import Option
 from onceward import terminal
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    INTERRUPTED,
     JsonOption,
     StoreOption,
     looking_at,
@@ -20,8 +23,12 @@ from onceward.cli.ledgers import (
     usage,
 )
 from onceward.cli.records import as_json, heading, row
-from onceward.core.views import STATES, Criteria, last_change, relative
+from onceward.core.views import STATES, Criteria
+from onceward.errors import KeyMissing
 from onceward.stores.contract import Damaged
+from onceward.stores.reconciling import Mismatched, Naming, mismatches
+
+DIFFERENT = 3
 
 
 def _in_utf_8(prefix: str) -> str:
@@ -40,7 +47,6 @@ OlderOption = Annotated[
     str | None,
     Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
 ]
-_PART = "these are the counts of a part"
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 
 
@@ -52,7 +58,6 @@ def ls(
     older_than: OlderOption = None,
     newer_than: Annotated[str | None, Option("--newer-than", "--since")] = None,
     limit: LimitOption = None,
-    namespaces: bool = False,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -60,32 +65,20 @@ def ls(
     PostgreSQL, MySQL and Redis have an index of records that are not COMPLETED, SQLite of records that are PARKED or
     RELEASED. For any other list, the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
-    With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
-    any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
-
     Options:
         newer_than (T): Only records that changed within the last T. By default: any.
-        namespaces: Count the records of each namespace, and show its last write.
     """
     criteria = _criteria(status or [], older_than, newer_than)
-    if namespaces:
-        if limit is not None:
-            refuse("--namespaces counts all records: leave --limit out")
-        _namespaces(store, prefix, criteria, json=json)
-        return
     count, is_all = 0, False
     with looking_at(store) as ledger:
-        try:
-            for page in ledger.pages(prefix, *criteria, limit=limit):
-                lines = [as_json(record) if json else row(record, page.now) for record in page.records]
-                if lines and not count and not json:
-                    typer.echo(heading())
-                count, is_all = count + len(lines), page.next is None
-                lines[:0] = _damaged(page.damaged, json=json)
-                if lines:
-                    typer.echo("\n".join(lines))
-        except KeyboardInterrupt:
-            _stopped("this is a part of the list")
+        for page in ledger.pages(prefix, *criteria, limit=limit):
+            lines = [as_json(record) if json else row(record, page.now) for record in page.records]
+            if lines and not count and not json:
+                typer.echo(heading())
+            count, is_all = count + len(lines), page.next is None
+            lines[:0] = _damaged(page.damaged, json=json)
+            if lines:
+                typer.echo("\n".join(lines))
         if not is_all and count == limit:
             say("there may be more")
 
@@ -96,29 +89,6 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
     with usage():
         criteria.check()
     return criteria
-
-
-def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
-    namespaces: dict[str, tuple[int, float]] = {}
-    stopped, now = False, 0.0
-    with looking_at(store) as ledger:
-        try:
-            for record, now in ledger.records(prefix, criteria.states or None, *criteria[1:]):
-                name = record.key.partition(":")[0]
-                count, last = namespaces.get(name, (0, 0.0))
-                namespaces[name] = count + 1, max(last, last_change(record, now))
-        except KeyboardInterrupt:
-            stopped = True
-        rows = sorted(namespaces.items(), key=lambda row: -row[1][1])
-        if json:
-            lines = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
-        else:
-            lines = [f"{n:>10}  {relative(last, now):>11}  {terminal.quoted(name)}" for name, (n, last) in rows]
-            lines.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
-        if rows:
-            typer.echo("\n".join(lines))
-        if stopped:
-            _stopped(_PART)
 
 
 def purge(
@@ -135,25 +105,18 @@ def purge(
     With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even
     if they have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
     """
-    deleted, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None):
         refuse("give --prefix and --older-than together to delete what has not expired")
     with looking_at(store) as ledger:
         if age is not None:
-            deleted = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
-            typer.echo(terminal.json({"purged": deleted}) if json else f"{deleted} record(s) deleted")
-            return
-        try:
+            deleted, is_all = sum(1 for _ in islice(ledger.retire(prefix, age), limit)), True
+        else:
+            deleted, is_all = 0, False
             for batch in ledger.purging(limit=limit):
                 deleted, is_all = deleted + batch.deleted, batch.next is None
                 _damaged(batch.damaged, json=False)
-        except KeyboardInterrupt:
-            stopped = True
-        text = f"{deleted} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(terminal.json({"purged": deleted}) if json else text)
-        if stopped:
-            _stopped("run it again to delete what is left")
+        typer.echo(terminal.json({"purged": deleted}) if json else f"{deleted} record(s) deleted")
         if not is_all:
             say("there may be more: run it again")
 
@@ -163,29 +126,19 @@ def stats(prefix: PrefixOption = "", store: StoreOption = DEFAULT_STORE, json: J
 
     In a large ledger in PostgreSQL, MySQL or Redis, an index counts the records that are not COMPLETED. The number of
     COMPLETED records can then be an estimate, and is marked as one; with --json, `estimated` names the estimates. Other
-    ledgers, and parts of a ledger, are read as a whole. After ctrl-C it prints the counts so far.
+    ledgers, and parts of a ledger, are read as a whole.
     """
-    counts: dict[str, int] = {}
-    stopped = False
+    counts, estimated = dict[str, int](), frozenset[str]()
     with looking_at(store) as ledger:
         if not prefix and (estimate := ledger.estimate()) is not None:
             counts, estimated = estimate
-            typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))
-            return
-        try:
+            marks: dict[str, object] = {"estimated": sorted(estimated)}
+        else:
+            marks = {}
             for part in ledger.counting(prefix, on_damaged=lambda one: _damaged([one], json=False)):
                 counts = part
-        except KeyboardInterrupt:
-            stopped = True
-        typer.echo(terminal.json(counts) if json else _counts(counts))
-        if stopped:
-            _stopped(_PART)
-
-
-def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
-    return "\n".join(
-        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
-    )
+    lines = [f"{name:<12} {count:>10}{'  estimated' * (name in estimated)}" for name, count in counts.items()]
+    typer.echo(terminal.json(counts | marks) if json else "\n".join(lines))
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
@@ -195,5 +148,80 @@ def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     return [terminal.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
 
 
-def _stopped(what: str) -> NoReturn:
-    refuse(f"stopped: {what}", INTERRUPTED)
+def reconcile(
+    against: str,
+    store: StoreOption = DEFAULT_STORE,
+    name: str | None = None,
+    derived: str | None = None,
+    newer_than: str | None = None,
+    settle: str = "5m",
+    json: JsonOption = False,
+) -> None:
+    """Compare the completed keys with what the downstream says it did.
+
+    It lists effects without a completed record, completed records without an effect, and effects that were made more
+    than once. It changes nothing. The exit status is 0 if both agree, and 3 if they do not.
+
+    The file has keys as `onceward ls` shows them, unless you give --name or --derived. The command reads the ledger
+    once, or only the namespace of --name. It counts keys in a temporary file, so there is no limit.
+
+    Options:
+        against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
+        name (NAMESPACE): The effects have the keys of this namespace, without the namespace.
+        derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
+        newer_than (DURATION): Only records that changed within this time. Not with --derived.
+        settle (DURATION): A period of grace: report a missing effect only if its key was completed longer ago than this.
+    """
+    within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
+    if derived is not None and within is not None:
+        refuse("--newer-than: an effect with a derived key does not lead to its older record: leave it out")
+    counts: Counter[str] = Counter()
+    with looking_at(store) as ledger:
+        try:
+            effects = effects_of(against)
+            for one in mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe):
+                counts[one.what] += 1
+                typer.echo(terminal.json(one._asdict()) if json else _difference(one))
+        except (KeyMissing, ValueError, TypeError) as error:
+            refuse(f"--against {against}: {str(error).removeprefix(': ')}")
+    say(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree")
+    raise typer.Exit(DIFFERENT if counts else 0)
+
+
+def _difference(one: Mismatched) -> str:
+    if one.what == "record without an effect":
+        return f"{one.what}: {terminal.quoted(one.key)}"
+    status = "no record" if one.status is None else one.status
+    times = f", made {one.times} times" if one.times > 1 else ""
+    return f"{one.what}: {terminal.quoted(one.key)} ({status}{times})"
+
+
+def effects_of(path: str) -> Iterator[str]:
+    """Yield the key of each effect. The file is not read into memory as a whole.
+
+    Args:
+        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input. The keys are in its column ``key``,
+            or its only one.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        file = sys.stdin if path == "-" else open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ValueError(str(error.strerror)) from error
+    with closing(file):
+        rows = csv.DictReader(file)
+        try:
+            header = rows.fieldnames or ()
+            name = "key" if len(header) != 1 else header[0]
+            if name not in header:
+                raise ValueError(
+                    f"it has no column {name!r}, only {', '.join(header) or 'none'}; rename the one with the keys"
+                )
+            for row in rows:
+                if row[name] is None:
+                    raise ValueError(f"line {rows.line_num} has no {name}")
+                yield row[name]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"line {rows.line_num}: {error}") from error

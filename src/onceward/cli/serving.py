@@ -1,15 +1,25 @@
-"""Serves an ASGI application for a command: listens, runs uvicorn until it is told to stop, and ends in time."""
+"""The commands that serve a ledger over HTTP, serve and dashboard, and token; and what serves an application for a command."""
 
 import ipaddress
+import logging
+import os
 import signal
 import socket
+import sys
+import warnings
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Option
+import typer
+from typer import Argument, Option
 
-from onceward.cli.ledgers import refuse, say
+from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, check_answers, ledger_at, looking_at, refuse, say, usage
+from onceward.errors import ResultWarning
 
+if TYPE_CHECKING:
+    from onceward.service.tokens import Tokens
+
+VARIABLE: Final = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
 _BACKLOG: Final = 2048
 
 HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
@@ -22,6 +32,165 @@ PrivateOption = Annotated[str | None, Option(metavar="FILE", help="The certifica
 
 
 def serve(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8767,
+    tokens: str | None = None,
+    certificate: CertificateOption = None,
+    private_key: PrivateOption = None,
+    max_requests: Annotated[int, Option(min=1)] = 200,
+    log: Annotated[bool, Option("--log/--no-log")] = True,
+) -> None:
+    """Serve the ledger over HTTP, for programs in any language.
+
+    A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the
+    recorded result. Any number of instances share one ledger. GET /openapi.json describes all actions.
+
+    It listens on this machine only. For other machines, give it --tokens, and TLS with --certificate and --private-key.
+    [bold]onceward token[/bold] makes a token.
+
+    SIGTERM or ctrl-C stops it: requests under way are answered first.
+
+    Example: [bold]onceward serve --store postgresql://localhost/orders --tokens tokens.txt --host 0.0.0.0[/bold]
+
+    Options:
+        tokens (FILE): The file of tokens. Without it, everybody on this machine can do everything.
+        max_requests (N): Claims that one client can have under way, and as many other requests.
+        log: Log a line for each request. It has no key and no token.
+    """
+    try:
+        import uvicorn  # noqa: F401 - it comes with the same extra
+
+        from onceward.service.app import build_app
+        from onceward.service.door import ServiceLimits
+    except ImportError:
+        refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'")
+    if tokens is None and not is_local(host):
+        refuse(f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them")
+    limits = ServiceLimits(max_requests)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
+    )
+    warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
+    known_tokens = _tokens(tokens)
+    with ledger_at(store) as once:
+        check_answers(once)
+        app = build_app(once, known_tokens, limits, log_requests=log)
+        listen(
+            app,
+            host=host,
+            port=port,
+            certificate=certificate,
+            private_key=private_key,
+            stopping=app.state.stopping.set,
+        )
+
+
+def token(
+    name: Annotated[str, Argument()],
+    *,
+    tokens: str,
+    namespace: list[str],
+    action: list[str] | None = None,
+) -> None:
+    """Make a token, print it once, and add its hash to the file.
+
+    To revoke a token, delete its line. A running service reads the changed file by itself.
+
+    Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
+
+    Options:
+        name (NAME): Whose token it is: a name for the log.
+        tokens (FILE): The file to add it to.
+        namespace (NAME): A namespace of keys that it is for, or * for all.
+        action (NAME): What the token allows: claim, extend, step, complete, release, park, look, or * for all. Repeat
+            it for more. By default: all but look.
+    """
+    from onceward.service.tokens import ACTIONS, add, generate_token
+
+    try:
+        made_token, line = generate_token(name, namespace, action or [one for one in ACTIONS if one != "look"])
+        add(tokens, line)
+    except OSError as error:
+        refuse(f"--tokens {tokens}: {error.strerror or error}")
+    except ValueError as error:
+        refuse(str(error))
+    typer.echo(made_token)
+
+
+def _tokens(path: str | None) -> "Tokens | None":
+    from onceward.service.tokens import Tokens
+
+    try:
+        tokens = None if path is None else Tokens(path)
+    except (OSError, ValueError) as error:
+        refuse(f"--tokens: {error}")
+    if tokens is not None and not tokens.names:
+        say(f"--tokens {path}: it has no token yet, so every request is refused")
+    return tokens
+
+
+def dashboard(
+    store: StoreOption = DEFAULT_STORE,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8765,
+    allow_actions: bool = False,
+    token_file: str | None = None,
+    identity_header: str | None = None,
+    trusted_proxy: list[str] | None = None,
+    allow_host: list[str] | None = None,
+    hide_results: bool = False,
+) -> None:
+    """Show the ledger in the browser: what needs a person, and why.
+
+    It is read-only and listens on this machine only. With --allow-actions visitors can clear, park, unpark, retry and send
+    again. Each action says first what it will do, and is recorded in the ledger.
+
+    Options:
+        allow_actions: Let visitors change records. Needs a token, or --identity-header.
+        token_file (FILE): The file with the token to sign in with. Without it: ONCEWARD_DASHBOARD_TOKEN.
+        identity_header (NAME): The header in which your reverse proxy gives the visitor's name.
+        trusted_proxy (ADDRESS): The address of that proxy. The header counts only in requests from this address.
+        allow_host (NAME): A name under which browsers reach the dashboard. By default: this machine's.
+        hide_results: Show no results and no messages.
+    """
+    token = _dashboard_token(token_file)
+    with usage():
+        # uvicorn comes with the same extra
+        from onceward.dashboard import dashboard as made
+    if not is_local(host) and token is None and identity_header is None:
+        refuse(f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header")
+    if wrong := [name for name in allow_host or () if not name or "/" in name]:
+        refuse(f"--allow-host {wrong[0]}: give the name of a host, as in ledger.example.com")
+    with looking_at(store):
+        pass  # the ledger is there
+    with ledger_at(store) as once:
+        app = made(
+            once,
+            allow_actions=allow_actions,
+            token=token,
+            identity_header=identity_header,
+            trusted_proxies=trusted_proxy or (),
+            hosts=[*(allow_host or ()), host],
+            hide_results=hide_results,
+        )
+        once.ledger.survey()  # so that the first page need not wait for a connection
+        listen(app, host=host, port=port, stop_within=1.0)
+
+
+def _dashboard_token(file: str | None) -> str | None:
+    """Return the token. It is no argument: every user of the machine can read those."""
+    if file is None:
+        return os.environ.pop(VARIABLE, None) or None
+    try:
+        with open(file, encoding="utf-8") as lines:
+            return lines.read().strip() or refuse(f"--token-file {file}: it is empty")
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"--token-file {file}: {error}")
+
+
+def listen(
     app: object,
     *,
     host: str,

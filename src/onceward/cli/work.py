@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -19,7 +19,6 @@ from onceward.cli.ledgers import (
     EmptyOption,
     LinesOption,
     StoreOption,
-    interruption,
     opened,
     refuse,
     refuse_login,
@@ -36,6 +35,7 @@ from onceward.outbox import sender
 from onceward.outbox.targets import SENT_WITHIN
 
 if TYPE_CHECKING:
+    from onceward.pipelines.pipeline import PipelineRun
     from onceward.pipelines.sources.brokers import WorkerSource
 
 
@@ -58,23 +58,9 @@ class ReportedWorker(Worker[M]):
         self.report.outcome(outcome)
 
 
-class Working(Protocol):
-    """What :func:`run_worker` runs: every worker is one."""
-
-    @property
-    def in_flight(self) -> int: ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-    def run(self, *, until_empty: bool = False) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def run_worker(
     once: Once,
-    make: Callable[[], Working],
+    make: "Callable[[], Worker[Any] | PipelineRun]",
     *,
     until_empty: bool,
     report: WorkReport,
@@ -95,7 +81,7 @@ def run_worker(
     raise typer.Exit(status)
 
 
-def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
+def _run(worker: "Worker[Any] | PipelineRun", report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
     """Work; return the exit status, and why it ended if the queue was not empty."""
     ended = threading.Event()
 
@@ -107,7 +93,7 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
                     "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
                 )
                 is_told = True
-            report.tick(worker.in_flight)
+            report.tick(f"; in flight {worker.in_flight}")
 
     report.start()
     ticks = threading.Thread(target=tick, name="onceward-ticks", daemon=True)
@@ -118,7 +104,7 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
             unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
     except (KeyboardInterrupt, SystemExit) as end:
         keys = "the keys of the calls that were running stay claimed to the end of their leases"
-        return INTERRUPTED, f"{interruption(end)}: {keys}"
+        return INTERRUPTED, f"ended by {end!r}: {keys}"
     except (OncewardError, ValueError) as error:
         return FAILED, f"stopped: {error}"
     finally:

@@ -34,20 +34,26 @@ def check_flag(option: str, value: object) -> None:
 
 DURATION: Final = r"[0-9]{1,12}(\.[0-9]{1,6})? ?(ms|s|m|min|h|d)?"
 _UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST: Final = 1e17  # seconds, more than the longest text
+_LONGEST: Final = 100 * 366 * 86400.0  # seconds: a longer pause overflows in the system's clocks
 
 
 def seconds(value: float | str) -> float:
-    """Return the seconds of a duration, such as ``90``, ``"90s"``, ``"1.5h"`` or ``"7d"``; raises ValueError if it is none."""
+    """Return the seconds of a duration, such as ``90``, ``"90s"``, ``"1.5h"`` or ``"7d"``.
+
+    Raises:
+        ValueError: it is none, or longer than 100 years.
+    """
     if isinstance(value, bool):
         raise ValueError(f"{value!r}: give seconds, or a number with a unit, as in 90s, 10m, 1h or 14d")
-    if isinstance(value, int | float):
-        if not 0 <= value <= _LONGEST:
-            raise ValueError(f"give seconds from 0 to {_LONGEST:g}")
-        return float(value)
-    import re  # a first call without durations does not pay for it
+    if isinstance(value, str):
+        import re  # a first call without durations does not pay for it
 
-    match = re.fullmatch(r"([0-9.]+) ?([a-z]*)", value)
-    if match is None or not re.fullmatch(DURATION, value):
-        raise ValueError(f"{value!r}: give seconds, or a number with ms, s, m, h or d, as in 90s, 10m, 1h or 14d")
-    return float(match[1]) * _UNITS[match[2]]
+        match = re.fullmatch(r"([0-9.]+) ?([a-z]*)", value)
+        if match is None or not re.fullmatch(DURATION, value):
+            raise ValueError(f"{value!r}: give seconds, or a number with ms, s, m, h or d, as in 90s, 10m, 1h or 14d")
+        number = float(match[1]) * _UNITS[match[2]]
+    else:
+        number = float(value)
+    if not 0 <= number <= _LONGEST:
+        raise ValueError(f"{value!r}: give 0 s to 100 years")
+    return number

@@ -37,8 +37,6 @@ class Bench:
         again: takes the store and the clock, returns a second handle on the same data; None if there is none.
         mode: "sync" or "async".
         advance: lets this many seconds pass on the store's clock; None moves the clock that ``make`` was given.
-        unknown: adds a field that no version knows to a key's record, and returns a function that says whether it is still
-            there. None is for a store that keeps no such field.
     """
 
     def __init__(
@@ -48,9 +46,7 @@ class Bench:
         *,
         mode: Mode = "sync",
         advance: Callable[[float], None] | None = None,
-        unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
     ) -> None:
-        self.unknown = unknown
         self.clock: ManualClock | None = ManualClock() if advance is None else None
         clock = self.clock or ManualClock()
         self.store = make(clock)

@@ -6,22 +6,25 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED, Record, Reply, Write
 from onceward.core.register import Answered, KeyLocked
+from onceward.core.selections import ByKey
 from onceward.errors import StoreError
-from onceward.testing.bench import Bench, check, claim_of, expect, next_of
+from onceward.testing.bench import Bench, check, claim_of, expect, next_of, records_of, won
 
+_WRITES: Final = "a batch writes what it replies"
 _TRIES: Final = 20  # of a racer whose key is locked
 
 
 @check
 def insert_many_in_order(bench: Bench) -> None:
-    """Insert_many wins or loses each insert by itself, and replies in the same order."""
-    held = bench.claimed("k1", "a")
-    replies = replies_of(bench.do(bench.store.insert_many([claim_of(f"k{i}", "b") for i in (2, 1, 0)])))
-    expect([reply.won for reply in replies] == [True, False, True], "each insert of a batch is won or lost by itself")
-    expect(replies[1].record == held, "a lost insert of a batch returns the record held")
-    for key, reply in zip(("k2", "k1", "k0"), replies, strict=True):
-        expect(reply.record is not None and reply.record.key == key, "the replies of a batch are in its order")
-        expect(bench.load(key) == reply.record, "a batch writes what it replies")
+    """Insert_many wins or loses each of a hundred inserts by itself, and replies in the same order."""
+    held = bench.claimed("k50", "a")
+    keys = [f"k{number}" for number in reversed(range(100))]
+    replies = replies_of(bench.do(bench.store.insert_many([claim_of(key, "b") for key in keys])))
+    expect([reply.record and reply.record.key for reply in replies] == keys, "the replies of a batch are in its order")
+    lost = [reply.record for reply in replies if not reply.won]
+    expect(lost == [held], "each insert of a batch is won or lost by itself, and a lost one returns the record held")
+    written = {record.key: record for record in records_of(bench, ByKey())}
+    expect(all(reply.record == written[key] for key, reply in zip(keys, replies, strict=True)), _WRITES)
     expect(bench.do(bench.store.insert_many([])) == [], "an empty batch has no replies")
 
 
@@ -35,31 +38,20 @@ def insert_many_of_one_key(bench: Bench) -> None:
 
 @check
 def swap_many_in_order(bench: Bench) -> None:
-    """Swap_many wins or loses each swap by itself, and replies in the same order."""
-    seen = [bench.claimed(f"k{i}", "a") for i in range(3)]
-    stranger = seen[1]._replace(owner="b")
-    absent = seen[2]._replace(key="absent")
-    pairs = [(next_of(r, status=COMPLETED, result=r.key), r) for r in (seen[2], stranger, absent, seen[0])]
-    replies = replies_of(bench.do(bench.store.swap_many(pairs)))
-    expect([reply.won for reply in replies] == [True, False, False, True], "each swap of a batch is judged by itself")
-    expect(replies[1].record == seen[1], "a refused swap of a batch returns the record held")
-    expect(replies[2].record is None, "a swap of an absent key in a batch returns no record")
-    results = [(reply.record and reply.record.result) for reply in (replies[0], replies[3])]
-    expect(results == ["k2", "k0"], "the replies of a batch are in its order")
+    """Swap_many wins or loses each of a hundred swaps by itself, and replies in the same order."""
+    writes = [claim_of(f"k{number}", "a") for number in range(100)]
+    seen = [won(reply, "insert") for reply in replies_of(bench.do(bench.store.insert_many(writes)))]
+    asked = [seen[0], seen[1]._replace(owner="b"), seen[2]._replace(key="absent"), *seen[3:]][::-1]
+    pairs = [(next_of(record, status=COMPLETED, result=record.key), record) for record in asked]
+    replies = replies_of(bench.do(bench.store.swap_many(pairs)))[::-1]
+    lost = {place: reply.record for place, reply in enumerate(replies) if not reply.won}
+    expect(lost.keys() == {1, 2}, "each swap of a batch is judged by itself")
+    expect(lost == {1: seen[1], 2: None}, "a refused swap of a batch returns the record held, or none")
+    results = [reply.record and reply.record.result for reply in (replies[0], *replies[3:])]
+    expect(results == ["k0", *(f"k{number}" for number in range(3, 100))], "the replies of a batch are in its order")
     expect(bench.load("k1") == seen[1], "a refused swap of a batch changes nothing")
-    expect(bench.load("k2") == replies[0].record, "a batch writes what it replies")
+    expect(bench.load("k3") == replies[3].record, _WRITES)
     expect(bench.do(bench.store.swap_many([])) == [], "an empty batch has no replies")
-
-
-@check
-def large_batches(bench: Bench) -> None:
-    """A batch of a hundred is like a hundred requests."""
-    replies = replies_of(bench.do(bench.store.insert_many([claim_of(f"k{i}", "a") for i in range(100)])))
-    expect(all(reply.won for reply in replies), "a hundred inserts of absent keys are won")
-    records = [reply.record for reply in replies if reply.record is not None]
-    swapped = replies_of(bench.do(bench.store.swap_many([(next_of(r, status=COMPLETED), r) for r in records])))
-    expect(all(reply.won for reply in swapped), "a hundred swaps of what was seen are won")
-    expect(len({r.record.key for r in swapped if r.record}) == 100, "a hundred swaps have a hundred replies")
 
 
 @check

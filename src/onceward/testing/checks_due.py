@@ -65,14 +65,11 @@ def select_a_chain(bench: Bench) -> None:
         bench.claimed(root, "a")
     for number, root in enumerate(_ROOTS):
         for limit in (100, 2):
-            of_root: list[str] = []
-            for record in records_of(bench, ChainOf(root), limit):
-                came = read_origin(record.origin)
-                of_root += [record.key] if came is not None and came.root == root else []
-                expect(bench.load(record.key) == record, "a record found is as it is in the ledger")
-            expected = [f"key {number} {child}" for child in range(number + 1)]
+            records = records_of(bench, ChainOf(root), limit)
+            expect(all(bench.load(one.key) == one for one in records), "a record found is as it is in the ledger")
+            of_root = sorted(one.key for one in records if (came := read_origin(one.origin)) and came.root == root)
             expect(
-                sorted(of_root) == expected,
+                of_root == [f"key {number} {child}" for child in range(number + 1)],
                 f"a store finds the records of the chain of {root!r}, each once, in pages of {limit}",
             )
 

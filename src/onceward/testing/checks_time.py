@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from onceward.core.record import Reply
+from onceward.core.selections import ByKey
 from onceward.core.writes import WAITS
+from onceward.stores.contract import Page
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of, won
 
 
@@ -27,12 +29,13 @@ def times_are_the_stores(bench: Bench) -> None:
 
 @check
 def every_reply_has_the_time(bench: Bench) -> None:
-    """Every reply carries the store's time, and time passes between them."""
+    """Every reply and page carries the store's time, and time passes between them."""
     held = bench.claimed()
-    verbs: dict[str, Callable[[], Reply]] = {
+    verbs: dict[str, Callable[[], Reply | Page]] = {
         "insert": lambda: bench.insert(claim_of("key", "b")),
         "swap": lambda: bench.swap(next_of(held._replace(owner="b")), held._replace(owner="b")),
         "load": lambda: bench.do(bench.store.load("key")),
+        "select": lambda: bench.do(bench.store.select(ByKey(), None, 10)),
         "delete": lambda: bench.do(bench.store.delete(held._replace(owner="b"))),
     }
     for name, verb in verbs.items():

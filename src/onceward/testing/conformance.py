@@ -38,7 +38,6 @@ def conform(
     *,
     modes: Sequence[Mode] = MODES,
     advance: Callable[[float], None] | None = None,
-    unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
 ) -> None:
     """Run every check in every mode.
 
@@ -47,7 +46,6 @@ def conform(
         again: as for :class:`Bench`.
         modes: "sync", "async" or both.
         advance: as for :class:`Bench`.
-        unknown: as for :class:`Bench`.
 
     Raises:
         NotConforming: its message lists every sentence that does not hold.
@@ -56,7 +54,7 @@ def conform(
     for mode in modes:
         for check in CHECKS:
             try:
-                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown))
+                check.run(Bench(make, again, mode=mode, advance=advance))
             except Exception as error:  # a check that fails in any way is a finding
                 wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
     if wrong:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import MethodType
 from typing import Any
 
 from onceward.core.drivers import Steps
@@ -44,21 +43,15 @@ class CrashRun:
         self.expected = expected
         self.points: list[Point] = []
         self.effects: list[EffectMade] = []
-        self._answers: dict[object, tuple[EffectMade, object]] = {}
+        self._answers: dict[object, tuple[EffectMade, object, Act]] = {}
         self.clashes: list[tuple[EffectMade, EffectMade]] = []
-        self._targets: list[object] = []
         self.story = crash_report.CrashStory()
         self.strikes = 0
         self.is_dead = self._is_gone = False
         self._lease = 60.0  # seconds: the longest of this run
         self._counted = 0
         self._other: Act | None = None
-        stage.prompter = self
-
-    @property
-    def struck(self) -> bool:
-        """Whether the mishap of this run has happened."""
-        return self.strikes == len(self._plan)
+        stage.prompt = self.exchange
 
     @property
     def parked(self) -> bool:
@@ -112,7 +105,7 @@ class CrashRun:
     # --- what strikes: the calls of the ledger and of downstreams go through here -----------------------------------------
 
     def exchange(self, ask: Ask, act: Act, mishaps: tuple[Mishap, ...]) -> Steps[object]:
-        """Make an exchange with the ledger (:class:`Prompter`)."""
+        """Make an exchange with the ledger. ``mishaps`` is what can happen to it."""
         mishap = self._before_exchange(ask, mishaps)
         yield from self._pause(mishap)
         reply = yield act
@@ -127,14 +120,14 @@ class CrashRun:
         mishap = self._before_call(effect)
         yield from self._pause(mishap)
         if marks in self._answers:
-            first, answer = self._answers[marks]
+            first, answer, _ = self._answers[marks]
             if effect != first:
                 self.clashes.append((effect, first))
         else:
             answer = yield act
             self.effects.append(effect)
             if marks is not None:
-                self._answers[marks] = effect, answer
+                self._answers[marks] = effect, answer, act  # which keeps the downstream, as marks have its id
         self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
         return answer
 
@@ -145,14 +138,6 @@ class CrashRun:
             if self._other is not None:
                 yield self._other
             self.begin("the paused worker goes on")
-
-    def number_of(self, target: object) -> int:
-        """Return which downstream of this run ``target`` is."""
-        for number, one in enumerate(self._targets):
-            if one is target or (isinstance(one, MethodType) and one == target):  # a method is another object each time
-                return number
-        self._targets.append(target)
-        return len(self._targets) - 1
 
     def _before_exchange(self, ask: Ask, mishaps: tuple[Mishap, ...]) -> Mishap | None:
         if self.is_dead:

@@ -69,7 +69,7 @@ class Crash:
         for method in only:
             getattr(target, method)  # a misspelt name would be no effect, and the test would find nothing
         name = getattr(target, "__name__", type(target).__name__)
-        return downstream(target, DownstreamCalls(name, only, by, ignoring, self._run.number_of, self._run.call))
+        return downstream(target, DownstreamCalls(name, only, by, ignoring, self._run.call))
 
     def deliver(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """Call ``function`` as a queue does: again after a crash or an error until it is over, then once more.
@@ -236,7 +236,7 @@ class Crashes:
                 yield crash
                 if not plan:
                     _check_guarded(run)
-                if not run.struck:
+                if run.strikes < len(plan):
                     untried += 1
                 elif len(plan) < depth:
                     plans += reversed([*_following(plan, run, mishaps)])

@@ -29,7 +29,6 @@ class DownstreamCalls(NamedTuple):
         only: the methods that have an effect; empty for all.
         by: the argument with which the downstream knows a repetition; None if it knows none.
         ignoring: arguments that may differ between two calls of the same effect.
-        number_of: returns which downstream of the run an object is.
         make: makes a call: an effect, and what its downstream knows it by.
     """
 
@@ -37,7 +36,6 @@ class DownstreamCalls(NamedTuple):
     only: Collection[str]
     by: str | None
     ignoring: Collection[str]
-    number_of: Callable[[object], int]
     make: Callable[[EffectMade, object, Act], Steps[object]]
 
     def effect(self, label: str, function: Callable[..., object], args: Any, kwargs: Any) -> tuple[EffectMade, object]:
@@ -60,17 +58,17 @@ def downstream(target: Any, calls: DownstreamCalls) -> Any:
     """Return ``target``, a function or an object, so that its calls go through ``calls``."""
     target = vars(target).get(_OURS, target) if hasattr(target, "__dict__") else target
     if inspect.isroutine(target):
-        wrapped = _effect(target, calls.name, calls, calls.number_of(target))
+        wrapped = _effect(target, calls.name, calls, getattr(target, "__self__", target))
         vars(wrapped)[_OURS] = target
         return wrapped
     return _Proxy(target, calls)
 
 
-def _effect(function: Any, label: str, calls: DownstreamCalls, number: int) -> Any:
+def _effect(function: Any, label: str, calls: DownstreamCalls, whose: object) -> Any:
     def acts(args: Any, kwargs: Any) -> Steps[object]:
         effect, mark = calls.effect(label, function, args, kwargs)
         make = partial(function, *args, **kwargs)
-        return calls.make(effect, None if mark is None else (number, label, mark), Act(make, make))
+        return calls.make(effect, None if mark is None else (id(whose), label, mark), Act(make, make))
 
     if inspect.iscoroutinefunction(function):
 
@@ -91,23 +89,23 @@ class _Proxy:
     """Stands in for an object. What is no effect goes to the object itself."""
 
     def __init__(self, target: object, calls: DownstreamCalls) -> None:
-        vars(self).update({_OURS: target, "_calls": calls, "_number": calls.number_of(target)})
+        vars(self).update({_OURS: target, "_calls": calls})
 
     @property  # type: ignore[misc]  # isinstance() asks about the object
     def __class__(self) -> type:
         return type(vars(self)[_OURS])
 
     def __getattr__(self, name: str) -> Any:
-        target, calls, number = vars(self).values()
+        target, calls = vars(self).values()
         value = getattr(target, name)
         counts = name in calls.only if calls.only else not name.startswith("_")
         if not counts or not callable(value) or isinstance(value, type):
             return value
-        return _effect(value, f"{calls.name}.{name}", calls, number)
+        return _effect(value, f"{calls.name}.{name}", calls, target)
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(vars(self)[_OURS], name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        target, calls, number = vars(self).values()
-        return _effect(target, calls.name, calls, number)(*args, **kwargs)
+        target, calls = vars(self).values()
+        return _effect(target, calls.name, calls, target)(*args, **kwargs)

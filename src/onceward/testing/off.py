@@ -39,7 +39,7 @@ def off() -> Iterator[None]:
             "could happen again"
         )
     logger().warning("onceward is OFF until this test ends: nothing is recorded, and every duplicate runs")
-    with Stage(ManualClock(), _Forgetful, off=True):
+    with Stage(ManualClock(), _Forgetful):
         yield
 
 

@@ -1,14 +1,14 @@
 """Points every ``Once`` of this process at the ledgers of a test, and back.
 
 The store objects stay the same, because guards, batches and adapters hold them. While a test is on the stage, a store has a
-class of its own, whose verbs go to another store, and whose exchanges go through a :class:`Prompter`.
+class of its own, whose verbs go to another store, and whose exchanges go through a :data:`Prompt`.
 """
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 from unittest import mock
 
 from onceward.claim.factory import FACTORIES
@@ -59,11 +59,8 @@ class Actors:
 ACTORS: Final = Actors()
 
 
-class Prompter(Protocol):
-    """Lets each exchange go on, or does worse."""
-
-    def exchange(self, ask: Ask, act: Act, mishaps: tuple[Mishap, ...]) -> Steps[object]:
-        """Yield the acts of one exchange, such as ``act`` itself. ``mishaps`` is what can happen to it."""
+# Yields the acts of one exchange, such as the one it is given, or does worse. The mishaps are what can happen to it.
+Prompt = Callable[[Ask, Act, tuple[Mishap, ...]], Steps[object]]
 
 
 def _passing(verb: str) -> Any:
@@ -110,7 +107,7 @@ def join(store: StagedStore, connection: object) -> "StagedSession":
 
 
 class StagedSession:
-    """A caller's connection whose exchanges go through the prompter: those with the ledger, and the COMMIT."""
+    """A caller's connection whose exchanges are prompted: those with the ledger, and the COMMIT."""
 
     def __init__(self, session: Session, stage: "Stage") -> None:
         self._session = session
@@ -135,21 +132,17 @@ class Stage:
     Args:
         clock: the clock of all guards and ledgers meanwhile. Nobody waits: a pause moves it.
         make: makes a ledger, from that clock.
-        off: whether nothing is guarded meanwhile (``off.py``).
     """
 
-    def __init__(self, clock: ManualClock, make: Callable[[ManualClock], Store], *, off: bool = False) -> None:
+    def __init__(self, clock: ManualClock, make: Callable[[ManualClock], Store]) -> None:
         self.clock = clock
-        self.off = off
-        self.prompter: Prompter | None = None
+        self.prompt: Prompt | None = None
         self._make = make
         self._staged: list[tuple[Any, type, dict[str, object]]] = []
         self._ledgers: dict[object, Store] = {}
         self._patches = ExitStack()
 
     def __enter__(self) -> Self:
-        if any(stage.off for stage in _ACTIVE):
-            raise RuntimeError("onceward.testing.off() is in effect here, so there is no guard to test: leave it first")
         while _ACTIVE:  # its loop was left before its end
             _ACTIVE[0].close()
         _ACTIVE.append(self)
@@ -202,11 +195,11 @@ class Stage:
             self.stage(one.store)
 
     def acts(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> Steps[object]:
-        """Yield the acts of a request of a store or a session on the stage. What no verb has tagged goes by the prompter."""
+        """Yield the acts of a request of a store or a session on the stage. What no verb has tagged is not prompted."""
         inner = request.request if isinstance(request, Ask) else request
         act = Act(partial(store.exchange, inner), partial(store.exchange_async, inner))
-        if isinstance(request, Ask) and self.prompter is not None:
-            return (yield from self.prompter.exchange(request, act, mishaps))
+        if isinstance(request, Ask) and self.prompt is not None:
+            return (yield from self.prompt(request, act, mishaps))
         return (yield act)
 
     def _drop(self) -> None:

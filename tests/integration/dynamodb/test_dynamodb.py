@@ -19,6 +19,7 @@ from onceward.stores.dynamodb.sdk import through
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from onceward.wire.calls import Call
 from servers.proxy import Fault, Refuse
+from stores.unknown_fields import check_unknown_fields_stay
 from tables import each
 
 pytestmark = pytest.mark.sampled(mode=1, send=1)
@@ -51,11 +52,15 @@ def attribute(dynoxide):
 
 @pytest.mark.parametrize("mode", MODES)
 @each("check", CHECKS)
-def test_the_dynamodb_store_conforms(check, mode, make, proxy, attribute):
+def test_the_dynamodb_store_conforms(check, mode, make, proxy):
     def again(store, clock):
         return open_table(store.requests.table, endpoint=proxy.url, clock=clock)
 
-    check.run(Bench(make, again, mode=mode, unknown=attribute))
+    check.run(Bench(make, again, mode=mode))
+
+
+def test_a_write_keeps_the_fields_of_a_newer_version(make, attribute):
+    check_unknown_fields_stay(Bench(make), attribute)
 
 
 def charge(order):

@@ -23,7 +23,6 @@ NAMES = {
     "insert_many_in_order",
     "insert_many_of_one_key",
     "swap_many_in_order",
-    "large_batches",
     "one_insert_wins",
     "swap_writes_what_was_seen",
     "insert_loses_to_what_is_held",

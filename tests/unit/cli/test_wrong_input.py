@@ -134,17 +134,17 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, funct
         (["work", "nats:s", "--call", "json:dumps", "--set", "settings=x"], "settings.NAME"),
         (["work", "redis:s", "--call", "json:dumps", "--set", "idle"], "give NAME=VALUE"),
         (["doctor", "--store", "sqlite:///ledger.db", "--watch", "0s"], "--watch 0s: give a positive duration"),
+        (["doctor", "--store", "sqlite:///ledger.db", "--watch", "99999999999d"], "give 0 s to 100 years"),
+        (["dashboard", "--store", "sqlite:///ledger.db", "--allow-host", "https://x"], "give the name of a host"),
+        (["init", "--timeout", "60"], "--timeout, --queue and --alarms are for --function"),
+        (["relay", "--once", "--retry", "k"], "give one of --once, --retry and --drop"),
+        (["vet", "p.yaml", "--schema"], "give the file of a pipeline, or --schema"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
     result = run(*arguments)
     refused(result)
     assert text in result.output + capfd.readouterr().err
-
-
-@each("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
-def test_an_empty_key_is_refused_before_the_ledger_is_asked(run, command):
-    refused(run(*command, "", "--store", f"redis://{NOBODY}/0"), "KEY is empty")
 
 
 def test_unpark_without_a_seal_imports_nothing_of_the_working_directory(run):

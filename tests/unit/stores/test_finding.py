@@ -68,21 +68,6 @@ def test_sqlite_finds_what_python_finds(filled, criteria):
     assert found(filled, criteria) == wanted
 
 
-@pytest.mark.parametrize("make", [memory.MemoryStore, None], ids=["memory", "sqlite"])
-def test_the_ledger_finds_by_several_statuses_and_an_age(make, tmp_path, clock):
-    once = Once(make(clock) if make else SqliteStore(tmp_path / "a.db", clock=clock), name="n", clock=clock)
-    once.acquire("old").park("why")
-    once.acquire("gone", lease=1.0)
-    clock.advance(3600.0)
-    once.acquire("new").park("why")
-    once.acquire("given back").release()
-    keys = lambda *criteria: [record.key for record, _ in once.ledger.records("n:", *criteria)]
-    assert keys("PARKED", 60.0) == ["n:old"]
-    assert keys("PARKED", None, 60.0) == ["n:new"]
-    assert keys(["PARKED", "LAPSED"]) == ["n:gone", "n:new", "n:old"]
-    once.close()
-
-
 @each("criteria", [("done",), (None, -1.0), (None, None, float("nan")), ("PARKED", 1e12)])
 def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
     once = Once(memory.MemoryStore(clock))

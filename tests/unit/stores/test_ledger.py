@@ -12,8 +12,8 @@ import pytest
 import onceward
 from faults.injected import Faults
 from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
-from onceward.cli.reconcile import effects_of
 from onceward.cli.records import details
+from onceward.cli.scans import effects_of
 from onceward.stores.memory import MemoryStore
 from onceward.stores.reconciling import Naming, mismatches
 from onceward.stores.sqlite.store import SqliteStore
