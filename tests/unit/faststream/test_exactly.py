@@ -275,8 +275,8 @@ async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark
             with pytest.raises(MalformedRecord):
                 await fake.publish(body, "orders", headers=told)
     assert runs == [1]
-    assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
-    assert "the payload is not JSON: NaN at byte 15" in caplog.text
+    assert "the payload is not JSON: the name 'id' is there twice" in caplog.text
+    assert "the payload is not JSON: invalid character (byte 15)" in caplog.text
     assert "not JSON: it is nested too deep" in caplog.text
 
 
