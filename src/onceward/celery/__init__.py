@@ -12,8 +12,7 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.celery.guarding import OnceTask, exactly
-    from onceward.celery.target import CeleryTarget
 
-__all__ = ["CeleryTarget", "OnceTask", "exactly"]
+__all__ = ["OnceTask", "exactly"]
 
-__getattr__, __dir__ = lazily(__name__, {".guarding": ("OnceTask", "exactly"), ".target": ("CeleryTarget",)})
+__getattr__, __dir__ = lazily(__name__, {".guarding": ("OnceTask", "exactly")})

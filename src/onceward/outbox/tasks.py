@@ -38,7 +38,7 @@ from onceward.stores.contract import Store
 
 # The class of a task → module and class of its jobs.
 LIBRARIES: Final = {
-    "celery.app.task.Task": "onceward.celery.target:CeleryJobs",
+    "celery.app.task.Task": "onceward.celery.guarding:CeleryJobs",
     "dramatiq.actor.Actor": "onceward.dramatiq.exactly:DramatiqJobs",
     "procrastinate.tasks.Task": "onceward.procrastinate.exactly:ProcrastinateJobs",
     "taskiq.decor.AsyncTaskiqDecoratedTask": "onceward.taskiq.exactly:TaskiqJobs",
