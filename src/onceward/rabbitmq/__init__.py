@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
-    from onceward.consumers.sending import send, send_async
     from onceward.rabbitmq.broker import RabbitWorker
     from onceward.rabbitmq.redrive import RabbitRedrive
 
-__all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
+__all__ = ["RabbitRedrive", "RabbitWorker"]
 
 required("aio_pika", "RabbitMQ", "rabbitmq")
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".broker": ("RabbitWorker",)},
+    {".redrive": ("RabbitRedrive",), ".broker": ("RabbitWorker",)},
 )
