@@ -161,27 +161,18 @@ def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once)
     def two(payload, context): ...
     def late(payload, flag=True, *, delivery: aws.Delivery = None): ...
     def strange(payload): ...
+    def unknown(payload): ...
 
+    unknown.__annotations__["payload"] = "Nowhere"
     strange.__annotations__["payload"] = type("Thing", (), {})
     for function, says in (
         (two, "'context', but no value is there for it"),
         (late, "put it right after the payload"),
         (strange, r"a payload cannot be converted to .*Thing"),
+        (unknown, "name 'Nowhere', which is not defined"),
     ):
         with pytest.raises(TypeError, match=says):
             aws.on_sqs(once)(function)
-
-
-def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatch):
-    seen = []
-
-    @aws.on_sqs(once)
-    def handle(order: Late) -> None:  # noqa: F821 - that is the case
-        seen.append(order)
-
-    monkeypatch.setitem(globals(), "Late", Order)
-    handle(events.sqs({"id": 1}))
-    assert seen == [Order(1)]
 
 
 def by_delivery(delivery: aws.Delivery):
