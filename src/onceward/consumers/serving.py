@@ -12,7 +12,7 @@ from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
-from onceward.consumers.keeping import Keeper, KeepOutcome
+from onceward.consumers.keeping import Keeper
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
@@ -159,15 +159,12 @@ class Serving(Generic[M]):
         return None
 
     async def _move(
-        self, message: M, delivery: Delivery, move: Coroutine[object, object, KeepOutcome | None], trouble: str
+        self, message: M, delivery: Delivery, move: Coroutine[object, object, bool | None], trouble: str
     ) -> None:
         """Move a message out of its queue, and only then acknowledge it."""
         away, is_there = self._backoff.seconds(self._broker.receives(message)), False
         try:
-            end = await move
-            is_there = end in {None, KeepOutcome.KEPT}
-            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM, KeepOutcome.NOT_SEALED}:
-                away = self._backoff.longest
+            is_there = await move is not False
         except Exception as error:  # it is logged, and nothing is lost
             if self._keeper is not None:
                 self._polls.ledger.note_failure()
