@@ -13,12 +13,10 @@ from itertools import takewhile
 from typing import Any, Final
 
 from aio_pika import DeliveryMode, Message
-from pamqp.header import ContentHeader
 
-from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name, shorten
+from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name
 
 _FACTOR: Final = 4
-_FRAME: Final = 8  # bytes of a frame besides its payload (AMQP 0-9-1, section 2.3.5)
 # CC would send copies elsewhere, and x-death can make RabbitMQ drop a message as one that goes in circles.
 _BROKERS: Final = re.compile(r"CC|BCC|x-death|x-(?:first|last)-death-.*|x-(?:delivery|acquired)-count")
 
@@ -59,28 +57,6 @@ def copy_of(
         type=message.type,
         app_id=message.app_id,
     )
-
-
-def fit(message: Any, frame_max: int) -> None:
-    """Let the headers of a message of aio-pika fit into a frame; the reason of a dead letter is shortened if it must be.
-
-    RabbitMQ closes the connection of a client that sends a larger frame, so one such message would end a consumer again and again.
-
-    Args:
-        message: an ``aio_pika.Message``.
-        frame_max: bytes of a frame, as the connection has it; 0 is no limit.
-
-    Raises:
-        ValueError: they do not fit.
-    """
-    if (over := shorten(message.headers, lambda: _excess(message, frame_max))) > 0:
-        raise ValueError(f"the message's headers have {over} bytes more than the broker's frame_max takes: raise that")
-
-
-def _excess(message: Any, frame_max: int) -> int:
-    if not frame_max:
-        return 0
-    return len(ContentHeader(0, 0, message.properties).marshal()) + _FRAME - frame_max
 
 
 def _encodable(value: Any) -> Any:

@@ -18,7 +18,6 @@ from onceward.consumers.retry_queues import (
     InTurn,
     copy_of,
     dead_arguments,
-    fit,
     header_of,
     length_for,
     lengths,
@@ -147,8 +146,6 @@ class RabbitSettlement(Settlement):
         raw, broker = delivery.raw, self._broker
         await broker.declare_queue(queue)  # FastStream remembers that it is
         copy = copy_of(raw, headers, expiration, without)
-        frame_max = raw.channel.connection.connection_tune.frame_max
-        fit(copy, frame_max if isinstance(frame_max, int) else 0)  # FastStream's TestRabbitBroker has none
         turns = _TURNS.setdefault(broker, InTurn())
         async with turns.of(raw.message_id or ""):
             answer = await broker.publish(copy, queue=queue.name, timeout=_PATIENCE)

@@ -13,7 +13,7 @@ from yarl import URL
 
 from onceward.consumers import retry_queues
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import InTurn, fit
+from onceward.consumers.retry_queues import InTurn
 from onceward.core.urls import encoded_url, has_login, shown_url
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
@@ -151,7 +151,6 @@ class Publisher:
         there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
         try:
             connection: Any = (await self._channel.get_underlay_channel()).connection
-            fit(message, int(connection.connection_tune.frame_max))  # 0 is no limit
             async with asyncio.timeout(_TIMEOUT), self._turns.of(message.message_id or ""):
                 await connection.ready()  # what is sent in an alarm may be stored after we gave it up
                 to = (

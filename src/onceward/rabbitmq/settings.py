@@ -54,16 +54,11 @@ async def declare(connection: AbstractConnection, queue: str, arguments: FieldTa
             f"queue {queue} is there with other arguments: delete it when it is empty, or declare it with {arguments}. RabbitMQ "
             f"says: {error.args[0]}"
         ) from error
-    except ChannelClosed as error:
+    except ChannelClosed as error:  # this user may not declare it
         try:
-            async with connection.channel() as channel:
-                await channel.declare_queue(queue, passive=True)
-        except ChannelNotFoundEntity:
-            raise BrokerError(
-                f"there is no queue {queue}, and this user may not declare it: ask an administrator to declare it durable, with {arguments}"
-            ) from error
-        except ChannelClosed as again:
-            raise refused(f"queue {queue}", again) from again
+            await count_ready(connection, queue)
+        except BrokerError as missing:
+            raise BrokerError(f"{missing}, with {arguments}") from error
 
 
 _DIFFERS: Final = re.compile(
