@@ -6,6 +6,7 @@ therefore for pauses up to four times as long as those of the queue before, and 
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from aio_pika import DeliveryMode, Message
 from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name
 
 _FACTOR: Final = 4
+NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has none
 # CC would send copies elsewhere, and x-death can make RabbitMQ drop a message as one that goes in circles.
 _BROKERS: Final = re.compile(r"CC|BCC|x-death|x-(?:first|last)-death-.*|x-(?:delivery|acquired)-count")
 
@@ -35,12 +37,11 @@ def copy_of(
     headers: Mapping[str, str],
     seconds: float | None = None,
     without: Collection[str] = (),
-    message_id: str | None = None,
 ) -> Message:
     """Return a persistent copy of a message with these headers besides its own; it expires in ``seconds``.
 
-    Headers ``without`` are left out, and the sender's user id: the broker accepts only our own. Without a ``message_id`` it is the
-    message's.
+    Headers ``without`` are left out, and the sender's user id: the broker accepts only our own. A copy whose original has no id gets
+    one that says so, because aio-pika would invent one.
     """
     return Message(
         message.body,
@@ -52,7 +53,7 @@ def copy_of(
         correlation_id=message.correlation_id,
         reply_to=message.reply_to,
         expiration=seconds,
-        message_id=message_id or message.message_id,
+        message_id=message.message_id or NO_ID + os.urandom(16).hex(),
         timestamp=message.timestamp,
         type=message.type,
         app_id=message.app_id,

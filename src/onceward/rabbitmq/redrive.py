@@ -11,9 +11,9 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
 from onceward.consumers.redriving import DeadLetter, LetterRedrive, RedriveOptions
-from onceward.consumers.retry_queues import header_of
+from onceward.consumers.retry_queues import copy_of, header_of
 from onceward.once import Once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
 from onceward.rabbitmq.settings import count_ready
 
 
