@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from commands.mcp_tools import mark
 from commands.mcp_tools import text as text_of
 from onceward import Claim, Completed, Once, ResultUnavailable, StoreError
-from onceward.outbox import OutboxMessage, drain
-from onceward.outbox.targets import open_target
+from onceward.nats import send as send_to_nats
+from onceward.redis_streams import send as send_to_redis
 from onceward.web.webhooks import GitHub, WebhookEvent, WebhookReceiver
 from places import EXAMPLES, SUPPORT
 from printed.pages import run
@@ -161,11 +161,10 @@ def test_transactions(postgres15):
     once.close()
 
 
-def works(names, url=None):
+def works(names, url=None, send=None):
     """Send an order to the page's worker, unless the page does, run it until its queue is empty, and look for the effect."""
-    if url:
-        open_target(url).send([OutboxMessage("7", '{"id": 7, "cents": 500}')])
-    drain(10)
+    if send:
+        send(names["once"], url, {"id": 7, "cents": 500}, key="order-7")
     names["worker"].run(until_empty=True)
     assert names["once"].ledger.show("shop.charge:7")[0].status == "COMPLETED"
     names["once"].close()
@@ -185,14 +184,14 @@ def test_a_worker_of_rabbitmq(rabbitmq, monkeypatch):
 def test_a_worker_of_nats(nats):
     stream, subject = (f"pages-{next(_NUMBERS)}" for _ in range(2))
     replaced = {"nats://user:password@nats": nats.url, '"ORDERS"': f'"{stream}"', "orders.new": subject}
-    works(of_broker("NATS JetStream", replaced), f"{nats.url}/{subject}")
+    works(of_broker("NATS JetStream", replaced), f"{nats.url}/{subject}", send_to_nats)
 
 
 def test_a_worker_of_redis_streams():
     server = Redis(appendonly="yes")
     try:
         names = of_broker("Redis Streams", {"redis://user:password@redis/0": server.url})
-        works(names, f"{server.url.replace('redis:', 'redis-stream:')}/orders")
+        works(names, f"{server.url.replace('redis:', 'redis-stream:')}/orders", send_to_redis)
     finally:
         server.stop()
 

@@ -1,4 +1,4 @@
-"""Kafka beside its worker: dead letters that go back after the fix, topics as targets of the outbox."""
+"""Kafka beside its worker: dead letters that go back after the fix, topics as targets of the outbox, messages that are sent once."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from observing import note_outcomes
 from onceward import Claim
 from onceward.consumers.broker import BrokerError
 from onceward.core.record import COMPLETED, PARKED
-from onceward.kafka import KafkaRedrive, KafkaTarget, KafkaWorker
+from onceward.kafka import KafkaRedrive, KafkaTarget, KafkaWorker, send
 from onceward.outbox import MessageRefused, OutboxMessage
 from tables import each
 from waiting import until
@@ -145,8 +145,9 @@ def test_a_chain_of_two_topics_takes_effect_once(once, kafka, topic):
 
     place(1)
     place(1)
-    for _ in range(2):  # as if its answer had been lost
-        kafka.send(second, b'{"order": 2}', **{"Idempotency-Key": "order-2"})
+    key = send(once, target, {"order": 2}, key="order-2")
+    assert send(once, target, {"order": 2}, key="order-2") == key
+    kafka.send(second, b'{"order": 2}', **{"Idempotency-Key": key})  # as if its answer had been lost
     until(lambda: len(kafka.read(second)) >= 3)
 
     def charge(charged: dict):

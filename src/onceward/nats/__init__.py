@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
+    from onceward.consumers.sending import send, send_async
     from onceward.nats.broker import NatsWorker
     from onceward.nats.target import NatsTarget
 
-__all__ = ["NatsTarget", "NatsWorker"]
+__all__ = ["NatsTarget", "NatsWorker", "send", "send_async"]
 
 required("nats", "NATS", "nats")
 
-__getattr__, __dir__ = lazily(__name__, {".target": ("NatsTarget",), ".broker": ("NatsWorker",)})
+__getattr__, __dir__ = lazily(
+    __name__, {"..consumers.sending": ("send", "send_async"), ".target": ("NatsTarget",), ".broker": ("NatsWorker",)}
+)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
+    from onceward.consumers.sending import send, send_async
     from onceward.rabbitmq.broker import RabbitWorker
     from onceward.rabbitmq.redrive import RabbitRedrive
 
-__all__ = ["RabbitRedrive", "RabbitWorker"]
+__all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
 
 required("aio_pika", "RabbitMQ", "rabbitmq")
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {".redrive": ("RabbitRedrive",), ".broker": ("RabbitWorker",)},
+    {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".broker": ("RabbitWorker",)},
 )

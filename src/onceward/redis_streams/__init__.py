@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
+    from onceward.consumers.sending import send, send_async
     from onceward.redis_streams.broker import RedisStreamsWorker
     from onceward.redis_streams.target import RedisStreamTarget
 
-__all__ = ["RedisStreamTarget", "RedisStreamsWorker"]
+__all__ = ["RedisStreamTarget", "RedisStreamsWorker", "send", "send_async"]
 
 required("redis", "Redis", "redis")
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "..consumers.sending": ("send", "send_async"),
         ".target": ("RedisStreamTarget",),
         ".broker": ("RedisStreamsWorker",),
     },

@@ -293,7 +293,7 @@ class RedisStreamsWorker(Worker[StreamEntry]):
     Args:
         once: the ledger and the defaults of the policy.
         stream: its name.
-        handler: takes the payload: the field ``__data__`` as the outbox writes it, else an object of all
+        handler: takes the payload: the field ``__data__`` as :func:`onceward.redis_streams.send` writes it, else an object of all
             fields. A plain function is called in threads.
         url: of the server, as ``redis://user:password@host:6379/0``; ``rediss://`` for TLS. By default that of REDIS_URL, else the
             one on this machine.

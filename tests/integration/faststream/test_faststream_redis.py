@@ -3,6 +3,7 @@
 import asyncio
 import json
 import uuid
+from functools import partial
 
 import nats as client
 import pytest
@@ -12,6 +13,8 @@ from pydantic import BaseModel
 from redis.asyncio import Redis as Client
 from test_faststream_nats import NACK, Order, Station, charging, until
 
+import onceward.nats
+import onceward.redis_streams
 from faults.injected import Faults, fail_before
 from onceward import Claim, Once
 from onceward.faststream import exactly
@@ -157,6 +160,7 @@ def test_jetstream_stores_a_repeated_message_once(nats, stream, once):
 
     place("1")
     assert sender.SENDER.drain(20) == 0
+    (key,) = {onceward.nats.send(once, address, {"order": "2"}, key="2", name=f"{name}-send") for _ in range(2)}
     target = open_target(address)
     assert target.send([message(), message(), message(2)]) == [None] * 3
 
@@ -165,10 +169,10 @@ def test_jetstream_stores_a_repeated_message_once(nats, stream, once):
         return [await jetstream.get_msg(name, number) for number in range(1, info.state.messages + 1)]
 
     found = ask(nats, stored)
-    assert [json.loads(one.data)["order"] for one in found] == ["1", "1", "1"]
+    assert [json.loads(one.data)["order"] for one in found] == ["1", "2", "1", "1"]
     assert found[0].headers["tenant"] == "eu"
     assert found[0].headers["onceward-parent"] == f'{name}:"1"'
-    assert found[1].headers["Idempotency-Key"] == found[1].headers["Nats-Msg-Id"] == f"{1:036}"
+    assert found[1].headers["Idempotency-Key"] == found[1].headers["Nats-Msg-Id"] == key
     target.close()
     assert target.send([message(3)]) == [None]
 
@@ -215,8 +219,8 @@ async def test_redis_streams_take_messages_that_faststream_reads(redis, once):
         runs.append((parcel.order, claim.record.origin))
 
     await broker.start()
-    with once.claim("1", name=f"{name}-send") as claim:
-        claim.send(address, {"order": "1"})
+    send = partial(onceward.redis_streams.send_async, once, address, {"order": "1"}, key="1", name=f"{name}-send")
+    assert await send() == await send()
     await until(lambda: runs)
     await broker.stop()
     assert [order for order, _ in runs] == ["1"]

@@ -1,5 +1,6 @@
 """Messages that leave for RabbitMQ once, its worker, strange messages, queues that are full or lose some, and what doctor finds."""
 
+import asyncio
 import json
 import threading
 import time
@@ -11,7 +12,7 @@ from observing import note_outcomes
 from onceward import Claim
 from onceward.consumers.broker import BrokerError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
-from onceward.rabbitmq import RabbitRedrive, RabbitWorker
+from onceward.rabbitmq import RabbitRedrive, RabbitWorker, send, send_async
 from onceward.rabbitmq.connection import read_address
 from onceward.rabbitmq.target import RabbitTarget
 from tables import each
@@ -110,6 +111,25 @@ def test_an_address_takes_its_password_from_the_environment(monkeypatch, address
 def test_an_address_that_says_too_little_or_too_much_is_refused(address):
     with pytest.raises(ValueError, match="amqp"):
         read_address(address)
+
+
+def test_a_message_is_sent_once_for_its_key(rabbitmq, queue, once):
+    first = send(once, f"amqp:{queue}", {"id": 1}, key="order-1")
+    assert send(once, f"amqp:{queue}", {"id": 1}, key="order-1") == first
+    assert asyncio.run(send_async(once, f"amqp:{queue}", {"id": 1}, key="order-1")) == first
+    second = asyncio.run(send_async(once, f"amqp:{queue}", "plain text", key="order-2"))
+    messages = {message.message_id: message for message in taken(rabbitmq, queue, 2)}
+    assert set(messages) == {first, second}
+    assert (messages[second].body, messages[second].content_type) == (b"plain text", "text/plain")
+
+
+def test_a_send_that_no_queue_takes_raises_and_is_sent_later(rabbitmq, once):
+    name = f"later-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(MessageNotSent, match="no queue takes"):
+        send(once, f"amqp:{name}", {}, key=1)
+    rabbitmq.queue(name)
+    send(once, f"amqp:{name}", {}, key=1)
+    assert len(taken(rabbitmq, name)) == 1
 
 
 @pytest.fixture
