@@ -1,13 +1,14 @@
 """Messages a second of one consumer, and its CPU for each: bare, guarded, and with the effect in the record's transaction.
 
 Run: python benchmarks/brokers.py [MESSAGES [STATION ...]]
-Goal: with the effect in the record's transaction at most 25 % below the bare consumer.
+Goals: with the effect in the record's transaction at most 25 % below the bare consumer; batches at least 3 times single messages.
 
 Each effect is a row in PostgreSQL 15, which also has the ledger, with fsync on. "bare" commits the effect and acknowledges: a
 redelivery doubles it. "claim-transaction" commits effect and completion together, after a claim of its own; "once-transaction" also
-claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time.
-"side-by-side" is guarded, too: FastStream begins all 50 messages of a pull of NATS at once. RabbitMQ is consumed by aio-pika and
-RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over RabbitMQ. idemkit's guard is round the bare consumer's handler, with its records in the same database; it is measured if it is
+claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time or 50 in a
+batch. "side-by-side" is guarded, too: FastStream begins all 50 messages of a pull of NATS at once. RabbitMQ is consumed by aio-pika
+and RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over
+RabbitMQ. idemkit's guard is round the bare consumer's handler, with its records in the same database; it is measured if it is
 installed. The brokers start here; consumers are processes that take turns, and the first fifth of their messages only warms up.
 """
 
@@ -39,7 +40,7 @@ BODIES = [json.dumps({"id": number}).encode() for number in range(MESSAGES)]
 class NatsStation:
     """A stream of JetStream, with a consumer for each case."""
 
-    cases = (*SINGLE, "side-by-side")
+    cases = (*SINGLE, "side-by-side", "batch")
 
     def __init__(self) -> None:
         self.server = Nats()
@@ -67,7 +68,7 @@ class NatsStation:
 class RedisStation:
     """A stream of Redis."""
 
-    cases = SINGLE
+    cases = (*SINGLE, "batch")
 
     def __init__(self) -> None:
         self.server = Redis()

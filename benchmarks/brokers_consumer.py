@@ -19,7 +19,7 @@ STATION, CASE, BROKER, DATABASE = sys.argv[1:5]
 INSERT = "INSERT INTO effects (id) VALUES (%s)"
 SIDE_BY_SIDE = 10  # handlers
 UNGUARDED = {"bare", "idemkit", "once-transaction"}  # by their adapter; the last one guards in its handler
-TOGETHER = 50  # messages of a pull
+TOGETHER = 50  # messages of a batch
 Handler = Callable[..., Awaitable[None]]
 
 logging.getLogger("onceward").setLevel(logging.ERROR)
@@ -66,6 +66,7 @@ async def main() -> None:
             "claim-transaction": together,
             "once-transaction": whole,
             "side-by-side": guarded,
+            "batch": guarded,
             "idemkit": bare,
         }[CASE]
         if CASE == "idemkit":
@@ -99,16 +100,16 @@ def _exactly(once: Once, handler: Handler) -> Handler:
         return handler
     from onceward.faststream import exactly
 
-    return exactly(once, key="order.id", name=f"{STATION}.{CASE}")(handler)
+    return exactly(once, key="order.id", name=f"{STATION}.{CASE}", concurrency=SIDE_BY_SIDE)(handler)
 
 
 async def nats(once: Once, handler: Handler) -> Callable[[], Awaitable[None]]:
-    """FastStream on JetStream: one message at a time, or all of a pull."""
+    """FastStream on JetStream: one message at a time, all of a pull at a time, or batches."""
     from faststream import AckPolicy
     from faststream.nats import NatsBroker, PullSub
 
     broker = NatsBroker(BROKER, logger=None)
-    pull = PullSub(TOGETHER if CASE == "side-by-side" else 1)
+    pull = PullSub(TOGETHER if CASE in {"side-by-side", "batch"} else 1, batch=CASE == "batch")
     broker.subscriber("orders", stream="ORDERS", durable=CASE, pull_sub=pull, ack_policy=AckPolicy.NACK_ON_ERROR)(
         _exactly(once, handler)
     )
@@ -117,14 +118,15 @@ async def nats(once: Once, handler: Handler) -> Callable[[], Awaitable[None]]:
 
 
 async def redis(once: Once, handler: Handler) -> Callable[[], Awaitable[None]]:
-    """FastStream on a stream of Redis: one message at a time."""
+    """FastStream on a stream of Redis: one message at a time, or batches."""
     from faststream import AckPolicy
     from faststream.redis import RedisBroker, StreamSub
 
     broker = RedisBroker(BROKER, logger=None)
+    batch = CASE == "batch"
     nack = AckPolicy.NACK_ON_ERROR
-    first = StreamSub("orders", group=CASE, consumer="one", max_records=TOGETHER)
-    claims = StreamSub("orders", group=CASE, consumer="two", min_idle_time=60_000)
+    first = StreamSub("orders", group=CASE, consumer="one", batch=batch, max_records=TOGETHER)
+    claims = StreamSub("orders", group=CASE, consumer="two", batch=batch, min_idle_time=60_000)
     guarded = _exactly(once, handler)
     broker.subscriber(stream=first, ack_policy=nack)(broker.subscriber(stream=claims, ack_policy=nack)(guarded))
     await broker.start()

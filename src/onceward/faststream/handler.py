@@ -1,6 +1,7 @@
 """The decorator of FastStream's handlers, and what their results are published with."""
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import wraps
@@ -15,13 +16,15 @@ from faststream._internal.endpoint.call_wrapper import HandlerCallWrapper  # it 
 from faststream.exceptions import IgnoredException, NackMessage, SetupError
 from faststream.response import PublishCommand, Response
 
+from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.consumers.delivery import Backoff, MalformedRecord
+from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord
+from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.worker import PAUSES
 from onceward.core.origin import PARENT, headers_for, provenance_in
 from onceward.core.policy import Options
@@ -82,6 +85,9 @@ class Replies(BaseMiddleware):
         return False
 
 
+_log: Final = logging.getLogger("onceward")
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 _CALL: Final[ContextVar[HandlerCall]] = ContextVar("onceward_faststream_call")
@@ -96,12 +102,14 @@ def exactly(
     backoff: tuple[float, float] = PAUSES,
     dead: str | None = None,
     order: bool = False,
+    concurrency: int = 1,
     **options: Unpack[Options],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Guard a handler of FastStream. Put it right above the function, under ``@broker.subscriber(...)``.
 
     What the handler returns is published by ``@broker.publisher`` and as a reply; for a duplicate it is the recorded result, under
-    the same header ``Idempotency-Key``. A subscriber with ``batch=True`` is refused.
+    the same header ``Idempotency-Key``. Under a subscriber with ``batch=True`` the function still takes one message: those of a batch
+    are claimed together and recorded together.
 
     A busy message comes again when the other worker's lease ends. A failed message comes again after a pause. A message
     that cannot be handled goes to the dead letters, and its headers say why.
@@ -115,6 +123,7 @@ def exactly(
         backoff: the first and the longest pause after a failure, in seconds.
         dead: the subject, stream, queue or topic of the dead letters; by default the source's name and ``.onceward-dead``.
         order: whether a message that is not done holds back those behind it (docs/reference/faststream.md).
+        concurrency: how many messages of a batch run at a time.
         **options: see :class:`onceward.Policy`. ``on_busy`` can be a number of seconds.
 
     Raises:
@@ -133,7 +142,19 @@ def exactly(
             raise TypeError("put @exactly right above the function, under all decorators of the broker")
         refuse_guarded(function)
 
-        return GuardedHandler(once, function, key, fingerprint, name, settling, options)
+        def batch() -> Batch:
+            return Batch(
+                once.guards,
+                function,
+                DeliveryReader(function, key, fingerprint).read,
+                name=name,
+                concurrency=concurrency,
+                group=(lambda delivery: delivery.group) if order else None,
+                values=False,
+                **options,
+            )
+
+        return GuardedHandler(once, function, key, fingerprint, name, settling, batch, options)
 
     return decorate
 
@@ -168,6 +189,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         fingerprint: KeySource | bool | None,
         name: str | None,
         settling: Settling,
+        new_batch: Callable[[], Batch],
         options: Options,
     ) -> None:
         self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
@@ -175,7 +197,8 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         self._reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
         self._read = self._reader.under(self._guard.name)
         self._function, self._is_async = function, handler.is_async
-        self._settling = settling
+        self._settling, self._new_batch = settling, new_batch
+        self._batch: Batch | None = None  # of a subscriber with batch=True
         self._settlements: dict[int, Settlement] = {}  # by the subscriber's id
         super().__init__(cast("Callable[P, R]", self._under_call()), BrokerConfig())
         self._subscribers = _Subscribers(self._prepare)
@@ -208,21 +231,32 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
             return settlement
         settlement = settlement_of(subscriber, self._settling)
         settlement.check(self._subscribers)
+        if settlement.batched and self._publishers:
+            raise SetupError(f"{settlement.source}: results of a batch are not published; use claim.send() instead")
+        if settlement.batched:
+            self._batch = self._batch or self._new_batch()
         self._settlements[id(subscriber)] = settlement
         return settlement
 
     async def call_wrapped(self, message: Any) -> Any:
         """Handle a message, and settle it unless it is done; FastStream acknowledges it after what it publishes."""
         settlement = self._current()
-        delivery = settlement.delivery(message)
-        if not await settlement.ready(delivery):
+        deliveries = settlement.deliveries(message)
+        if self.is_test and settlement.batched:
+            await self._recorder.record(message)
+        if settlement.batched:
+            await self._handle_batch(settlement, deliveries)
+            await settlement.close(message)
+            message.reply_to = ""  # several results are no reply
+            return None
+        if not await settlement.ready(deliveries[0]):
             await settlement.close(message)
             raise NackMessage
-        run = HandlerCall(delivery)
+        run = HandlerCall(deliveries[0])
         _CALL.set(run)
         assert self._wrapped_call is not None
         try:
-            await settlement.check_payload(message, delivery)
+            run.body = await settlement.check_payload(message, run.delivery)
             if self.is_test:
                 await self._recorder.record(message)
             outcome: CallOutcome[object] = await self._wrapped_call(message)
@@ -234,8 +268,17 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
                 raise
             raise answer from error
         assert run.key is not None
-        setattr(message, DONE, (settlement, message, delivery))
+        setattr(message, DONE, (settlement, message, run.delivery))
         return reply(run.key, outcome.value)
+
+    async def _handle_batch(self, settlement: Settlement, deliveries: list[Delivery]) -> None:
+        assert self._batch is not None
+        ready = [delivery for delivery in deliveries if await settlement.ready(delivery)]
+        for outcome in await self._batch.run_async(ready):
+            delivery: Any = outcome.record
+            if outcome.status == "failed":
+                _log.error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
+            await settlement.settle(delivery, outcome)
 
     def _current(self) -> Settlement:
         """Return the settlement of the subscriber that handles the current message."""

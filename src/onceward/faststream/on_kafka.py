@@ -37,6 +37,7 @@ class KafkaSettlement(Settlement):
 
     def __init__(self, subscriber: Any, options: Settling) -> None:
         super().__init__(subscriber, options)
+        self._held: dict[TopicPartition, int] = {}  # of the current message: at which offset each waits
         self._clock = BrokerClock()
         self.group = subscriber.group_id
 
@@ -69,21 +70,13 @@ class KafkaSettlement(Settlement):
             return "what Kafka confirms may be lost with one node: give KafkaBroker(acks='all')"
         return None
 
-    def delivery(self, message: Any) -> Delivery:
-        record = message.raw_message
-        kafka_message = KafkaMessage(record, ours=record.topic.endswith(_RETRY))
-        delivery = kafka_message.delivery(grouped=True)
-        delivery.raw = message, kafka_message
-        return delivery
+    def deliveries(self, message: Any) -> list[Delivery]:
+        self._held = {}
+        raw = message.raw_message
+        return [self._delivery(message, one) for one in (raw if isinstance(raw, tuple) else (raw,))]
 
     def readable(self, raw: Any) -> Any:
-        """Return the record with headers that are text, as FastStream needs them."""
-        headers = tuple((name, text.encode()) for name, text in _headers(raw).items())
-        if headers == tuple(raw.headers):
-            return raw
-        clean = copy(raw)  # with its consumer, which is no field
-        clean.headers = headers
-        return clean
+        return tuple(map(_readable, raw)) if isinstance(raw, tuple) else _readable(raw)
 
     async def prepare(self) -> None:
         """Make the topics of retries and dead letters, which keep what waits in them."""
@@ -97,6 +90,8 @@ class KafkaSettlement(Settlement):
     async def ready(self, delivery: Delivery) -> bool:
         _, kafka_message = delivery.raw
         record = kafka_message.record
+        if TopicPartition(record.topic, record.partition) in self._held:
+            return False
         if kafka_message.told(GROUP) not in {None, self.group}:
             return False
         wait = kafka_message.told(DELAY)
@@ -144,8 +139,11 @@ class KafkaSettlement(Settlement):
         """Let the record's partition wait at it."""
         message, (record, *_) = delivery.raw
         place, consumer = TopicPartition(record.topic, record.partition), getattr(record, "consumer", message.consumer)
+        if self._held.get(place, record.offset + 1) <= record.offset:  # it waits at this record, or at one before it
+            return
         if not hasattr(consumer, "pause"):  # FastStream's TestKafkaBroker has no partitions
             return
+        self._held[place] = record.offset
         try:
             consumer.seek(place, record.offset)
             consumer.pause(place)
@@ -179,6 +177,12 @@ class KafkaSettlement(Settlement):
         state = getattr(self.config.producer, "_producer", None)  # FastStream has no other way to it
         return None if state is None else state.producer
 
+    def _delivery(self, message: Any, record: Any) -> Delivery:
+        kafka_message = KafkaMessage(record, ours=record.topic.endswith(_RETRY))
+        delivery = kafka_message.delivery(grouped=True)
+        delivery.raw = message, kafka_message
+        return delivery
+
 
 def _topics(subscriber: Any) -> list[str]:
     return [topic.name for topic in getattr(subscriber, "topics", ())]
@@ -186,3 +190,13 @@ def _topics(subscriber: Any) -> list[str]:
 
 def _headers(record: Any) -> dict[str, str]:
     return {name: value.decode(errors="backslashreplace") for name, value in record.headers if value is not None}
+
+
+def _readable(record: Any) -> Any:
+    """Return a record whose headers are text, as FastStream needs them."""
+    headers = tuple((name, text.encode()) for name, text in _headers(record).items())
+    if headers == tuple(record.headers):
+        return record
+    clean = copy(record)  # with its consumer, which is no field
+    clean.headers = headers
+    return clean

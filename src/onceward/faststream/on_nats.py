@@ -54,15 +54,10 @@ class NatsSettlement(Settlement):
             return f"this subscriber would receive its own dead letters, {self.dead}: give another @exactly(dead=...)"
         return None
 
-    def delivery(self, message: Any) -> Delivery:
-        """Return the message as a delivery."""
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the messages of a pull, or the one message."""
         raw = message.raw_message
-        delivery, headers, metadata = Delivery("nats", raw), raw.headers or {}, _metadata(raw)
-        delivery.id = (
-            headers.get("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
-        )
-        delivery.body, delivery.header, delivery.destination = raw.data, headers.get, raw.subject
-        return delivery
+        return [_delivery(one) for one in (raw if isinstance(raw, list) else [raw])]
 
     async def receives(self, delivery: Delivery) -> int:
         """Return how often JetStream has delivered it."""
@@ -116,6 +111,17 @@ class NatsSettlement(Settlement):
     def _connection(self) -> Any:
         """FastStream's; it is false under TestNatsBroker."""
         return self.config.connection_state
+
+
+def _delivery(raw: Any) -> Delivery:
+    delivery = Delivery("nats", raw)
+    headers = raw.headers or {}
+    metadata = _metadata(raw)
+    delivery.id = headers.get("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
+    delivery.body = raw.data
+    delivery.header = headers.get
+    delivery.destination = raw.subject
+    return delivery
 
 
 def _metadata(raw: Any) -> Any:

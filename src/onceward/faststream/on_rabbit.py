@@ -75,12 +75,12 @@ class RabbitSettlement(Settlement):
             except AMQPError as error:
                 raise SetupError(f"queue {queue.name} cannot be declared: {error}") from error
 
-    def delivery(self, message: Any) -> Delivery:
+    def deliveries(self, message: Any) -> list[Delivery]:
         raw = message.raw_message
         delivery = Delivery("rabbitmq", raw)
         delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
         delivery.header = partial(header_of, raw.headers)
-        return delivery
+        return [delivery]
 
     async def receives(self, delivery: Delivery) -> int:
         return receives_of(delivery.raw)

@@ -66,19 +66,18 @@ class RedisSettlement(Settlement):
         return connection.client if connection and isinstance(connection.client, Redis) else None
 
     def readable(self, raw: Any) -> Any:
-        """Return the entry with content that can be parsed."""
-        return {**raw, "data": self._entry(raw["data"])}
+        """Return the entry, or the batch, with content that can be parsed."""
+        if raw.get("type") not in {"stream", "bstream"}:
+            return raw
+        data = raw["data"]
+        return {**raw, "data": [self._entry(one) for one in data] if isinstance(data, list) else self._entry(data)}
 
-    def delivery(self, message: Any) -> Delivery:
-        """Return the entry as a delivery."""
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the entries of a batch, or the one entry."""
         raw = message.raw_message
-        body, headers = self._format.parse(self._entry(raw["data"])[bDATA_KEY])
-        entry = raw["message_ids"][0] if raw["message_ids"] else None  # FastStream's TestRedisBroker gives none
-        delivery = Delivery("redis", (message, entry))
-        delivery.id = None if entry is None else entry.decode()
-        delivery.body, delivery.destination = body, self.source
-        delivery.header = {str(name): str(value) for name, value in headers.items()}.get
-        return delivery
+        entries = raw["data"] if isinstance(raw["data"], list) else [raw["data"]]
+        ids = raw["message_ids"] or [None] * len(entries)  # FastStream's TestRedisBroker gives none
+        return [self._delivery(message, name, fields) for name, fields in zip(ids, entries, strict=False)]
 
     async def receives(self, delivery: Delivery) -> int:
         """Return how often a consumer got it."""
@@ -129,6 +128,15 @@ class RedisSettlement(Settlement):
         while not isinstance((parsed := self._format.parse(content))[1], dict):
             content = parsed[0]  # which can look like an entry of FastStream, too
         return {**fields, bDATA_KEY: content}
+
+    def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:
+        body, headers = self._format.parse(self._entry(fields)[bDATA_KEY])
+        delivery = Delivery("redis", (message, entry))
+        delivery.id = None if entry is None else entry.decode()
+        delivery.body = body
+        delivery.header = {str(name): str(value) for name, value in headers.items()}.get
+        delivery.destination = self.source
+        return delivery
 
 
 class _Written:

@@ -1,15 +1,22 @@
 """What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
 
 import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from traceback import walk_tb
 from typing import Any, ClassVar, Final, NamedTuple
 
+import msgspec
+from fast_depends.core import CallModel
+from fast_depends.exceptions import ValidationError
+from fast_depends.library import CustomField
 from fast_depends.library.serializer import Serializer
 from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, SetupError
+from pydantic import ValidationError as ModelError
 
 from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.batch.report import log_malformed
@@ -31,6 +38,14 @@ _HOMES: Final = {
     "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
     "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
 }
+_AT: Final = re.compile(r"(?:`\$\.|required field `)(\w+)")  # where msgspec found an error: the argument comes last
+
+
+def _without_marks(body: Any) -> Any:
+    """Return the body of a message, or those of a batch, without byte order marks, which some readers of JSON refuse."""
+    if isinstance(body, list):
+        return [_without_marks(one) for one in body]
+    return without_mark(body) if isinstance(body, bytes) else body
 
 
 class Settling(NamedTuple):
@@ -49,9 +64,10 @@ def config_of(subscriber: Any) -> Any:
 
 @dataclass
 class HandlerCall:
-    """One call of a handler. It has its key once the message was read."""
+    """One call of a handler. It has its key once the message was read. ``body`` is what FastStream decoded."""
 
     delivery: Delivery
+    body: object = None
     key: str | None = None
 
 
@@ -82,6 +98,11 @@ class Settlement(ABC):
         """The configuration of its subscriber."""
         return config_of(self.subscriber)
 
+    @property
+    def batched(self) -> bool:
+        """Whether its messages are batches."""
+        return type(self.subscriber).__name__ in _BATCHES
+
     @abstractmethod
     def source_name(self) -> str:
         """Return the name of where messages come from."""
@@ -91,8 +112,8 @@ class Settlement(ABC):
         """Return which setting loses messages, and what to give instead; ``beside`` are the handler's subscribers."""
 
     @abstractmethod
-    def delivery(self, message: Any) -> Delivery:
-        """Return a message as a delivery."""
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the deliveries of a message: one, or all of a batch."""
 
     def readable(self, raw: Any) -> Any:
         """Return a message of the broker's client as FastStream can parse it. One that it cannot parse is lost."""
@@ -134,8 +155,6 @@ class Settlement(ABC):
 
     def check(self, beside: Sequence[Any]) -> None:
         """Raise SetupError if the subscriber's settings lose messages."""
-        if type(self.subscriber).__name__ in _BATCHES:
-            raise SetupError(f"{self.source}: leave batch=True out: a guarded handler takes one message")
         fault = self.losing(beside)
         if fault is None and self.subscriber.ack_policy not in self.allowed:
             fault = f"ack_policy {self.subscriber.ack_policy.value!r} loses messages whose handler fails: {NACK}"
@@ -151,14 +170,14 @@ class Settlement(ABC):
         async def parse_readable(raw: Any) -> Any:
             message = await parse(self.readable(raw))
             message.raw_message = raw
-            message.body = without_mark(message.body)  # some readers of JSON refuse it
+            message.body = _without_marks(message.body)
             return message
 
         vars(parse_readable)["onceward_parse"] = parse
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
 
-    async def check_payload(self, message: Any, delivery: Delivery) -> None:
-        """Refuse a payload that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
+    async def check_payload(self, message: Any, delivery: Delivery) -> object:
+        """Return the decoded payload; refuse one that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
 
         Raises:
             MalformedRecord: it cannot be read, or readers of JSON do not agree about it.
@@ -169,7 +188,7 @@ class Settlement(ABC):
             if delivery.not_json is not None and "json" in kind:
                 raise MalformedRecord(f"the payload is {delivery.not_json}") from delivery.not_json
         try:
-            await message.decode()
+            return await message.decode()
         except Exception as error:  # a decoder can be anybody's
             why = delivery.not_json or type(error).__name__  # its text may quote the payload
             raise MalformedRecord(f"the payload cannot be decoded: {why}") from None
@@ -220,7 +239,7 @@ class Settlement(ABC):
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
     if run.key is None:
-        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_arguments(error)
+        unreadable = isinstance(error, MalformedRecord | KeyMissing) or _is_of_message(error, run.body)
         return "malformed" if unreadable else "failed"
     if isinstance(error, OncewardError) and getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function
@@ -233,10 +252,39 @@ def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     return "mismatch" if isinstance(error, Mismatch) else "failed"
 
 
-def _is_of_arguments(error: Exception) -> bool:
-    """Return whether FastStream's serializer refused an argument, of the handler or of a dependency."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return any(isinstance(f.f_locals.get("self"), Serializer) and f.f_code.co_name == "__call__" for f in frames)
+def _is_of_message(error: Exception, body: object) -> bool:
+    """Return whether FastStream's serializer refused a part of the message, and not what a dependency or a context gave."""
+    refused = error.original_error if isinstance(error, ValidationError) else error
+    if isinstance(refused, ModelError):
+        arguments = {str(one["loc"][0]) for one in refused.errors() if one["loc"]}
+    elif isinstance(refused, msgspec.ValidationError):
+        arguments = set(_AT.findall(str(refused))[-1:])
+    else:
+        return False
+    others: set[str] = set()  # the names that dependencies and contexts have filled
+    for caller, frame in pairwise(frame for frame, _ in walk_tb(error.__traceback__)):
+        model, inner = caller.f_locals.get("self"), frame.f_locals.get("self")
+        if not isinstance(model, CallModel) or inner is model:
+            continue
+        if not isinstance(inner, CallModel):
+            # The serializer: it has __call__ for arguments, and response() for what a dependency returns.
+            others |= {name for name, field in model.custom_fields.items() if not _is_in_message(name, field)}
+            others |= model.dependencies.keys() - _fields(body, frame.f_locals.get("call_kwargs", ()))
+            return isinstance(inner, Serializer) and frame.f_code.co_name == "__call__" and not arguments <= others
+        solved = caller.f_locals.get("kwargs", {}).keys()  # a later dependency gets by name what earlier ones gave
+        others |= (model.dependencies.keys() & solved) - _fields(body, solved)
+    return False
+
+
+def _fields(body: object, arguments: Collection[str]) -> set[str]:
+    """Return the fields of a body that are arguments, each in the place of a dependency of its name; none if the body is one argument."""
+    return set(body) if isinstance(body, dict) and body.keys() <= set(arguments) else set()
+
+
+def _is_in_message(name: str, field: CustomField) -> bool:
+    """Return whether a parameter is a ``Header``, a ``Path``, or another ``Context`` of the message."""
+    place: str = getattr(field, "prefix", "") + (getattr(field, "name", "") or name)
+    return place.partition(".")[0] == "message"
 
 
 def settlement_of(subscriber: Any, options: Settling) -> Settlement:

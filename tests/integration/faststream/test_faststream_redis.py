@@ -11,7 +11,7 @@ from faststream.kafka import KafkaBroker
 from faststream.redis import RedisBroker, StreamSub
 from pydantic import BaseModel
 from redis.asyncio import Redis as Client
-from test_faststream_nats import NACK, Order, Station, charging, until
+from test_faststream_nats import NACK, Order, Station, charging, is_poison, numbered, until
 
 import onceward.nats
 import onceward.redis_streams
@@ -82,8 +82,9 @@ STRANGE = [
 ]
 
 
-async def test_entries_of_other_senders_hold_up_nothing(shop, once):
-    runs = charging(shop, once, max_attempts=2, backoff=(0.1, 0.1))
+@pytest.mark.parametrize("batch", [False, True])
+async def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
+    runs = charging(shop, once, queue={"batch": batch}, max_attempts=2, backoff=(0.1, 0.1))
     async with shop:
         for fields in STRANGE:
             await shop.client.xadd(shop.orders, fields)
@@ -332,3 +333,16 @@ async def test_records_wait_in_their_partition_while_the_ledger_is_away(kafka_sh
         await until(lambda: runs == ["1", "2"])
         told = await asyncio.to_thread(kafka_shop.server.read, kafka_shop.retry)
     assert told == []
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_batch_is_claimed_together_and_settled_one_by_one(kafka_shop, once, order):
+    queue = {"batch": True, "max_records": 50} | ({"topics": [kafka_shop.orders]} if order else {})
+    runs = charging(kafka_shop, once, is_poison, queue, max_attempts=2, backoff=(0.1, 0.1), order=order)
+    async with kafka_shop:
+        await kafka_shop.publish(Order(id="poison"), b"no JSON at all", *numbered(10), Order(id="3"))
+        letters = await kafka_shop.read(kafka_shop.dead, 2)
+        await until(lambda: kafka_shop.has_committed(13))
+    assert sorted(runs) == sorted([*(f"{n}" for n in range(10)), "poison", "poison"])
+    assert {told(record)["onceward-status"] for record in letters} == {"malformed", "parked"}
+    assert {json.loads(record.value)["id"] for record in letters if record.value[:1] == b"{"} == {"poison"}

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -21,8 +22,10 @@ from pydantic import BaseModel, ValidationError
 from faults.injected import Faults, fail_before, when
 from fixtures import closing_fixture
 from onceward import Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
-from onceward.consumers.delivery import MalformedRecord
+from onceward.consumers.delivery import Backoff, MalformedRecord
 from onceward.faststream import exactly
+from onceward.faststream.on_kafka import KafkaSettlement
+from onceward.faststream.settlement import Settling
 from printed.pages import run
 from tables import each
 
@@ -188,6 +191,18 @@ def test_a_kafka_subscriber_that_loses_records_is_refused(once, options, broker,
         started(kafka, TestKafkaBroker)
 
 
+async def test_a_partition_waits_at_the_first_of_its_records_that_wait(once):
+    subscriber = KafkaBroker().subscriber("orders", batch=True, **KAFKA)
+    settlement, places = KafkaSettlement(subscriber, Settling(Backoff(1, 1), None, False, once.policy)), []
+    consumer = SimpleNamespace(seek=lambda _, offset: places.append(offset), pause=print, resume=print)
+    of = {"topic": "orders", "partition": 0, "timestamp": 0, "key": None, "value": b"{}", "headers": ()}
+    raw = tuple(SimpleNamespace(**of, offset=number) for number in range(3))
+    deliveries = settlement.deliveries(SimpleNamespace(raw_message=raw, consumer=consumer))
+    for number in (1, 0, 1):
+        await settlement.wait(deliveries[number], 5.0, 1)
+    assert (places, await settlement.ready(deliveries[2])) == ([1, 0], False)
+
+
 UNCONFIRMED = {"default_channel": Channel(publisher_confirms=False)}
 
 
@@ -291,7 +306,9 @@ def gives_no_order() -> Order:
     return {}
 
 
+def needs_rate(rate: Annotated[float, Depends(lambda: None)]) -> None: ...
 def of_tenant(part: Annotated[str, Header("tenant")]) -> str: ...
+def of_id(id: str) -> int: ...
 def of_rate(rate: float) -> float: ...
 
 
@@ -299,15 +316,22 @@ def of_rate(rate: float) -> float: ...
 @each(
     ("part", "body", "becomes"),
     [
+        (Annotated[float, Depends(lambda: None)], {"id": "1"}, "is failed, and comes again"),
         (Annotated[object, Depends(gives_no_order, cast_result=True)], {"id": "1"}, "is failed, and comes again"),
-        (Annotated[float, Depends(lambda: None)], {"id": "1"}, "is malformed, and"),
-        (Annotated[object, Depends(of_rate)], {"id": "1"}, "is malformed, and"),
-        (Annotated[object, Context("settings")], {"id": "1"}, "is malformed, and"),
+        (Annotated[object, Depends(needs_rate)], {"id": "1"}, "is failed, and comes again"),
+        (Annotated[object, Context("settings")], {"id": "1"}, "is failed, and comes again"),
         (Annotated[float, Depends(lambda: 1.0)], {"id": [1]}, "is malformed, and"),
+        (Annotated[str, Header("tenant")], {"id": "1"}, "is malformed, and"),
         (Annotated[str, Depends(of_tenant)], {"id": "1"}, "is malformed, and"),
+        (Annotated[float, Depends(lambda: 1.0)], {"id": "1", "x": "2"}, "is malformed, and"),
+        (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}, "part": "x"}, "is malformed, and"),
+        (Annotated[int, Depends(of_id)], {"id": "1", "order": {"id": "1"}}, "is failed, and comes again"),
+        (Annotated[float, Depends(of_rate)], {"id": "1"}, "is failed, and comes again"),  # what another dependency gave
     ],
 )
-def test_a_message_is_malformed_if_an_argument_does_not_fit(once, caplog, serializer, part, body, becomes):
+def test_a_message_is_malformed_only_if_a_part_of_the_message_does_not_fit(
+    once, caplog, serializer, part, body, becomes
+):
     async def charge(
         order: dict[Literal["id"], str], rate: Annotated[object, Depends(lambda: None)], part: part
     ) -> None: ...
@@ -320,10 +344,17 @@ def test_a_message_is_malformed_if_an_argument_does_not_fit(once, caplog, serial
     assert becomes in caplog.text
 
 
-def test_a_batch_is_refused(once):
-    broker = NatsBroker()
-    broker.subscriber("orders", **SAFE | {"pull_sub": PullSub(batch=True)})(charging(once))
-    refused(broker, TestNatsBroker, "leave batch=True out")
+def test_a_batch_takes_one_message_and_publishes_nothing(once):
+    @exactly(once, key="order.id", name="other")
+    async def charge(order: Order, tax: Annotated[int, Depends(lambda: 7)]) -> None: ...
+
+    batched = SAFE | {"pull_sub": PullSub(batch=True)}
+    broker, other = NatsBroker(), NatsBroker()
+    broker.subscriber("orders", **batched)(broker.publisher("paid")(charging(once)))
+    refused(broker, TestNatsBroker, "results of a batch are not published")
+    other.subscriber("orders", **batched)(charge)
+    with pytest.raises(TypeError, match="takes 'tax'"):
+        started(other, TestNatsBroker)
 
 
 def test_wrong_options_are_refused_when_decorating(once):
