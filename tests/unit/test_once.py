@@ -74,7 +74,7 @@ def test_a_missing_library_of_an_extra_is_told_with_what_to_install(tmp_path, mo
 
 
 CONSTRUCTORS = [
-    *(Once, Queue, HttpTarget, Relay, load, open_table, PrometheusLedger, observe_ledger),
+    *(Once, Queue, Relay, load, open_table, PrometheusLedger, observe_ledger),
     lambda value: register(value, HttpTarget),
     lambda value: Proxy(value, Once("memory:"), name="n"),
     *(fastapi.answer, flask.answer, meta_handshake),

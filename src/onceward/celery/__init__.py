@@ -3,17 +3,8 @@
 - ``guarding`` has the decorator under ``@app.task``, and the class for ``base=``.
 - ``ends`` publishes what must come again.
 - ``doctor`` says which settings of an application lose tasks.
-- ``target`` sends messages of the outbox as tasks.
 """
 
-from typing import TYPE_CHECKING
+from onceward.celery.guarding import OnceTask, exactly
 
-from onceward.lazily import lazily
-
-if TYPE_CHECKING:
-    from onceward.celery.guarding import OnceTask, exactly
-    from onceward.celery.target import CeleryTarget
-
-__all__ = ["CeleryTarget", "OnceTask", "exactly"]
-
-__getattr__, __dir__ = lazily(__name__, {".guarding": ("OnceTask", "exactly"), ".target": ("CeleryTarget",)})
+__all__ = ["OnceTask", "exactly"]

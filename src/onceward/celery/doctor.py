@@ -17,11 +17,7 @@ _VISIBILITY: Final = {
 _DOCS: Final = "Celery User Guide, Configuration and defaults"
 
 
-class GuardedTaskFacts(NamedTuple):
-    """A guarded task of the application, and its policy."""
-
-    task: Task
-    policy: Policy
+Guarded = tuple[Task, Policy]  # a guarded task of the application, and its policy
 
 
 class _Rule(NamedTuple):
@@ -68,11 +64,11 @@ _RULES: Final = (
 )
 
 
-def guarded_tasks(app: Celery) -> list[GuardedTaskFacts]:
+def guarded_tasks(app: Celery) -> list[Guarded]:
     """Return the application's guarded tasks, by name."""
     app.loader.import_default_modules()
     guards = [(task, getattr(task.run, "onceward_guard", None)) for _, task in sorted(app.tasks.items())]
-    return [GuardedTaskFacts(task, guard.policy) for task, guard in guards if guard is not None]
+    return [(task, guard.policy) for task, guard in guards if guard is not None]
 
 
 def celery_findings(app: Celery) -> Iterator[Finding]:
@@ -83,7 +79,7 @@ def celery_findings(app: Celery) -> Iterator[Finding]:
         yield Finding("error", "tasks", "no task of the application is guarded", why, fix)
         return
     for rule in _RULES:
-        if unsafe := [one for one in tasks if rule.is_unsafe(one.task)]:
+        if unsafe := [one for one in tasks if rule.is_unsafe(one[0])]:
             yield Finding(rule.level, rule.setting, f"it is not safe for {_names(unsafe)}", rule.why, rule.fix, _DOCS)
         else:
             yield Finding("ok", rule.setting, "it is safe for each guarded task")
@@ -91,15 +87,15 @@ def celery_findings(app: Celery) -> Iterator[Finding]:
     yield from _confirms(app)
 
 
-def _visibility(app: Celery, tasks: list[GuardedTaskFacts]) -> Iterator[Finding]:
+def _visibility(app: Celery, tasks: list[Guarded]) -> Iterator[Finding]:
     """Check what a broker that delivers unacknowledged tasks again by the clock does to tasks that wait in a worker."""
     scheme = _scheme(app)
     if scheme not in _VISIBILITY:
         return
     visible = float((app.conf.broker_transport_options or {}).get("visibility_timeout", _VISIBILITY[scheme]))
     says = f"{scheme} delivers a task again {visible:g} s after a worker took it, if that has not acknowledged it"
-    longest = max(one.policy.lease for one in tasks)
-    forgets = [one for one in tasks if one.policy.retention is not None and one.policy.retention <= visible]
+    longest = max(policy.lease for _, policy in tasks)
+    forgets = [one for one in tasks if one[1].retention is not None and one[1].retention <= visible]
     check, fix = "visibility_timeout", 'set broker_transport_options={"visibility_timeout": SECONDS}'
     if forgets:
         why = f"the ledger has forgotten the key of {_names(forgets)} by then, so the effect is made twice"
@@ -124,8 +120,8 @@ def _confirms(app: Celery) -> Iterator[Finding]:
     yield Finding("error", check, says, why, fix, "kombu, pyamqp transport, confirm_publish")
 
 
-def _names(tasks: list[GuardedTaskFacts]) -> str:
-    names = [one.task.name for one in tasks]
+def _names(tasks: list[Guarded]) -> str:
+    names = [task.name for task, _ in tasks]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
 
 

@@ -1,6 +1,6 @@
 """Tasks that take effect once: the decorator under ``@app.task``, and the class for ``base=``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import MethodType
@@ -11,12 +11,15 @@ from celery import Task, current_app, current_task
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.signals import worker_process_shutdown
+from kombu.pools import producers
 
 from onceward.celery.ends import come_again, dead_letter, keep_refused_retries, queue_of
 from onceward.claim.called import TIME_LIMITS
+from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskOptions
 from onceward.once import Once, check_once
 from onceward.outbox import sender
+from onceward.outbox.tasks import TaskJobs
 
 Function = Callable[..., object]
 
@@ -181,3 +184,36 @@ class OnceTask(Task):
         if self.once is None:
             raise TypeError(f"{self.name}: give the task its ledger, as in @app.task(base=OnceTask, once=once)")
         self.run = exactly(self.once, **self.options)(self.run)
+
+
+_ANSWERED: Final = 4.0  # seconds; with the time to connect less than SENT_WITHIN
+_TRANSPORT: Final = {
+    "confirm_publish": True,
+    "max_retries": 1,
+    "connect_retries_timeout": 2.0,
+    "read_timeout": _ANSWERED,  # the last three: of AMQP, and of Redis
+    "write_timeout": _ANSWERED,
+    "socket_timeout": _ANSWERED,
+}
+
+
+class CeleryJobs(TaskJobs):
+    """The messages of a task, with the options of its decorator. See :class:`onceward.outbox.tasks.TaskJobs`."""
+
+    def __init__(self, task: Any) -> None:
+        self.function, self._task = task.run, task
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Publish the task; on AMQP, wait until the broker has it. A second message of the same id is delivered, too."""
+        connection = self._task.app.connection_for_write(connect_timeout=2.0, transport_options=_TRANSPORT)
+        with producers[connection].acquire(block=True, timeout=_ANSWERED) as producer:
+            self._task.apply_async(
+                (),
+                arguments,
+                task_id=key,
+                headers={**headers, KEY_HEADER: key},
+                producer=producer,
+                add_to_parent=False,
+                confirm_timeout=_ANSWERED,
+                retry_policy={"max_retries": 1, "interval_start": 0.1},
+            )

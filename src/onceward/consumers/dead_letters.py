@@ -1,6 +1,6 @@
 """Retry and dead-letter queues of brokers that have none: their names, and the headers of what goes there."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.results.outcomes import describe
@@ -73,16 +73,6 @@ def dead_headers(outcome: "BatchOutcome", source: str, receives: int) -> Mapping
     why = outcome.status if outcome.error is None else describe(outcome.error)
     headers = {STATUS: outcome.status, REASON: _one_line(why), FROM: source, RECEIVES: str(receives)}
     return headers if outcome.key is None else {**headers, LEDGER_KEY: outcome.key}
-
-
-def shorten(headers: MutableMapping[str, Any], excess: Callable[[], int]) -> int:
-    """Shorten the reason of a dead letter until its headers fit, and return how many bytes are still in excess."""
-    over = excess()
-    if over > 0 and REASON in headers:
-        text = headers[REASON].encode()
-        headers[REASON] = text[: max(0, len(text) - over)].decode(errors="ignore")
-        over = excess()
-    return over
 
 
 def receives_in(text: str | None) -> int:

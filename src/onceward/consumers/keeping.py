@@ -11,7 +11,6 @@ gets its own parked record. The worker deletes it from the queue only after it h
 
 import os
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 _TRIES: Final = 10  # writes; others may win each of them
+_LET_GO: Final = "its key is not parked any more"
+_NO_ROOM: Final = "the ledger has no room for it: give the queue a dead-letter queue, or the worker a larger max_result=, up to what the ledger takes"
 
 
 class Place(NamedTuple):
@@ -44,16 +45,6 @@ class Place(NamedTuple):
 
     key: str  # in the ledger
     reason: str | None = None  # why the message gets its own record; None if it goes into the parked record of its key
-
-
-class KeepOutcome(Enum):
-    """The result of keeping a message."""
-
-    KEPT = "the ledger keeps it"
-    LET_GO = "its key is not parked any more"
-    ANOTHER = "its record keeps another message"
-    NO_ROOM = "the ledger has no room for it"
-    NOT_SEALED = "its seal failed"
 
 
 def opened_kept(key: str, text: str, seal: "Seal | None") -> str:
@@ -76,8 +67,8 @@ def keeping(
     place: Place,
     text: str,
     alike: Callable[[str, str], bool] = str.__eq__,
-) -> Steps[KeepOutcome]:
-    """Keep a message as ``text``; ``alike`` tells whether two texts are of one message.
+) -> Steps[str | None]:
+    """Keep a message as ``text``; return why it is not kept, or None. ``alike`` tells whether two texts are of one message.
 
     Raises:
         StoreError: the store did not answer for two seconds. The message may be kept or not.
@@ -94,7 +85,7 @@ def keeping(
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):
-                return KeepOutcome.ANOTHER
+                return "its record keeps another message, which must be unparked first"
             write = protocol.keeping(record, there or text, place.reason)
         if write is None:
             break
@@ -102,14 +93,14 @@ def keeping(
         reply = yield from retry_transient(verb, boottime, patience(boottime))
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
-                return KeepOutcome.KEPT
+                return None
             # The store wrote an error about its missing room over the reason. Write the reason again.
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
                 verb = partial(store.swap, corrected, reply.record)
                 yield from retry_transient(verb, boottime, patience(boottime))
-            return KeepOutcome.NO_ROOM
-    return KeepOutcome.LET_GO
+            return _NO_ROOM
+    return _LET_GO
 
 
 class Keeper(Generic[M]):
@@ -130,8 +121,8 @@ class Keeper(Generic[M]):
             return Place(ledger_key(f"{self._batch.name}.{outcome.status}", delivery.id), why)
         return None
 
-    async def keep(self, message: M, delivery: Delivery, place: Place) -> KeepOutcome:
-        """Keep a message, and log the result.
+    async def keep(self, message: M, delivery: Delivery, place: Place) -> bool:
+        """Keep a message, and log the result. Return whether it is kept.
 
         Raises:
             StoreError: as :func:`keeping`.
@@ -145,29 +136,19 @@ class Keeper(Generic[M]):
             except OncewardError:
                 return False
 
-        size, why = 0, ""
+        why: str | None = _NO_ROOM
         try:
             sealed = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
+            if policy.max_result is None or len(sealed.encode()) <= policy.max_result:
+                why = await drive_async(keeping(store, place, sealed, alike), store)
         except NotReplayable as error:
-            end, why = KeepOutcome.NOT_SEALED, str(error)
+            why = f"it cannot be sealed: {error}"
+        if why is None:
+            says = (
+                f"is kept in the ledger under {place.key}, and deleted from the queue: {self._broker.resend(place.key)}"
+            )
+            says += " with --seal" if policy.seal is not None else ""
         else:
-            end, size = KeepOutcome.NO_ROOM, len(sealed.encode())
-            if policy.max_result is None or size <= policy.max_result:
-                end = await drive_async(keeping(store, place, sealed, alike), store)
-        if (says := self._says(end, place, size, why)) is not None:
-            logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
-        return end
-
-    def _says(self, end: KeepOutcome, place: Place, size: int, why: str) -> str | None:
-        resend, key = self._broker.resend(place.key), place.key
-        sealed = " with --seal" if self._batch.guard.policy.seal is not None else ""
-        stays = f"stays in the queue, which drops it in the end: {key} is parked, and"
-        return {
-            KeepOutcome.KEPT: f"is kept in the ledger under {key}, and deleted from the queue: {resend}{sealed}",
-            KeepOutcome.ANOTHER: f"{stays} keeps another message: {resend}",
-            KeepOutcome.NOT_SEALED: f"{stays} the message cannot be sealed: {why}",
-            KeepOutcome.NO_ROOM: (
-                f"{stays} the ledger has no room for the {size} bytes of the message. Give the queue a dead-letter queue, or the "
-                "worker a max_result= of that, up to what the ledger takes"
-            ),
-        }.get(end)
+            says = f"stays in the queue, because {place.key} cannot keep it: {why}"
+        logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
+        return why is None

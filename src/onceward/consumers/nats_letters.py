@@ -9,7 +9,7 @@ from nats.js.api import DiscardPolicy, PubAck, RetentionPolicy, StorageType, Str
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.dead_letters import OURS, shorten
+from onceward.consumers.dead_letters import OURS, REASON
 from onceward.observe.logs import logger
 
 ID_HEADER: Final = "Nats-Msg-Id"
@@ -132,7 +132,11 @@ def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:
         ValueError: they do not fit.
     """
     short = dict(headers)
-    if (over := shorten(short, lambda: _size(short) - room)) > 0:
+    if (over := _size(short) - room) > 0 and REASON in short:
+        reason = short[REASON].encode()
+        short[REASON] = reason[: max(0, len(reason) - over)].decode(errors="ignore")
+        over = _size(short) - room
+    if over > 0:
         raise ValueError(
             f"the message and its headers have {over} bytes more than the server's max_payload: raise that"
         )

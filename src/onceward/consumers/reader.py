@@ -19,42 +19,28 @@ from onceward.results.classes import is_model
 from onceward.results.codec import Codec
 
 Payload = Callable[[Delivery], object]
-_LATE: Final = object()  # an annotation with a name that is not defined yet
 _AS_IT_IS: Final = (object, Any)
 
 
 def annotation_of(function: Callable[..., object], name: str) -> object:
-    """Return the annotation of a parameter; ``object`` if it has none, and LATE if it names what is not defined yet."""
+    """Return the annotation of a parameter; ``object`` if it has none.
+
+    Raises:
+        TypeError: it names what is not defined.
+    """
     try:
         return hint(function, name)
     except (KeyError, AttributeError, TypeError):  # it has none, or cannot have one
         return object
-    except NameError:
-        annotation = inspect.signature(function).parameters[name].annotation
-        return Delivery if annotation in {"Delivery", "aws.Delivery", "onceward.aws.Delivery"} else _LATE
+    except NameError as error:
+        raise TypeError(
+            f"{name_of(function)}: its annotations name {error.name!r}, which is not defined: define or import it before the handler, "
+            "or leave the annotation out"
+        ) from error
 
 
-def payload_of(function: Callable[..., object], name: str, annotation: object) -> Payload:
-    """Return what makes the value of a parameter from a delivery; it raises MalformedRecord if the payload does not fit."""
-    if annotation is not _LATE:
-        return _converter(function, annotation)
-    ready: list[Payload] = []
-
-    def late(delivery: Delivery) -> object:
-        if not ready:
-            try:
-                ready.append(_converter(function, hint(function, name)))
-            except NameError as error:
-                raise TypeError(
-                    f"{name_of(function)}: its annotations name {error.name!r}, which is not defined at the call; import it at run "
-                    "time, or leave the annotation out"
-                ) from error
-        return ready[0](delivery)
-
-    return late
-
-
-def _converter(function: Callable[..., object], annotation: object) -> Payload:
+def payload_of(function: Callable[..., object], annotation: object) -> Payload:
+    """Return what makes an argument from a delivery; it raises MalformedRecord if the payload does not fit."""
     if any(annotation is kind for kind in _AS_IT_IS):
         return lambda delivery: delivery.data
     convert = _conversion(function, annotation)
@@ -230,7 +216,7 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
                 arguments.append(_Argument(name, lambda delivery: delivery, several, delivery=True))
                 continue
             if not has_payload:
-                arguments.append(_Argument(name, payload_of(function, name, annotation), several, delivery=False))
+                arguments.append(_Argument(name, payload_of(function, annotation), several, delivery=False))
                 has_payload = True
                 continue
             done = True

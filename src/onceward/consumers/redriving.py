@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypedDict
 
 from onceward.core import protocol
 from onceward.core.drivers import drive
@@ -11,7 +11,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import IN_PROGRESS, PARKED, Record
 from onceward.errors import OncewardError, StoreError
-from onceward.once import Once
+from onceward.once import Once, check_once
 from onceward.results.step_entries import doubt_about
 from onceward.stores.contract import DamagedRecord
 from onceward.stores.ledger import Ledger
@@ -164,6 +164,24 @@ class DeadLetter(NamedTuple):
     was: str | None = None
 
 
+class RedriveOptions(TypedDict, total=False):
+    """The keywords of a move of dead letters.
+
+    Attributes:
+        completed: what to do with a letter whose key is completed: "keep" it (the default), or "drop" it, because its effect has
+            happened.
+        in_doubt: what to do with a parked letter whose effect may be made: "keep" it (the default), or "rerun" it. Ask the
+            downstream first.
+        limit: the most letters that are decided about; None, the default, is all.
+        dry_run: change nothing.
+    """
+
+    completed: OnCompleted
+    in_doubt: InDoubt
+    limit: int | None
+    dry_run: bool
+
+
 class LetterRedrive(ABC):
     """One move of dead letters. You can stop or kill it at any time, and run it again.
 
@@ -174,12 +192,18 @@ class LetterRedrive(ABC):
     """
 
     def __init__(
-        self, once: Once, completed: OnCompleted, in_doubt: InDoubt, limit: int | None, *, dry_run: bool
+        self,
+        once: Once,
+        completed: OnCompleted = "keep",
+        in_doubt: InDoubt = "keep",
+        limit: int | None = None,
+        *,
+        dry_run: bool = False,
     ) -> None:
+        check_once(once, f"{type(self).__name__}({{}}, 'orders')")
         check_redrive(completed, in_doubt, limit)
         self._once, self._limit, self._dry_run = once, limit, dry_run
-        self._completed: OnCompleted = completed
-        self._in_doubt: InDoubt = in_doubt
+        self._completed, self._in_doubt = completed, in_doubt
 
     def judged(self, place: str, key: str | None, was: str | None) -> DeadLetter:
         """Return the outcome of a letter. If the letter moves, its key is ready to run again. See :func:`readied`."""

@@ -6,19 +6,19 @@ therefore for pauses up to four times as long as those of the queue before, and 
 """
 
 import asyncio
+import os
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aio_pika import DeliveryMode, Message
-from pamqp.header import ContentHeader
 
-from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name, shorten
+from onceward.consumers.dead_letters import RECEIVES, receives_in, retry_name
 
 _FACTOR: Final = 4
-_FRAME: Final = 8  # bytes of a frame besides its payload (AMQP 0-9-1, section 2.3.5)
+NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has none
 # CC would send copies elsewhere, and x-death can make RabbitMQ drop a message as one that goes in circles.
 _BROKERS: Final = re.compile(r"CC|BCC|x-death|x-(?:first|last)-death-.*|x-(?:delivery|acquired)-count")
 
@@ -37,12 +37,11 @@ def copy_of(
     headers: Mapping[str, str],
     seconds: float | None = None,
     without: Collection[str] = (),
-    message_id: str | None = None,
 ) -> Message:
     """Return a persistent copy of a message with these headers besides its own; it expires in ``seconds``.
 
-    Headers ``without`` are left out, and the sender's user id: the broker accepts only our own. Without a ``message_id`` it is the
-    message's.
+    Headers ``without`` are left out, and the sender's user id: the broker accepts only our own. A copy whose original has no id gets
+    one that says so, because aio-pika would invent one.
     """
     return Message(
         message.body,
@@ -54,33 +53,11 @@ def copy_of(
         correlation_id=message.correlation_id,
         reply_to=message.reply_to,
         expiration=seconds,
-        message_id=message_id or message.message_id,
+        message_id=message.message_id or NO_ID + os.urandom(16).hex(),
         timestamp=message.timestamp,
         type=message.type,
         app_id=message.app_id,
     )
-
-
-def fit(message: Any, frame_max: int) -> None:
-    """Let the headers of a message of aio-pika fit into a frame; the reason of a dead letter is shortened if it must be.
-
-    RabbitMQ closes the connection of a client that sends a larger frame, so one such message would end a consumer again and again.
-
-    Args:
-        message: an ``aio_pika.Message``.
-        frame_max: bytes of a frame, as the connection has it; 0 is no limit.
-
-    Raises:
-        ValueError: they do not fit.
-    """
-    if (over := shorten(message.headers, lambda: _excess(message, frame_max))) > 0:
-        raise ValueError(f"the message's headers have {over} bytes more than the broker's frame_max takes: raise that")
-
-
-def _excess(message: Any, frame_max: int) -> int:
-    if not frame_max:
-        return 0
-    return len(ContentHeader(0, 0, message.properties).marshal()) + _FRAME - frame_max
 
 
 def _encodable(value: Any) -> Any:
@@ -170,3 +147,72 @@ def version_of(connection: Any) -> tuple[int, ...]:
     """Return the version of the server of a connection of aio-pika, such as (3, 10); empty if it does not say."""
     properties = getattr(getattr(connection.transport, "connection", None), "server_properties", {})
     return tuple(int(part) for part in re.findall(r"\d+", str(properties.get("version", "")))[:2])
+
+
+class QueueArguments(NamedTuple):
+    """What a queue was declared with.
+
+    Attributes:
+        durable: whether it survives a restart.
+        auto_delete: whether it is deleted with its last consumer.
+        arguments: such as ``x-message-ttl``; None if this user may not declare the queue, which they are read by.
+    """
+
+    durable: bool
+    auto_delete: bool
+    arguments: Mapping[str, object] | None
+
+    @property
+    def kind(self) -> str:
+        """Quorum, classic or stream."""
+        return str((self.arguments or {}).get("x-queue-type", "classic"))
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether what the queue drops goes to an exchange."""
+        return "x-dead-letter-exchange" in (self.arguments or {})
+
+    def losses(self) -> Iterator[tuple[str, str]]:
+        """Yield each setting that loses messages, and its fix."""
+        arguments = self.arguments or {}
+        if not self.durable:
+            yield "it is not durable, so a restart deletes it with its messages", "declare it with durable=True"
+        if self.auto_delete:
+            yield "it is deleted with its last consumer (auto-delete, exclusive)", "declare it without that"
+        if "x-expires" in arguments:
+            yield "it is deleted when it is not used (x-expires)", "declare it without x-expires"
+        if self.kind == "stream":
+            yield "it is a stream, from which nothing is removed", "use a quorum queue"
+        if self.dead_letters:
+            return
+        if "x-message-ttl" in arguments:
+            yield (
+                "it drops messages that wait too long (x-message-ttl)",
+                "give it a dead-letter exchange, or no x-message-ttl",
+            )
+        if (
+            not {"x-max-length", "x-max-length-bytes"}.isdisjoint(arguments)
+            and arguments.get("x-overflow", "drop-head") == "drop-head"
+        ):
+            yield "it drops its oldest messages when it is full (x-max-length)", "set x-overflow to reject-publish"
+        if int(str(arguments.get("x-delivery-limit", -1))) >= 0:
+            yield (
+                "it drops messages that come back too often (x-delivery-limit), as they do when workers are killed",
+                "give it a dead-letter exchange, or x-delivery-limit -1",
+            )
+
+    def risks(self, version: tuple[int, ...]) -> Iterator[str]:
+        """Yield what can lose messages, but does not have to."""
+        if self.arguments is None:
+            yield (
+                "this user may not declare it, so its settings cannot be read: nobody checks whether it drops messages. Permit "
+                "`configure` on it, or look yourself (docs/reference/brokers.md)"
+            )
+            return
+        if self.kind == "classic":
+            yield "it is a classic queue, which one node holds: a lost node loses its messages. Use a quorum queue"
+        elif version >= (4,) and "x-delivery-limit" not in self.arguments and not self.dead_letters:
+            yield (
+                "RabbitMQ 4 drops messages that came back 20 times, unless a policy says otherwise. Each killed worker brings one "
+                "back. Declare the queue with x-delivery-limit -1, or with a dead-letter exchange"
+            )

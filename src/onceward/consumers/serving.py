@@ -12,7 +12,7 @@ from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
-from onceward.consumers.keeping import Keeper, KeepOutcome
+from onceward.consumers.keeping import Keeper
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
@@ -94,8 +94,7 @@ class Serving(Generic[M]):
         try:
             await asyncio.wait((polls, stop), return_when=asyncio.FIRST_COMPLETED)
             self.stop()  # the polls may have ended by themselves
-            unfinished = await self._finished(polls)
-            if unfinished:
+            if not await self._finished(polls):
                 _log.warning(
                     "stopped after %g s of grace: %d handler(s) are interrupted, and their keys stay claimed to the end of their "
                     "leases",
@@ -129,9 +128,9 @@ class Serving(Generic[M]):
             self._polls.ledger.note_failure()
         elif outcome.status not in {"malformed", "deferred"}:
             self._polls.ledger.over()
-        put_away = None if self._forced else self._put_away(outcome, message, delivery)
-        if put_away is not None:
-            self._tasks.begin(put_away)
+        move = None if self._forced else self._put_away(outcome, message, delivery, receives)
+        if move is not None:
+            self._tasks.begin(self._move(message, delivery, move))
             return
         self._polls.done()
         if outcome.ok:
@@ -143,35 +142,26 @@ class Serving(Generic[M]):
             self._broker.give_back(message, away)
 
     def _put_away(
-        self, outcome: BatchOutcome, message: M, delivery: Delivery
-    ) -> Coroutine[object, object, None] | None:
+        self, outcome: BatchOutcome, message: M, delivery: Delivery, receives: int
+    ) -> Coroutine[object, object, bool | None] | None:
         """Return what takes a message that cannot be handled out of its queue; None if it stays there, or is done."""
-        receives = self._broker.receives(message)
         if self._keeper is not None:
             place = self._keeper.place(outcome, delivery, receives)
-            if place is not None:
-                return self._move(
-                    message, delivery, self._keeper.keep(message, delivery, place), "is not kept in the ledger yet"
-                )
-        elif self._broker.dead_letters == "publish" and is_unhandled(outcome):
-            letter = self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
-            return self._move(message, delivery, letter, "could not be moved to the dead letters")
+            return None if place is None else self._keeper.keep(message, delivery, place)
+        if self._broker.dead_letters == "publish" and is_unhandled(outcome):
+            return self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
         return None
 
-    async def _move(
-        self, message: M, delivery: Delivery, move: Coroutine[object, object, KeepOutcome | None], trouble: str
-    ) -> None:
+    async def _move(self, message: M, delivery: Delivery, move: Coroutine[object, object, bool | None]) -> None:
         """Move a message out of its queue, and only then acknowledge it."""
         away, is_there = self._backoff.seconds(self._broker.receives(message)), False
         try:
-            end = await move
-            is_there = end in {None, KeepOutcome.KEPT}
-            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM, KeepOutcome.NOT_SEALED}:
-                away = self._backoff.longest
+            is_there = await move is not False
         except Exception as error:  # it is logged, and nothing is lost
             if self._keeper is not None:
                 self._polls.ledger.note_failure()
-            _log.warning("message %s %s, and comes again: %s", delivery.id, trouble, error)
+            where = "the dead letters" if self._keeper is None else "the ledger"
+            _log.warning("message %s could not be moved to %s, and comes again: %s", delivery.id, where, error)
         finally:  # also when it was cancelled
             self._polls.done()
             if is_there:
@@ -180,19 +170,15 @@ class Serving(Generic[M]):
                 self._broker.give_back(message, away)
 
     async def _finished(self, polls: "asyncio.Task[None]") -> bool:
-        """Wait until all tasks end; return whether the grace was over first."""
-
-        async def all_done() -> None:
-            await asyncio.wait((polls,))
-            while self._tasks:
-                await asyncio.wait(set(self._tasks))
-
+        """Wait until all tasks end; return whether they did before the grace was over."""
         try:
             async with asyncio.timeout(self._grace):
-                await all_done()
+                await asyncio.wait((polls,))
+                while self._tasks:
+                    await asyncio.wait(set(self._tasks))
         except TimeoutError:
-            return True
-        return False
+            return False
+        return True
 
     def _take(self, messages: Sequence[M]) -> None:
         if self._stop.is_set():

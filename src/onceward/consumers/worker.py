@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from inspect import signature
@@ -111,7 +110,7 @@ class Worker(Generic[M]):
         relay: bool = True,
         **options: Unpack[Options],
     ) -> None:
-        check_once(once, "Worker({}, broker, charge)")
+        check_once(once, f"{type(self).__name__}({{}}, ..., charge)")
         if not 0 <= backoff[0] <= backoff[1] < math.inf:
             raise ValueError(
                 f"backoff={backoff!r}: give the first and the longest pause in seconds, as in (1.0, 900.0)"
@@ -132,7 +131,6 @@ class Worker(Generic[M]):
             **options,
         )
         self._backoff, self._grace = Backoff(*backoff), grace
-        self._lock = threading.Lock()
         self._began = self._asked = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: Serving[M] | None = None
@@ -166,10 +164,9 @@ class Worker(Generic[M]):
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """As :meth:`run`, in an event loop and without signals. A cancellation works like a second signal."""
-        with self._lock:
-            if self._began:
-                raise RuntimeError("a worker runs once: make another one")
-            self._began = True
+        if self._began:
+            raise RuntimeError("a worker runs once: make another one")
+        self._began = True
         guard = self._batch.guard  # this worker's alone
         guard.policy = await self._broker.open(guard.policy)
         try:
@@ -188,7 +185,6 @@ class Worker(Generic[M]):
 
         If you call it before :meth:`run`, then ``run`` ends at once.
         """
-        # No lock: a signal handler can interrupt this thread while it holds the lock.
         self._asked = True
         loop, serving = self._loop, self._serving
         if loop is not None and serving is not None:
@@ -205,15 +201,13 @@ class Worker(Generic[M]):
         serving = Serving(
             self._broker, self._batch, self._backoff, grace=self._grace, until_empty=until_empty, ready=ready
         )
-        with self._lock:
-            self._loop, self._serving = asyncio.get_running_loop(), serving
-            if self._asked:
-                serving.stop()
+        self._loop, self._serving = asyncio.get_running_loop(), serving
+        if self._asked:
+            serving.stop()
         try:
             await serving.run()
         finally:
-            with self._lock:
-                self._loop = None
+            self._loop = None
 
     def told(self, outcome: BatchOutcome) -> None:
         """The worker calls this with the recorded outcome of each message. Override it to report outcomes."""

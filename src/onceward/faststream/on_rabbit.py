@@ -16,9 +16,9 @@ from onceward.consumers.dead_letters import OURS, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import (
     InTurn,
+    QueueArguments,
     copy_of,
     dead_arguments,
-    fit,
     header_of,
     length_for,
     lengths,
@@ -47,20 +47,10 @@ class RabbitSettlement(Settlement):
         return f"{self.config.prefix}{self.subscriber.queue.name}"
 
     def losing(self, beside: Sequence[Any]) -> str | None:
-        queue, arguments = self.subscriber.queue, self.subscriber.queue.arguments or {}
-        if queue.exclusive or queue.auto_delete or not queue.durable or "x-expires" in arguments:
-            return "this queue is deleted with its messages: declare it durable, not exclusive, auto_delete or with x-expires"
-        if arguments.get("x-queue-type") == QueueType.STREAM.value:
-            return "it is a stream, from which nothing is removed: give a quorum queue"
-        full = {"x-max-length", "x-max-length-bytes"} & arguments.keys() and arguments.get(
-            "x-overflow"
-        ) != "reject-publish"
-        limited = int(str(arguments.get("x-delivery-limit", -1))) >= 0
-        if "x-dead-letter-exchange" not in arguments and (full or limited or "x-message-ttl" in arguments):
-            return (
-                "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, "
-                "an x-delivery-limit other than -1, and x-max-length without x-overflow reject-publish"
-            )
+        queue = self.subscriber.queue
+        declared = QueueArguments(queue.durable, queue.auto_delete or queue.exclusive, queue.arguments or {})
+        if losses := [f"{what}: {fix}" for what, fix in declared.losses()]:
+            return "; ".join(losses)
         if not self._is_confirmed():
             return (
                 "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "
@@ -147,8 +137,6 @@ class RabbitSettlement(Settlement):
         raw, broker = delivery.raw, self._broker
         await broker.declare_queue(queue)  # FastStream remembers that it is
         copy = copy_of(raw, headers, expiration, without)
-        frame_max = raw.channel.connection.connection_tune.frame_max
-        fit(copy, frame_max if isinstance(frame_max, int) else 0)  # FastStream's TestRabbitBroker has none
         turns = _TURNS.setdefault(broker, InTurn())
         async with turns.of(raw.message_id or ""):
             answer = await broker.publish(copy, queue=queue.name, timeout=_PATIENCE)

@@ -207,27 +207,21 @@ class Settlement(ABC):
         kind = type(outcome.error).__name__  # its text may quote the payload
         by_status = {"failed": kind, "malformed": kind, "parked": f"{kind}. `onceward show {outcome.key}` says why"}
         why = by_status.get(outcome.status, outcome.error)
+        says, again = None, f"comes again in {away:.0f} s"
         if is_unhandled(outcome):
             try:
                 await self.dead_letter(delivery, dead_headers(outcome, self.source, receives))
                 await self.acknowledge(delivery)
             except Exception as error:
-                _log.warning(
-                    "%s: message %s is %s, and comes again in %.0f s, because the dead letters %s do not take it: %s",
-                    self.source, delivery.id, outcome.status, away, self.dead, describe(error),
-                )  # fmt: skip
+                says = f"{again}, because the dead letters {self.dead} do not take it: {describe(error)}"
             else:
-                _log.warning(
-                    "%s: message %s is %s, and goes to %s: %s",
-                    self.source, delivery.id, outcome.status, self.dead, why,
-                )  # fmt: skip
-                return
+                again, says = "", f"goes to {self.dead}: {why}"
         elif self.order or outcome.status == "failed":
-            holds = ", and holds back those behind it (order=True)" if self.order else ""
-            _log.warning(
-                "%s: message %s is %s, and comes again in %.0f s%s: %s",
-                self.source, delivery.id, outcome.status, away, holds, why,
-            )  # fmt: skip
+            says = f"{again}{', and holds back those behind it (order=True)' if self.order else ''}: {why}"
+        if says is not None:
+            _log.warning("%s: message %s is %s, and %s", self.source, delivery.id, outcome.status, says)
+        if not again:
+            return
         await self.give_back(delivery, away, receives)
 
     async def settle_failed(self, message: Any, run: HandlerCall, error: Exception) -> Exception:

@@ -18,7 +18,7 @@ from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader
 from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, describe_error
-from onceward.once import Once, check_once
+from onceward.once import Once
 
 
 class KafkaWorker(Worker[KafkaMessage]):
@@ -61,7 +61,6 @@ class KafkaWorker(Worker[KafkaMessage]):
         settings: Mapping[str, object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        check_once(once, "KafkaWorker({}, 'orders', charge)")
         broker = KafkaBroker(
             Topics(topic, retry, dead), servers=servers, order=order, settings=consumer_settings(settings)
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
@@ -10,11 +10,11 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RECEIVES, STATUS
-from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted
+from onceward.consumers.redriving import DeadLetter, LetterRedrive, RedriveOptions
 from onceward.consumers.retry_topics import KafkaMessage, send_copy
 from onceward.kafka.reading import PATIENCE
 from onceward.kafka.topics import COPIES, Topics, connection
-from onceward.once import Once, check_once
+from onceward.once import Once
 
 _AT_ONCE: Final = 100  # letters that are moved before they are deleted
 _DROPPED: Final = frozenset({STATUS, REASON, LEDGER_KEY, RECEIVES, DELAY})
@@ -37,10 +37,7 @@ class KafkaRedrive(LetterRedrive):
         retry: the retry topic.
         dead: the dead-letter topic.
         group: move only letters of this consumer group; None moves all.
-        completed: what to do with a letter whose key is completed: "keep" or "drop" it.
-        in_doubt: what to do with a parked letter whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
-        limit: the most letters that are looked at; None is all.
-        dry_run: change nothing.
+        **options: see :class:`onceward.consumers.redriving.RedriveOptions`.
 
     Raises:
         ValueError: an argument is not valid.
@@ -55,13 +52,9 @@ class KafkaRedrive(LetterRedrive):
         retry: str | None = None,
         dead: str | None = None,
         group: str | None = None,
-        completed: OnCompleted = "keep",
-        in_doubt: InDoubt = "keep",
-        limit: int | None = None,
-        dry_run: bool = False,
+        **options: Unpack[RedriveOptions],
     ) -> None:
-        check_once(once, "KafkaRedrive({}, 'orders')")
-        super().__init__(once, completed, in_doubt, limit, dry_run=dry_run)
+        super().__init__(once, **options)
         self._topics, self._reach = Topics(topic, retry, dead), connection(servers)
         self._group = group
         self._producer: Any = None

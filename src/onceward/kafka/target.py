@@ -14,7 +14,6 @@ from aiokafka.errors import (
 )
 
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.kafka.topics import connection
 from onceward.outbox.loop_thread import LoopTarget
@@ -47,7 +46,6 @@ class KafkaTarget(LoopTarget[Any]):
     )
 
     def __init__(self, address: str, **settings: Any) -> None:
-        check_type("KafkaTarget(address)", address, str, "kafka:TOPIC")
         place = address.partition(":")[2]
         servers, _, topic = place.removeprefix("//").rpartition("/")
         super().__init__(unquote(topic))

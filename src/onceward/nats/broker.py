@@ -31,7 +31,7 @@ from onceward.consumers.worker import Worker, WorkerOptions, library_settings
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
 from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
-from onceward.once import Once, check_once
+from onceward.once import Once
 
 SOURCE: Final = "nats"
 
@@ -285,7 +285,6 @@ class NatsWorker(Worker[Msg]):
         settings: Mapping[str, object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        check_once(once, "NatsWorker({}, 'orders.new', charge)")
         servers = (url or os.environ.get("NATS_URL") or LOCAL).split(",")
         where = ",".join(encoded_url(one if "://" in one else f"nats://{one}") for one in servers)
         client_options = library_settings(settings, Client.connect, "nats.connect")

@@ -1,5 +1,6 @@
 """What a stream and its consumer lose, and which consumer a worker makes."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -73,10 +74,4 @@ def unfit(consumer: ConsumerConfig, subject: str) -> str | None:
 
 def takes(pattern: str, subject: str) -> bool:
     """Return whether a subject with wildcards takes a subject without."""
-    parts, names = pattern.split("."), subject.split(".")
-    for place, part in enumerate(parts):
-        if part == ">":
-            return len(names) > place
-        if place >= len(names) or part not in {"*", names[place]}:
-            return False
-    return len(parts) == len(names)
+    return re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]+").replace(">", ".+"), subject) is not None

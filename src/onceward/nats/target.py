@@ -12,7 +12,6 @@ from nats.js.errors import APIError, NoStreamResponseError
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_letters import ID_HEADER, fitting
-from onceward.core.arguments import check_type
 from onceward.core.urls import has_login, shown_url
 from onceward.outbox.loop_thread import LoopTarget
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refuse_options
@@ -57,7 +56,6 @@ class NatsTarget(LoopTarget[Any]):
     _refused = (MaxPayloadError,)
 
     def __init__(self, address: str, **connection: Any) -> None:
-        check_type("NatsTarget(address)", address, str, "nats://HOST:PORT/SUBJECT")
         login = has_login(address)  # first: what urlsplit raises can quote a password
         parts = urlsplit(address)
         super().__init__(unquote(parts.path.removeprefix("/")))

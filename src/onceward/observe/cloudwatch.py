@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
@@ -27,13 +27,12 @@ class EmbeddedMetrics(Meter):
     """An observer that writes one line for each invocation or batch: ``Once(url, observe=[EmbeddedMetrics()])``.
 
     The dimensions are ``service`` and ``handler``, and ``service`` alone. Lambda handlers and batches of onceward write the line
-    when they end. For handlers of your own call :meth:`flush`, or decorate them with :meth:`invocation`.
+    when they end. Handlers of your own call :meth:`flush` at their end.
 
     Args:
         namespace: of the metrics.
         service: the value of that dimension; by default the Lambda function's name.
         stream: where the lines go; None is the standard output at that time.
-        now: the time of a line, in seconds since the epoch.
     """
 
     def __init__(
@@ -41,20 +40,17 @@ class EmbeddedMetrics(Meter):
         namespace: str = "onceward",
         service: str | None = None,
         stream: TextIO | None = None,
-        *,
-        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
         self._namespace = namespace
         self._service = service or os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or "onceward"
         self._stream = stream
-        self._now = now
         self._lock = threading.Lock()
         self._values: dict[str, dict[str, list[float]]] = defaultdict(dict)  # by handler, "" is the ledger, and metric
         self._full = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(EmbeddedMetrics, self._namespace, self._service, self._stream, now=self._now), ()
+        return EmbeddedMetrics, (self._namespace, self._service, self._stream)
 
     def __call__(self, event: Happening) -> None:
         """Measure an event."""
@@ -99,18 +95,6 @@ class EmbeddedMetrics(Meter):
             metrics["OutboxAge"] = list(read[OUTBOX_AGE].values())
         self._write([self._line("", {}, metrics)] if metrics else [])
 
-    def invocation(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Decorate a Lambda handler of your own: the line is written when it ends."""
-
-        @wraps(function)
-        def invoked(*args: object, **kwargs: object) -> object:
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.flush()
-
-        return invoked
-
     def _write(self, lines: Sequence[object]) -> None:
         if lines:
             stream = sys.stdout if self._stream is None else self._stream
@@ -131,7 +115,7 @@ class EmbeddedMetrics(Meter):
         ]
         values = {name: one if len(one) > 1 else one[0] for name, one in (*metrics.items(), *ledger.items())}
         names = {"service": self._service} | ({"handler": handler[:_LONGEST]} if handler else {})
-        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": directives}, **names, **values}
+        return {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": directives}, **names, **values}
 
 
 def _parts(metrics: Mapping[str, list[float]]) -> Iterator[dict[str, list[float]]]:

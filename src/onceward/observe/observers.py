@@ -5,14 +5,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward.core.arguments import check_hook
 from onceward.observe import logs
 
 if TYPE_CHECKING:
     from onceward.observe.events import Event, Happening, Observer
-    from onceward.observe.spans import CallSpan, Comes, Span, SpanMaker
+    from onceward.observe.spans import CallSpan, Comes
 
 _TELLING: ContextVar[bool] = ContextVar("onceward_telling", default=False)  # whether an observer is running here
 
@@ -40,7 +40,7 @@ class Observers:
         makers: list[Any] = [one for one in self.given if hasattr(one, "begin")]
         if len(makers) > 1:
             raise ValueError(f"observe=: {makers[0]!r} and {makers[1]!r} both make spans. Give one of them")
-        self.spans: SpanMaker | None = makers[0] if makers else None
+        self.spans: Any = makers[0] if makers else None
         self._maker = self.given.index(makers[0]) if makers else 0
 
     def tell(self, *events: "Event") -> None:
@@ -80,7 +80,7 @@ class Observers:
         if self.spans is None:
             return {}
         try:
-            return self.spans.headers()
+            return cast("Mapping[str, str]", self.spans.headers())
         except Exception:
             self._note_failure(self._maker, "headers")
             return {}
@@ -94,7 +94,7 @@ class Observers:
                 except Exception:
                     self._note_failure(number, "flush")
 
-    def _begin(self, begin: "Callable[[], Span]") -> "CallSpan | None":
+    def _begin(self, begin: Callable[[], object]) -> "CallSpan | None":
         from onceward.observe.spans import CallSpan
 
         try:

@@ -76,7 +76,7 @@ class OtelTraces:
 
 
 class OtelSpan:
-    """A span of OpenTelemetry, as :class:`onceward.observe.spans.Span` says."""
+    """A span of OpenTelemetry, as ``observe/spans.py`` says."""
 
     __slots__ = ("_before", "_keys", "_span", "trace")
 

@@ -1,13 +1,22 @@
 """How an observer follows a call while it runs: a span that is current while the handler runs.
 
-An observer may have a method ``begin``, see :class:`SpanMaker`. It may also have ``flush``, which is called after each batch and
-each invocation of a Lambda handler. Without them an observer is only told of events.
+An observer that makes spans has these methods, as :class:`onceward.observe.otel_traces.OtelTraces` has:
+
+- ``begin(name, key, incoming)`` begins the span of a call, before its key is asked for.
+- ``begin_step(name)`` begins the span of a step, within the current one.
+- ``headers()`` returns the headers that carry the current trace to a downstream.
+
+A span has ``trace``, its W3C traceparent or None, which the record keeps, and these methods: ``note(event)`` notes an event of its key,
+``link(trace)`` links it to an earlier run, ``enter()`` makes it current in this context (also again inside), ``leave()`` makes current what
+was so before, and ``end(error)`` ends it, with the error if no event told it.
+
+An observer may also have ``flush``, which is called after each batch and each invocation of a Lambda handler.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from onceward.core.steps import Bid
 from onceward.observe.events import Event
@@ -34,59 +43,12 @@ _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f
 Comes = Callable[[], Incoming]  # only asked when somebody makes spans
 
 
-class Span(Protocol):
-    """One call or step, from asking for its key to its end.
-
-    Attributes:
-        trace: its W3C traceparent, which the record keeps; None if it has none. The record keeps no other text.
-    """
-
-    trace: str | None
-
-    def note(self, event: Event) -> None:
-        """Note an event of its key."""
-
-    def link(self, trace: str) -> None:
-        """Link it to an earlier run."""
-
-    def enter(self) -> None:
-        """Make it current in this context. It can be entered again inside."""
-
-    def leave(self) -> None:
-        """Make current what was so before the last :meth:`enter`."""
-
-    def end(self, error: BaseException | None) -> None:
-        """End it, with the error if no event told it."""
-
-
-class SpanMaker(Protocol):
-    """What an observer has that makes spans."""
-
-    def begin(self, name: str, key: str | None, incoming: Incoming | None) -> Span:
-        """Begin the span of a call, before its key is asked for.
-
-        Args:
-            name: the namespace of the key.
-            key: the key in the ledger.
-            incoming: what the call came with.
-        """
-        ...
-
-    def begin_step(self, name: str) -> Span:
-        """Begin the span of a step, within the current one."""
-        ...
-
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers that carry the current trace to a downstream."""
-        ...
-
-
 class CallSpan:
     """A span whose errors change nothing: they are logged once, as those of observers are."""
 
     __slots__ = ("_depth", "_ended", "_failed", "_span", "trace")
 
-    def __init__(self, span: Span, failed: Callable[[str], None]) -> None:
+    def __init__(self, span: Any, failed: Callable[[str], None]) -> None:
         self._span = span
         self._failed = failed
         self._depth = 0  # how often it was entered and not left

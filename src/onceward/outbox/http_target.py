@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from onceward.core.arguments import check_type
 from onceward.core.origin import ENCODED, encoded
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
@@ -79,7 +78,6 @@ class HttpTarget:
     batch = 1
 
     def __init__(self, address: str, *, headers: Headers | None = None) -> None:
-        check_type("HttpTarget(address)", address, str, "an https:// URL")
         self._origin, parts = split_url(address)
         self._path = (parts.path or "/") + (parts.query and f"?{parts.query}")
         self._headers = headers

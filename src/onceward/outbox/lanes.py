@@ -7,8 +7,8 @@ import heapq
 import itertools
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from onceward.core.clock import boottime
@@ -22,7 +22,6 @@ from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessag
 from onceward.results.outcomes import describe
 from onceward.stores.contract import Store
 
-_NEVER: Final = float("inf")
 _TOGETHER: Final = 25  # records that one write to a store is about
 _TRIES: Final = 5  # how often to ask a store that fails, before its records are left to a relay
 
@@ -47,21 +46,19 @@ class Lane(ABC):
         self.busy = False
         self.resumes_at = 0.0
         self._failures = 0  # in a row
-        self._ready: deque[SendingRecord] = deque()
-        self._later: list[tuple[float, int, SendingRecord]] = []
+        self._waiting: list[tuple[float, int, SendingRecord]] = []  # a heap, by when they are due
         self._numbers = itertools.count()
 
     def add(self, outgoing: SendingRecord) -> None:
         """Put a record at the end. What has happened is written at once; the next try waits."""
-        if outgoing.again_at > boottime() and not outgoing.must_note:
-            heapq.heappush(self._later, (outgoing.again_at, next(self._numbers), outgoing))
-        else:
-            self._ready.append(outgoing)
+        due = boottime() if outgoing.must_note else max(boottime(), outgoing.again_at)
+        heapq.heappush(self._waiting, (due, next(self._numbers), outgoing))
 
     @property
     def backlog(self) -> int:
         """How many records wait for nothing but their turn."""
-        return len(self._ready) if self.resumes_at <= boottime() else 0
+        now = boottime()
+        return sum(due <= now for due, _, _ in self._waiting) if self.resumes_at <= now else 0
 
     @property
     def stuck(self) -> int | None:
@@ -70,30 +67,26 @@ class Lane(ABC):
 
     def hurry(self) -> None:
         """Look at once for records that may be committed now."""
-        for entry in [entry for entry in self._later if not entry[2].is_certain]:
-            self._later.remove(entry)
-            self._ready.append(entry[2])
-        heapq.heapify(self._later)
+        self._waiting = [(due if one.is_certain else 0.0, number, one) for due, number, one in self._waiting]
+        heapq.heapify(self._waiting)
 
     @property
     def wakes_at(self) -> float:
         """When there is something to do, on this machine's clock."""
-        first = 0.0 if self._ready else self._later[0][0] if self._later else _NEVER
-        return max(first, self.resumes_at) if first < _NEVER else _NEVER
+        return max(self._waiting[0][0], self.resumes_at) if self._waiting else inf
 
     @property
     def is_over(self) -> bool:
         """Whether the lane can be forgotten, and its failures with it."""
-        if self.busy or self._ready or self._later:
-            return False
-        return not self._failures or boottime() > self.resumes_at + LONGEST_PAUSE
+        idle = not (self.busy or self._waiting)
+        return idle and (not self._failures or boottime() > self.resumes_at + LONGEST_PAUSE)
 
     def take(self) -> list[SendingRecord]:
         """Return the records of the next request."""
-        now = boottime()
-        while self._later and self._later[0][0] <= now:
-            self._ready.append(heapq.heappop(self._later)[2])
-        return [self._ready.popleft() for _ in range(min(self._most, len(self._ready)))]
+        now, batch = boottime(), list[SendingRecord]()
+        while self._waiting and self._waiting[0][0] <= now and len(batch) < self._most:
+            batch.append(heapq.heappop(self._waiting)[2])
+        return batch
 
     @abstractmethod
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
@@ -121,7 +114,7 @@ class TargetLane(Lane):
     @property
     def stuck(self) -> int | None:
         """See above."""
-        return len(self._ready) + len(self._later) if self._failures else None
+        return len(self._waiting) if self._failures else None
 
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Send the next message of each."""
@@ -131,25 +124,19 @@ class TargetLane(Lane):
         except Exception as error:  # this process does not know it, or not all of it is installed
             self._note_answers(batch, [error] * len(batch), can_others=True)
             return list(batch)
-        ready: list[SendingRecord] = []
-        messages: list[OutboxMessage] = []
+        ready: list[tuple[SendingRecord, OutboxMessage]] = []
         for outgoing in batch:
             try:
-                message = outgoing.message()
+                ready.append((outgoing, outgoing.message()))
             except Exception as error:  # only this one's seal
                 outgoing.answered(error, can_others=True)
                 logger().warning(
                     "%s: its message to %s is not sent: %s", outgoing.record.key, self.name, describe(error)
                 )
-            else:
-                ready.append(outgoing)
-                messages.append(message)
         # Last of all before the request: this process may have been paused meanwhile.
-        mine = [outgoing.is_ours for outgoing in ready]
-        ready = [outgoing for outgoing, is_ours in zip(ready, mine, strict=True) if is_ours]
-        messages = [message for message, is_ours in zip(messages, mine, strict=True) if is_ours]
+        ready = [(outgoing, message) for outgoing, message in ready if outgoing.is_ours]
         if ready:
-            self._note_answers(ready, _sent(target, messages))
+            self._note_answers([one for one, _ in ready], _sent(target, [message for _, message in ready]))
         return list(batch)
 
     def _note_answers(

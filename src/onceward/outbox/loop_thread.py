@@ -12,20 +12,21 @@ from onceward.outbox.targets import SENT_WITHIN, MessageRefused, OutboxMessage, 
 
 C = TypeVar("C")
 T = TypeVar("T")
-_lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has no threads of its parent
 _SPARE = 1.0  # seconds until a loop that has stopped is given up
 
 
 def own_loop() -> asyncio.AbstractEventLoop:
     """Return this process's loop, which is always the same one, running."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            _loops.clear()
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="onceward-targets", daemon=True).start()
+    if (loop := _loops.get(os.getpid())) is not None:
         return loop
+    fresh = asyncio.new_event_loop()
+    loop = _loops.setdefault(os.getpid(), fresh)  # atomic: two threads get the same one
+    if loop is fresh:
+        threading.Thread(target=loop.run_forever, name="onceward-targets", daemon=True).start()
+    else:
+        fresh.close()
+    return loop
 
 
 def awaited(work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> T:
@@ -107,10 +108,7 @@ class LoopTarget(ABC, Generic[C]):
         return await self._deliver(client, messages)
 
 
-def _forked() -> None:
-    global _lock  # another thread of the parent may have held it
-    _lock = threading.Lock()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(
+        after_in_child=_loops.clear
+    )  # a process with the number of an ancestor does not have its thread

@@ -124,8 +124,6 @@ class Relay:
             if not why.endswith(_PAUSES) and why not in self._logged and len(self._logged) < _REASONS:
                 self._logged.add(why)
                 logger().warning("%s: messages of %s are not sent: %s", self._store.url, key, why)
-                if len(self._logged) == _REASONS:
-                    logger().warning("%s: further reasons are not logged", self._store.url)
         if is_full:
             self._after = None  # from the start, when there is room
         return RelayPass(count, reasons, page.next is not None, is_full, page.wait)

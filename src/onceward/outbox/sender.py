@@ -71,18 +71,15 @@ class Sender:
 
     def hand_over(self, outgoing: SendingRecord) -> bool:
         """Send the messages of a record soon. Return False if there are too many records already. It does not wait."""
-        count = len(self)
-        if count >= 2 * MOST or (count >= STUCK and not self._has_room(outgoing)):
-            return False
+        count, entry = len(self), outgoing.head
+        if count >= STUCK and (
+            count >= 2 * MOST or count - self._stuck() >= MOST or (entry and self.is_full(entry.to))
+        ):
+            return False  # no target that has failed takes the room of others
         self._inbox.append(outgoing)
         with self._lock:
             self._staff()
         return True
-
-    def _has_room(self, outgoing: SendingRecord) -> bool:
-        """Return whether a record can be kept: no target that has failed takes the room of others."""
-        entry = outgoing.head
-        return not (entry is not None and self.is_full(entry.to)) and len(self) - self._stuck() < MOST
 
     def _stuck(self) -> int:
         with self._lock:

@@ -38,7 +38,7 @@ from onceward.stores.contract import Store
 
 # The class of a task → module and class of its jobs.
 LIBRARIES: Final = {
-    "celery.app.task.Task": "onceward.celery.target:CeleryJobs",
+    "celery.app.task.Task": "onceward.celery.guarding:CeleryJobs",
     "dramatiq.actor.Actor": "onceward.dramatiq.exactly:DramatiqJobs",
     "procrastinate.tasks.Task": "onceward.procrastinate.exactly:ProcrastinateJobs",
     "taskiq.decor.AsyncTaskiqDecoratedTask": "onceward.taskiq.exactly:TaskiqJobs",
@@ -215,13 +215,12 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
         arguments |= value if kind is Parameter.VAR_KEYWORD else {own: value}
     if lost := sorted(jobs.reserved & {*fits.parameters, *arguments}):
         raise ValueError(f"{name}{fits}: the queue takes {lost[0]} for itself, so the job would not get it: rename it")
-    for own, value in arguments.items():
-        try:
-            is_same = msgspec.json.decode(msgspec.json.encode(value)) == value
-        except Exception as error:
-            raise ValueError(f"{name}: {own}: {describe(error)}. Give {_JSON}") from error
-        if not is_same:
-            raise ValueError(f"{name}: JSON changes {own}, a value of type {type(value).__name__}. Give {_JSON}")
+    try:
+        changed = [own for own, value in arguments.items() if msgspec.json.decode(msgspec.json.encode(value)) != value]
+    except Exception as error:
+        raise ValueError(f"{name}: {describe(error)}. Give {_JSON}") from error
+    if changed:
+        raise ValueError(f"{name}: JSON changes {changed[0]}. Give {_JSON}")
     return arguments
 
 

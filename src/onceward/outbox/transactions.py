@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from uuid import uuid4
 
 from onceward.core.drivers import Steps, drive, drive_async
@@ -19,14 +19,31 @@ from onceward.stores.contract import Store
 NAME: Final = "outbox"  # the namespace of the records
 
 
-def alone(key: str, policy: Policy, target: str, message: object, *more: Any) -> Write:
+def alone(key: str, policy: Policy, target: str, message: object, **more: Any) -> Write:
     """Return the insert of a record that only carries a message. For ``more`` see :meth:`PendingMessages.add`."""
     owner = os.urandom(16).hex()
     pending = PendingMessages(key, owner, policy)
-    pending.add(target, message, *more)
+    pending.add(target, message, **more)
     text = pending.text()
     assert text is not None
     return without_claim(key, owner, policy, text)
+
+
+class OutboxOptions(TypedDict, total=False):
+    """The keywords of :meth:`TransactionOutbox.send`.
+
+    Attributes:
+        key: sends once: a second message of that key is not sent while the record of the first is kept (``retention``). By default
+            each call sends, and its record is kept for a day at most.
+        delay: as for :meth:`onceward.Claim.send`, like the next two.
+        group: as there.
+        headers: as there.
+    """
+
+    key: object
+    delay: float | None
+    group: str | None
+    headers: Mapping[str, str] | None
 
 
 class TransactionOutbox:
@@ -40,29 +57,16 @@ class TransactionOutbox:
         self._connection = connection
         self._observers = observers
 
-    def send(
-        self,
-        target: str,
-        message: object,
-        *,
-        key: object = None,
-        delay: float | None = None,
-        group: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> bool:
+    def send(self, target: str, message: object, **options: Unpack[OutboxOptions]) -> bool:
         """Send a message if, and only if, the open transaction commits.
 
         This inserts a record in the transaction. This process looks for it soon after, and sends it once it is committed. What it
         does not find within half a minute, or leaves behind when it ends, a relay sends.
 
         Args:
-            target: as for :meth:`onceward.Claim.send`, like the other arguments.
+            target: as for :meth:`onceward.Claim.send`.
             message: its body.
-            key: sends once: a second message of that key is not sent while the record of the first is kept (``retention``).
-                By default each call sends, and its record is kept for a day at most.
-            delay: seconds.
-            group: as there.
-            headers: as there.
+            **options: see :class:`OutboxOptions`.
 
         Returns:
             Whether this transaction sends it. False: a message of that key was sent before, or leaves with another transaction.
@@ -73,23 +77,13 @@ class TransactionOutbox:
             StoreError: the database has refused the record; then it has probably failed the transaction.
         """
         session = self._session(awaited=False)
-        return drive(
-            self._sending(session, target, message, key, delay, group, headers), SessionTransport(session, self._store)
-        )
+        steps = self._sending(session, target, message, **options)
+        return drive(steps, SessionTransport(session, self._store))
 
-    async def send_async(
-        self,
-        target: str,
-        message: object,
-        *,
-        key: object = None,
-        delay: float | None = None,
-        group: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> bool:
+    async def send_async(self, target: str, message: object, **options: Unpack[OutboxOptions]) -> bool:
         """Like :meth:`send`, on a connection that is awaited."""
         session = self._session(awaited=True)
-        steps = self._sending(session, target, message, key, delay, group, headers)
+        steps = self._sending(session, target, message, **options)
         return await drive_async(steps, SessionTransport(session, self._store))
 
     def _session(self, *, awaited: bool) -> Session:
@@ -103,21 +97,14 @@ class TransactionOutbox:
         return session
 
     def _sending(
-        self,
-        session: Session,
-        target: str,
-        message: object,
-        key: object,
-        delay: float | None,
-        group: str | None,
-        headers: Mapping[str, str] | None,
+        self, session: Session, target: str, message: object, key: object = None, **options: Any
     ) -> Steps[bool]:
         check_outbox(self._store)
         policy = self._policy
         if key is None and (policy.retention is None or policy.retention > DAY):
             policy = policy._replace(retention=DAY)  # nobody can ask for a random key
         full = ledger_key(self._name, uuid4() if key is None else key)
-        write = alone(full, policy, target, message, None, delay, group, headers)
+        write = alone(full, policy, target, message, **options)
         yield from session.attach()
         reply = yield from insert_messages(self._store, write)
         if reply.won and reply.record is not None:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from inspect import Signature
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from asgiref.sync import async_to_sync
 from procrastinate import BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
@@ -20,7 +20,6 @@ from procrastinate.exceptions import AlreadyEnqueued, AppNotOpen, JobAborted, Jo
 from procrastinate.job_context import AbortReason
 from procrastinate.jobs import DeleteJobCondition
 from procrastinate.tasks import Task
-from procrastinate.testing import InMemoryConnector
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.keys.ledger_keys import fingerprint_of
@@ -195,12 +194,8 @@ def _stopped(context: JobContext | None) -> bool:
 async def _uncount(context: JobContext | None) -> None:
     """Take back the attempt that Procrastinate is about to count, and its queueing lock. It has no way of its own to do that."""
     assert context is not None
-    connector = context.app.connector
     try:
-        if isinstance(connector, InMemoryConnector):  # for the tests of users
-            connector.jobs[cast("int", context.job.id)]["attempts"] -= 1
-        else:
-            await connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
+        await context.app.connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
     except Exception as error:  # the job must come again, even if that is counted
         logger().warning("job %s: an attempt that did not run is counted: %s", context.job.id, error)
 

@@ -17,6 +17,8 @@ from onceward.consumers.callers import Tasks, comes, unless_set
 from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import (
+    NO_ID,
+    copy_of,
     header_of,
     length_for,
     lengths,
@@ -27,8 +29,8 @@ from onceward.consumers.retry_queues import (
 )
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
-from onceward.once import Once, check_once
-from onceward.rabbitmq.connection import NO_ID, TROUBLE, Publisher, closed, connect, copy_of, place, refused
+from onceward.once import Once
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
 
 
@@ -118,7 +120,6 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         wait: float = 2.0,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        check_once(once, "RabbitWorker({}, 'orders', charge)")
         longest = options.get("backoff", PAUSES)[1]
         held = AHEAD * options.get("concurrency", 10) if prefetch is None else prefetch
         broker = RabbitBroker(

@@ -2,18 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import aio_pika
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import CONNECTION_EXCEPTIONS, PublishError
 from yarl import URL
 
-from onceward.consumers import retry_queues
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import InTurn, fit
+from onceward.consumers.retry_queues import InTurn
 from onceward.core.urls import encoded_url, has_login, shown_url
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
@@ -61,7 +59,6 @@ TROUBLE: Final = (*CONNECTION_EXCEPTIONS, TimeoutError)
 LOCAL: Final = "amqp://guest:guest@127.0.0.1/"
 _TIMEOUT: Final = 30.0  # seconds for a connection or a confirm
 PATIENCE: Final = 5.0  # seconds for what need not end well
-NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has none; aio-pika would invent one
 
 
 def refused(what: str, error: BaseException) -> BrokerError:
@@ -151,7 +148,6 @@ class Publisher:
         there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
         try:
             connection: Any = (await self._channel.get_underlay_channel()).connection
-            fit(message, int(connection.connection_tune.frame_max))  # 0 is no limit
             async with asyncio.timeout(_TIMEOUT), self._turns.of(message.message_id or ""):
                 await connection.ready()  # what is sent in an alarm may be stored after we gave it up
                 to = (
@@ -169,13 +165,3 @@ class Publisher:
             ) from error
         except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
-
-
-def copy_of(
-    message: AbstractIncomingMessage,
-    headers: Mapping[str, str],
-    seconds: float | None = None,
-    without: Collection[str] = (),
-) -> aio_pika.Message:
-    """As that of ``retry_queues``. A copy whose original has no id gets one that says so, because aio-pika would invent one."""
-    return retry_queues.copy_of(message, headers, seconds, without, message.message_id or NO_ID + os.urandom(16).hex())

@@ -5,14 +5,15 @@ leaves the message, or the message and its copy. Both have one key, so that the 
 """
 
 from collections.abc import AsyncGenerator, Callable
+from typing import Unpack
 
 from aio_pika.abc import AbstractIncomingMessage
 
 from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
-from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted
-from onceward.consumers.retry_queues import header_of
-from onceward.once import Once, check_once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
+from onceward.consumers.redriving import DeadLetter, LetterRedrive, RedriveOptions
+from onceward.consumers.retry_queues import copy_of, header_of
+from onceward.once import Once
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
 from onceward.rabbitmq.settings import count_ready
 
 
@@ -24,10 +25,7 @@ class RabbitRedrive(LetterRedrive):
         queue: the queue that its workers read. The messages go there.
         url: of the broker, as for :class:`onceward.rabbitmq.RabbitWorker`.
         dead: the dead-letter queue; None is ``QUEUE.onceward-dead``.
-        completed: what to do with a message whose key is completed: "keep" it, or "drop" it, because its effect has happened.
-        in_doubt: what to do with a parked message whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
-        limit: the most messages that leave the dead-letter queue; None is all.
-        dry_run: change nothing.
+        **options: see :class:`onceward.consumers.redriving.RedriveOptions`.
 
     Raises:
         ValueError: an argument is not valid.
@@ -40,13 +38,9 @@ class RabbitRedrive(LetterRedrive):
         *,
         url: str | None = None,
         dead: str | None = None,
-        completed: OnCompleted = "keep",
-        in_doubt: InDoubt = "keep",
-        limit: int | None = None,
-        dry_run: bool = False,
+        **options: Unpack[RedriveOptions],
     ) -> None:
-        check_once(once, "RabbitRedrive({}, 'orders')")
-        super().__init__(once, completed, in_doubt, limit, dry_run=dry_run)
+        super().__init__(once, **options)
         self.queue, self.dead = queue, dead or dead_name(queue)
         if self.queue == self.dead:
             raise ValueError(f"{queue} is both the queue and its dead-letter queue: give another dead=")

@@ -6,15 +6,14 @@ among the arguments: only the management API shows them.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity, ChannelPreconditionFailed
 from pamqp.common import FieldTable
 
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import dead_arguments, version_of
+from onceward.consumers.retry_queues import QueueArguments, dead_arguments, version_of
 from onceward.observe.logs import logger
 from onceward.rabbitmq.connection import refused
 
@@ -54,91 +53,17 @@ async def declare(connection: AbstractConnection, queue: str, arguments: FieldTa
             f"queue {queue} is there with other arguments: delete it when it is empty, or declare it with {arguments}. RabbitMQ "
             f"says: {error.args[0]}"
         ) from error
-    except ChannelClosed as error:
+    except ChannelClosed as error:  # this user may not declare it
         try:
-            async with connection.channel() as channel:
-                await channel.declare_queue(queue, passive=True)
-        except ChannelNotFoundEntity:
-            raise BrokerError(
-                f"there is no queue {queue}, and this user may not declare it: ask an administrator to declare it durable, with {arguments}"
-            ) from error
-        except ChannelClosed as again:
-            raise refused(f"queue {queue}", again) from again
+            await count_ready(connection, queue)
+        except BrokerError as missing:
+            raise BrokerError(f"{missing}, with {arguments}") from error
 
 
 _DIFFERS: Final = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' .*?current is (?:the value )?'(?P<value>.*?)'(?: of type '(?P<type>\w+)')?$"
 )
 _MOST: Final = 30  # arguments; RabbitMQ knows fewer
-
-
-class QueueArguments(NamedTuple):
-    """What a queue was declared with.
-
-    Attributes:
-        durable: whether it survives a restart.
-        auto_delete: whether it is deleted with its last consumer.
-        arguments: such as ``x-message-ttl``; None if this user may not declare the queue, which they are read by.
-    """
-
-    durable: bool
-    auto_delete: bool
-    arguments: Mapping[str, object] | None
-
-    @property
-    def kind(self) -> str:
-        """Quorum, classic or stream."""
-        return str((self.arguments or {}).get("x-queue-type", "classic"))
-
-    @property
-    def dead_letters(self) -> bool:
-        """Whether what the queue drops goes to an exchange."""
-        return "x-dead-letter-exchange" in (self.arguments or {})
-
-    def losses(self) -> Iterator[tuple[str, str]]:
-        """Yield each setting that loses messages, and its fix."""
-        arguments = self.arguments or {}
-        if not self.durable:
-            yield "it is not durable, so a restart deletes it with its messages", "declare it with durable=True"
-        if self.auto_delete:
-            yield "it is deleted with its last consumer (auto-delete)", "declare it with auto_delete=False"
-        if "x-expires" in arguments:
-            yield "it is deleted when it is not used (x-expires)", "declare it without x-expires"
-        if self.kind == "stream":
-            yield "it is a stream, from which nothing is removed", "use a quorum queue"
-        if self.dead_letters:
-            return
-        if "x-message-ttl" in arguments:
-            yield (
-                "it drops messages that wait too long (x-message-ttl)",
-                "give it a dead-letter exchange, or no x-message-ttl",
-            )
-        if (
-            not {"x-max-length", "x-max-length-bytes"}.isdisjoint(arguments)
-            and arguments.get("x-overflow", "drop-head") == "drop-head"
-        ):
-            yield "it drops its oldest messages when it is full (x-max-length)", "set x-overflow to reject-publish"
-        if int(str(arguments.get("x-delivery-limit", -1))) >= 0:
-            yield (
-                "it drops messages that come back too often (x-delivery-limit), as they do when workers are killed",
-                "give it a dead-letter exchange, or x-delivery-limit -1",
-            )
-
-    def risks(self, version: tuple[int, ...]) -> Iterator[str]:
-        """Yield what can lose messages, but does not have to."""
-        if self.arguments is None:
-            yield (
-                "this user may not declare it, so its settings cannot be read: nobody checks whether it drops messages. Permit "
-                "`configure` on it, or look yourself (docs/reference/brokers.md)"
-            )
-            return
-        if self.kind == "classic":
-            yield "it is a classic queue, which one node holds: a lost node loses its messages. Use a quorum queue"
-        elif version >= (4,) and "x-delivery-limit" not in self.arguments and not self.dead_letters:
-            yield (
-                "RabbitMQ 4 drops messages that came back 20 times, unless a policy says otherwise. Each killed worker brings one "
-                "back. Declare the queue with x-delivery-limit -1, or with a dead-letter exchange"
-            )
 
 
 async def read_arguments(connection: AbstractConnection, queue: str) -> QueueArguments:

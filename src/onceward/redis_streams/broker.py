@@ -25,7 +25,7 @@ from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
-from onceward.once import Once, check_once
+from onceward.once import Once
 from onceward.redis_streams.message import (
     AGAIN,
     CLAIM,
@@ -319,7 +319,6 @@ class RedisStreamsWorker(Worker[StreamEntry]):
         idle: float = 60.0,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        check_once(once, "RedisStreamsWorker({}, 'orders', charge)")
         where = encoded_url(url or os.environ.get("REDIS_URL") or LOCAL)
         broker = RedisStreamsBroker(where, stream, dead=dead or dead_name(stream), idle=idle)
         super().__init__(once, broker, handler, **options)

@@ -11,7 +11,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.core.arguments import check_type
 from onceward.core.urls import has_login, shown_url
 from onceward.outbox.targets import OutboxMessage, answers_of, not_sent, refuse_options
 
@@ -35,7 +34,6 @@ class RedisStreamTarget:
     batch = 50
 
     def __init__(self, address: str, **connection: Any) -> None:
-        check_type("RedisStreamTarget(address)", address, str, "redis-stream://HOST:PORT/DATABASE/STREAM")
         login = has_login(address)  # first: what urlsplit raises can quote a password
         parts = urlsplit(address)
         number, _, name = parts.path.removeprefix("/").partition("/")

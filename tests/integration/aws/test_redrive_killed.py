@@ -15,7 +15,7 @@ from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.sqs.message import kept_text
 from onceward.aws.sqs.queue import Queue, QueueError
-from onceward.consumers.keeping import KeepOutcome, Place
+from onceward.consumers.keeping import Place
 from onceward.core.drivers import drive
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED
@@ -172,7 +172,7 @@ class Unparking:
                 once.run("a", self.effects.append, message.body)
             except Parked:
                 text = kept_text(message, self.arn)
-                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not KeepOutcome.KEPT:
+                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not None:
                     self.queue.change_many([(message.receipt, 0)])
                     continue
             self.queue.delete_many([message.receipt])

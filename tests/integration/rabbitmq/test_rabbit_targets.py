@@ -244,23 +244,6 @@ def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, cop
     assert "Onceward-Key" not in letter.headers
 
 
-def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, copied, caplog):
-    def refusing(order: dict):
-        raise ValueError(200 * "x")  # the reason of the dead letter
-
-    frame, own = 131_072, len(b"x-filler") + 70  # bytes: the default frame_max, and what surrounds the header
-    rabbitmq.publish(copied, {"id": 1}, headers={"x-filler": "y" * (frame - own - 200)}, message_id="fits")
-    rabbitmq.publish(copied, {"id": 2}, headers={"x-filler": "y" * (frame - own)}, message_id="too-large")
-    options = {"key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
-    with working(RabbitWorker(once, copied, refusing, url=rabbitmq.url, **options)):
-        until(lambda: rabbitmq.ready(f"{copied}.onceward-dead") == 1)
-        until(lambda: "frame_max" in caplog.text)
-    (letter,) = rabbitmq.take(f"{copied}.onceward-dead")
-    assert letter.message_id == "fits"
-    assert rabbitmq.ready(copied) == 1
-    assert "FRAME_ERROR" not in caplog.text
-
-
 def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(rabbitmq, once, copied):
     dead = f"{copied}.onceward-dead"
     options = {"url": rabbitmq.url, "key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}

@@ -55,7 +55,7 @@ def test_an_event_is_handled_once_and_one_that_is_forged_or_cannot_be_kept_leave
     assert hook.answer(by_stripe(b"[]"), b"[]").status == 400
     not_quite_json = b'{"type": "paid", "id": "evt_1", "n": NaN}'
     assert hook.answer(by_stripe(not_quite_json), not_quite_json).status == 400
-    assert "NaN at byte 37" in caplog.text
+    assert "(byte 37)" in caplog.text
     assert WebhookReceiver(once, WithoutId(), handled.append, name="own").answer({}, b"").status == 400
     for accept in (False, True):
         away = receiver(Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db"), handled.append, accept=accept)

@@ -2,7 +2,7 @@
 
 from onceward.aws.sqs.message import Attribute, Message, alike, kept_text, read_kept
 from onceward.consumers import keeping as kept_in_ledger
-from onceward.consumers.keeping import KeepOutcome, Place
+from onceward.consumers.keeping import Place
 from onceward.core.drivers import drive
 from onceward.core.protocol import message_in
 from onceward.keys.ledger_keys import ledger_key
@@ -33,5 +33,5 @@ def parked(once, key="a", text=TEXT):
     once.acquire(key).park("card declined")
     full = ledger_key("shop", key)
     if text is not None:
-        assert drive(keeping(once.store, Place(full), text), once.store) is KeepOutcome.KEPT
+        assert drive(keeping(once.store, Place(full), text), once.store) is None
     return full

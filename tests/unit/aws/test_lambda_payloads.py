@@ -161,27 +161,18 @@ def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once)
     def two(payload, context): ...
     def late(payload, flag=True, *, delivery: aws.Delivery = None): ...
     def strange(payload): ...
+    def unknown(payload): ...
 
+    unknown.__annotations__["payload"] = "Nowhere"
     strange.__annotations__["payload"] = type("Thing", (), {})
     for function, says in (
         (two, "'context', but no value is there for it"),
         (late, "put it right after the payload"),
         (strange, r"a payload cannot be converted to .*Thing"),
+        (unknown, "name 'Nowhere', which is not defined"),
     ):
         with pytest.raises(TypeError, match=says):
             aws.on_sqs(once)(function)
-
-
-def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatch):
-    seen = []
-
-    @aws.on_sqs(once)
-    def handle(order: Late) -> None:  # noqa: F821 - that is the case
-        seen.append(order)
-
-    monkeypatch.setitem(globals(), "Late", Order)
-    handle(events.sqs({"id": 1}))
-    assert seen == [Order(1)]
 
 
 def by_delivery(delivery: aws.Delivery):
@@ -224,7 +215,7 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 
 
 def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog):
-    for body, why in (('{"id": 7, "at": NaN}', "NaN at byte 16"), ("id,cents", "at byte 0"), ("", "it is empty")):
+    for body, why in (('{"id": 7, "at": NaN}', "(byte 16)"), ("id,cents", "(byte 0)"), ("", "it is empty")):
         caplog.clear()
         assert aws.on_sqs(once, key="payload.id", name="n")(refusing)(events.sqs(body))["batchItemFailures"]
         assert "not JSON" in caplog.text

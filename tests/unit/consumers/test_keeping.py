@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 from faults.injected import Faults, at, fail_after, fail_before, late, twice
 from onceward import Once, cloudevents, errors, kafka, rabbitmq
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.keeping import KeepOutcome, Place
+from onceward.consumers.keeping import Place
 from onceward.consumers.redriving import planned
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.core.drivers import drive
@@ -51,7 +51,7 @@ def test_a_fault_at_any_exchange_is_got_over(place, before, fault):
         store = once.store
         asked = len(store.asked)
         store.plan = at({asked + number: fault})
-        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
+        assert drive(keeping(store, place, TEXT), store) is None
         done, store.plan = len(store.asked) - asked, at({})
         assert kept(once, place.key).body == MESSAGE.body
         if done < number:
@@ -75,7 +75,7 @@ def test_killed_at_any_exchange_the_message_is_kept_when_it_comes_again(place, b
             assert number == 3
             return
         store.plan = at({})
-        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
+        assert drive(keeping(store, place, TEXT), store) is None
         assert kept(once, place.key).body == MESSAGE.body
 
 
@@ -91,7 +91,7 @@ def test_a_key_unparked_in_between_lets_its_message_stay_in_the_queue():
             Once(store.store).ledger.unpark(key)
 
     store.plan = plan
-    assert drive(keeping(store, Place(key), TEXT), store) is KeepOutcome.LET_GO
+    assert drive(keeping(store, Place(key), TEXT), store) == "its key is not parked any more"
     assert (record_of(once, key).status, record_of(once, key).result) == (RELEASED, None)
 
 

@@ -210,14 +210,14 @@ UNCONFIRMED = {"default_channel": Channel(publisher_confirms=False)}
     ("options", "queue", "broker", "fix"),
     [
         ({"ack_policy": AckPolicy.REJECT_ON_ERROR}, {}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
-        ({}, {"durable": False}, {}, "declare it durable"),
-        ({}, {"exclusive": True}, {}, "declare it durable"),
-        ({}, {"auto_delete": True}, {}, "declare it durable"),
-        ({}, {"arguments": {"x-max-length": 10}}, {}, "give it x-dead-letter-exchange"),
-        ({}, {"arguments": {"x-message-ttl": 1000}}, {}, "give it x-dead-letter-exchange"),
-        ({}, {"queue_type": QueueType.STREAM}, {}, "give a quorum queue"),
+        ({}, {"durable": False}, {}, "durable=True"),
+        ({}, {"exclusive": True}, {}, "without that"),
+        ({}, {"auto_delete": True}, {}, "without that"),
+        ({}, {"arguments": {"x-max-length": 10}}, {}, "x-overflow to reject-publish"),
+        ({}, {"arguments": {"x-message-ttl": 1000}}, {}, "give it a dead-letter exchange"),
+        ({}, {"queue_type": QueueType.STREAM}, {}, "use a quorum queue"),
         ({}, {}, UNCONFIRMED, "publisher_confirms"),
-        ({}, {"arguments": {"x-delivery-limit": 0}}, {}, "give it x-dead-letter-exchange"),
+        ({}, {"arguments": {"x-delivery-limit": 0}}, {}, "give it a dead-letter exchange"),
         ({}, {"arguments": {"x-delivery-limit": -1}}, {}, "leave order=True out"),
     ],
 )
@@ -275,8 +275,8 @@ async def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark
             with pytest.raises(MalformedRecord):
                 await fake.publish(body, "orders", headers=told)
     assert runs == [1]
-    assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
-    assert "the payload is not JSON: NaN at byte 15" in caplog.text
+    assert "the payload is not JSON: the name 'id' is there twice" in caplog.text
+    assert "the payload is not JSON: invalid character (byte 15)" in caplog.text
     assert "not JSON: it is nested too deep" in caplog.text
 
 

@@ -168,9 +168,9 @@ def test_a_body_without_the_key_is_refused_or_let_through(body):
     ("body", "why"),
     [
         ('{"payment": {"id": "p-1"}}'.encode("utf-16"), "not UTF-8"),
-        (b'{"payment": {"id": "p-1"}, "n": NaN}', "NaN at byte 32"),
-        (b'{"payment": {"id": "p-1"}, "said": "\\ud83d"}', "half of a surrogate pair at byte 36"),
-        (b'{"payment": {"id": "p-1"}, "payment": {"id": "p-2"}}', "'payment' is there twice at byte 27"),
+        (b'{"payment": {"id": "p-1"}, "n": NaN}', "(byte 32)"),
+        (b'{"payment": {"id": "p-1"}, "said": "\\ud83d"}', "truncated"),
+        (b'{"payment": {"id": "p-1"}, "payment": {"id": "p-2"}}', "'payment' is there twice"),
     ],
 )
 def test_a_body_that_some_applications_take_for_json_is_400_also_where_no_key_is_required(body, why):

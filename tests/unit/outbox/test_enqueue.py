@@ -112,7 +112,7 @@ def test_a_key_queues_one_job_whose_id_follows_from_the_key(once):
     ("task", "args", "kwargs", "says"),
     [
         (charge, (), {}, "missing a required argument: 'order'"),
-        (charge, ((7, 8),), {}, "JSON changes order, a value of type tuple"),
+        (charge, ((7, 8),), {}, "JSON changes order"),
         (charge, (float("nan"),), {}, "JSON changes order"),
         (paid, (7,), {"claim": 1}, "unexpected keyword argument 'claim'"),
         (rq_job, (), {}, "missing a required argument"),
