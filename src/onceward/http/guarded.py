@@ -12,6 +12,7 @@ from onceward.http.options import with_wait
 from onceward.http.route import KeyedRequest
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
+from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
@@ -113,8 +114,6 @@ class Guarded:
         if not isinstance(error, OncewardError):
             raise error
         if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
-            from onceward.http.recording import tell
-
             tell(route, error)
         if done and isinstance(error, ResultNotRecorded):
             return None  # it has run: a client that gets the answer need not send it again
@@ -132,6 +131,17 @@ class Guarded:
         if isinstance(value, Recorded):
             return value
         raise ResultUnavailable(key, "its handler completed the claim with a value that is not an onceward.web.Answer")
+
+
+def tell(what: str, error: BaseException) -> None:
+    """Log an error that concerns ``what``. What is away needs no traceback for each request."""
+    logger().error(
+        "%s: %s: %s",
+        what,
+        type(error).__name__,
+        error,
+        exc_info=None if isinstance(error, OncewardError | OSError) else error,
+    )
 
 
 class AnswerCodec(Codec):

@@ -21,14 +21,13 @@ from onceward.http.answer import (
     Answer,
     Recorded,
     TooLargeDecoded,
-    adapt,
     bodiless,
     fault_of,
     plain,
     recorded,
     replay,
 )
-from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
+from onceward.http.options import Fingerprint, check_seconds, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
 from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
@@ -94,16 +93,9 @@ class Rules:
         max_response: int = MIB,
         docs: str = DOCS,
     ) -> None:
-        for route in cast("tuple[object, ...]", routes):
-            if not isinstance(route, Route):
-                raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'), scope=...)")
         check_flag("strict", strict)
-        check_length(length)
-        for name, value in (("max_request", max_request), ("max_response", max_response)):
-            if type(value) is not int or value < 0:
-                raise ValueError(f"{name}={value!r}: give a number of bytes")
-        if not isinstance(cast("object", docs), str) or any(character in docs for character in '<>"# \r\n'):
-            raise ValueError(f"docs={docs!r}: give a URL without a fragment")
+        if not 1 <= length[0] <= length[1]:
+            raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
         check_seconds("record_within", record_within)
         self.routes = routes or (Route(),)
         self.record_within = record_within
@@ -111,7 +103,7 @@ class Rules:
         self.max_response = max_response
         self.strict = strict
         self.length = length
-        self.exempt = exempt_routes(exempt)
+        self.exempt = [Route(path, methods=["*"]) for path in exempt]
         self._print = fingerprinter(fingerprint)
         self._records = statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
@@ -211,7 +203,7 @@ class Rules:
         # As above.
         label = f"{request.method} {route.path}"
         provenance = request.provenance() if request.lines(PARENT) else UNKNOWN
-        fields = ((name, *place, scope), print_, label, request.comes, provenance, request.lines)
+        fields = ((name, *place, scope), print_, label, request.comes, provenance)
         return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:
@@ -262,11 +254,11 @@ class Rules:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
         return record
 
-    def repeat(self, record: Recorded, lines: Callable[[str], list[str]]) -> Answer:
-        """Return the answer to a request that has run before; ``lines`` returns the lines of one of its headers."""
+    def repeat(self, record: Recorded) -> Answer:
+        """Return the answer to a request that has run before."""
         if record.missing is not None:
             return self._refuse(problem.BODILESS.about(status=record.status, why=record.missing))
-        return adapt(replay(record), lines)
+        return replay(record)
 
     def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for any other error."""

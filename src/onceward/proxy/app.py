@@ -8,9 +8,9 @@ import h11
 from onceward.claim.held import innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
+from onceward.http.guarded import tell
 from onceward.http.options import check_seconds
 from onceward.http.problem import Problem
-from onceward.http.recording import tell
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
 from onceward.proxy.passing import Passing, ambiguity

@@ -120,18 +120,18 @@ class AsgiHandling(AsgiDelivery):
         instead: Answer | None = None
         try:
             if not self._stays_claimed():
-                request.exchange.began = None if gate.status < 300 else self._began
-                outcome = request.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
+                request.judge.began = None if gate.status < 300 else self._began
+                outcome = request.judge.outcome(gate.answer, None if self.whole else CUT_SHORT)
                 instead = await request.settle_async(outcome)
             if instead is None:
                 held, self._held = self._held, []
-                if request.pending is not None and not self._sent:
+                if request.pending and not self._sent:
                     held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
                 self._sent = True
                 await self._forward(*held)
-                if request.pending is not None:
+                if request.pending:
                     self._tell()
-                    await request.pending.behind_async()  # inside the request, so that a stopping server waits for it
+                    await request.behind_async()  # inside the request, so that a stopping server waits for it
             elif self._sent:
                 self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
@@ -146,22 +146,24 @@ class AsgiHandling(AsgiDelivery):
         """Record that the application has raised ``error`` before its answer was complete."""
         if self._stays_claimed():
             return
-        self._request.exchange.began = self._began
-        await self._request.fail_async(error)
-        if (pending := self._request.pending) is not None:
-            keep(asyncio.ensure_future(pending.behind_async()))
+        request = self._request
+        request.judge.began = self._began
+        await request.settle_async(request.judge.outcome_of_error(error), raised=True)
+        if request.pending:
+            keep(asyncio.ensure_future(request.behind_async()))
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""
         if self._stays_claimed():
             return
+        request = self._request
         outcome: Recorded | Exception = Unrecorded("ended without an answer")
         if self.gate is not None:
-            self._request.exchange.began = self._began
-            outcome = self._request.exchange.outcome(self.gate.answer, CUT_SHORT)
-        await self._request.settle_async(outcome)
-        if (pending := self._request.pending) is not None:
-            await pending.behind_async()
+            request.judge.began = self._began
+            outcome = request.judge.outcome(self.gate.answer, CUT_SHORT)
+        await request.settle_async(outcome)
+        if request.pending:
+            await request.behind_async()
 
     def _stays_claimed(self) -> bool:
         """Leave the key claimed to its lease's end if nobody knows the outcome of an effect; tell whether that is so."""

@@ -19,9 +19,8 @@ from django.http.multipartparser import MultiPartParserError
 from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import claim, claim_async
-from onceward.http.recording import tell
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -184,9 +183,9 @@ def _answer(
     held = claim(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.exchange.began, held.claim.function = began, view
+    held.judge.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
-    held.exchange.began = began if began is not None else _began(request, response)
+    held.judge.began = began if began is not None else _began(request, response)
     return _keep(request, conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope")))
 
 
@@ -220,9 +219,9 @@ async def _handle_async(
     held = await claim_async(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.exchange.began, held.claim.function = began, view
+    held.judge.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
-    held.exchange.began = began if began is not None else _began(request, response)
+    held.judge.began = began if began is not None else _began(request, response)
     return _keep(request, await conclude_async(held, response, guarded.rules.max_response))
 
 

@@ -149,7 +149,7 @@ def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None
     if instead is not None:
         close()
         return response_of(instead)
-    if held.pending is not None:
+    if held.pending:
         response[PENDING[0]] = PENDING[1]
         if waits and (recorder := held.recorder) is not None:
 

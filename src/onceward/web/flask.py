@@ -13,9 +13,8 @@ except ModuleNotFoundError as error:
 from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
-from onceward.http.guarded import Guarded
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import HeldRequest, claim
-from onceward.http.recording import tell
 from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -86,7 +85,7 @@ def idempotent(
             held = claim(guarded, stage._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
-            held.exchange.began = True
+            held.judge.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
             return _end(held, response, guarded.rules.max_response)
 

@@ -94,7 +94,7 @@ class WsgiIdempotency:
             raise
         sending = Sending(held, gate, parts, close)
         sending.has_begun = head.has_begun
-        held.exchange.began = head.endpoint_began
+        held.judge.began = head.endpoint_began
         try:
             if not gate.is_events:
                 # Make an answer of one part to its end. If its record fails, another answer is still possible.

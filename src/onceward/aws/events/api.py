@@ -159,7 +159,7 @@ class _Request:
 
     def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
         answer = api_event.answer_of(self._shape, response)
-        return _NO_RESPONSE if answer is None else held.exchange.outcome(answer)
+        return _NO_RESPONSE if answer is None else held.judge.outcome(answer)
 
     def _instead(self, answer: Answer | None, response: object) -> object:
         return response if answer is None else api_event.response_of(self._shape, answer)
