@@ -90,7 +90,6 @@ def page(request: Request, name: str, context: Mapping[str, object], status: int
     is_known = visitor is not ANYBODY
     variables = {
         "access": board.access,
-        "form": board.access.form_token(visitor) if is_known else "",
         "hides_results": board.hides_results,
         # Who may not read does not learn where the ledger is.
         "ledger": "" if getattr(request.state, "visitor", None) is None else board.ledger.store.url,
@@ -131,12 +130,6 @@ async def form_of(request: Request) -> dict[str, str]:
     except ValueError:
         raise HTTPException(400, "That form cannot be read") from None
     return {name: values[0] for name, values in fields.items()}
-
-
-def check_form(request: Request, fields: dict[str, str]) -> None:
-    """Raise HTTPException if a form is not one of this visitor."""
-    if not board_of(request).access.is_form(visitor_of(request), fields.get("form", "")):
-        raise HTTPException(403, "This form belongs to somebody else. Nothing was changed. Open it again")
 
 
 def asks_to_read(request: Request) -> bool:

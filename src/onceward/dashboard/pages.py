@@ -1,6 +1,7 @@
 """The pages that read: the overview, lists of records, search, a record and the audit."""
 
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from onceward.core.origin import read_origin
 from onceward.core.record import Record
 from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
 from onceward.core.writes import expiry_of
-from onceward.dashboard import needs, searching
+from onceward.dashboard import needs
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
@@ -115,16 +116,15 @@ def records(request: Request) -> Response:
 
 
 def search(request: Request) -> Response:
-    """Find one record, by what somebody has of it."""
-    board = board_of(request)
+    """Show the record of a key, or the list of the keys that begin so."""
     text = request.query_params.get("q", "").strip()
-    if not text:
-        return redirect(request, "/records")
-    survey = board.sampler.latest()
-    result = searching.search(board.ledger, survey, text)
-    rows = [row(record, result.now, hides_results=board.hides_results) for record in result.records]
-    context = {"text": text, "found": result, "rows": rows, "survey": survey}
-    return page(request, "search.html", context)
+    try:
+        board_of(request).ledger.show(text)
+    except NotFound:
+        return redirect(request, f"/records?{urlencode({'prefix': text}, errors='replace')}")
+    except DamagedRecord:
+        pass  # its page says why
+    return redirect(request, f"/record?{urlencode({'key': text}, errors='replace')}")
 
 
 def audit(request: Request) -> Response:
