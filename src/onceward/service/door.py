@@ -2,12 +2,8 @@
 
 import asyncio
 import ipaddress
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from onceward.service.problems import (
@@ -16,7 +12,6 @@ from onceward.service.problems import (
     NOT_JSON,
     SLOW,
     TOO_LARGE,
-    TOO_MANY,
     UNKNOWN_CLIENT,
     WRONG_HOST,
     RequestRefused,
@@ -31,14 +26,12 @@ class ServiceLimits(NamedTuple):
     """What one client can ask for.
 
     Attributes:
-        requests: how many claims it can have under way, and how many other requests.
         body: bytes of a request.
         arrival: seconds in which a request must arrive.
         wait: seconds that a claim waits for a busy key.
         lease: seconds of a lease.
     """
 
-    requests: int = 200
     body: int = 1024 * 1024
     arrival: float = 30.0
     wait: float = 60.0
@@ -57,7 +50,6 @@ class Door:
     def __init__(self, tokens: Tokens | None, limits: ServiceLimits) -> None:
         self._tokens = tokens
         self._limits = limits
-        self._under_way: Counter[tuple[str, bool]] = Counter()
 
     def client(self, request: Request, namespace: str, action: str) -> str:
         """Return the name of the client, if it may do this there. Raises RequestRefused."""
@@ -78,32 +70,6 @@ class Door:
                 FORBIDDEN, f"The token {grant.name} does not allow {action} in {namespace}. Nothing was done"
             )
         return grant.name
-
-    def warning(self) -> str | UnsetType:
-        """Return what is wrong with the tokens, for everybody to read: no path, no name."""
-        if self._tokens is None:
-            return UNSET
-        self._tokens.look()
-        return UNSET if self._tokens.trouble is None else "The file of tokens is not right. See the log"
-
-    @contextmanager
-    def under_way(self, client: str, *, claims: bool) -> Iterator[None]:
-        """Count a request while it is under way. Raises RequestRefused if its client has too many.
-
-        Claims are counted apart: those that wait for a key must not keep its owner from completing it.
-        """
-        kind = client, claims
-        if self._under_way[kind] >= self._limits.requests:
-            what = "claims" if claims else "requests"
-            text = f"This client has {self._limits.requests} {what} under way. Send this one later. Nothing was done"
-            raise RequestRefused(TOO_MANY, text, 1.0)
-        self._under_way[kind] += 1
-        try:
-            yield
-        finally:
-            self._under_way[kind] -= 1
-            if not self._under_way[kind]:
-                del self._under_way[kind]
 
     async def body(self, request: Request) -> bytes:
         """Return the body of a request. Raises RequestRefused."""

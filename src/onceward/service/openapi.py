@@ -11,7 +11,7 @@ from onceward.service.problems import ProblemKind
 
 _P: Final = problems
 _ALWAYS: Final = (
-    _P.MALFORMED, _P.UNKNOWN_CLIENT, _P.FORBIDDEN, _P.SLOW, _P.TOO_LARGE, _P.NOT_JSON, _P.WRONG_HOST, _P.TOO_MANY, _P.FAILED,
+    _P.MALFORMED, _P.UNKNOWN_CLIENT, _P.FORBIDDEN, _P.SLOW, _P.TOO_LARGE, _P.NOT_JSON, _P.WRONG_HOST, _P.FAILED,
     _P.REFUSED, _P.UNREADY,
 )  # fmt: skip
 _HELD: Final = (_P.LOST,)

@@ -350,7 +350,7 @@ def asked(app, path, body, headers):
 
 @given(action=st.sampled_from(ACTIONS), body=BODIES)
 def test_any_body_is_answered_and_fails_nothing(once, action, body):
-    app = application(once, log_requests=False)
+    app = application(once)
     if b'"wait"' not in body:  # that of another example would wait for its key
         asked(app, f"/v1/bodies/{action}", body, [])
 
@@ -360,7 +360,7 @@ def test_any_body_is_answered_and_fails_nothing(once, action, body):
 )
 def test_a_sealed_result_is_completed_once(opened, last):
     with contextlib.closing(Once("memory:", seal=(lambda data: data[::-1], opened))) as sealed:
-        app = application(sealed, log_requests=False)
+        app = application(sealed)
         names = {"key": "k", "id": ID}
         fence = asked(app, "/v1/shop/claim", json.dumps(names).encode(), [])[1]["fence"]
         answers = []
