@@ -1,8 +1,7 @@
 """The Idempotency-Key header for ASGI applications: Starlette, FastAPI, Litestar, Quart, Django."""
 
 import asyncio
-import sys
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
@@ -67,28 +66,14 @@ class AsgiIdempotency:
     ) -> None:
         self._app = app
         self._relays = once if relay else None
-        self._wrong: Exception | None = None
-        self._methods = frozenset[str]()
-        try:
-            self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
-            if self._guarded.rules.scope is Whose.HOST:
-                raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
-            self._methods = self._guarded.methods
-        except (TypeError, ValueError) as error:
-            if not built_late():
-                raise
-            self._wrong = error
-
-    def inside(self) -> tuple[Application, list[Rules]]:
-        """Return the application that this guards, and by which rules."""
-        return self._app, [] if self._wrong is not None else [self._guarded.rules]
+        self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
+        if self._guarded.rules.scope is Whose.HOST:
+            raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
+        self._methods = self._guarded.methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
-            if self._wrong is not None:
-                await refuse_start(self._wrong, scope, receive, send)
-                return
             if scope["type"] == "lifespan":
                 await self._live(scope, receive, send)
                 return
@@ -159,27 +144,3 @@ def _watch(passed: PassedRequest, send: Send) -> Send:
         await send(message)
 
     return watching
-
-
-_MAKER: Final = "build_middleware_stack"  # of Starlette's and FastAPI's applications
-_NEAR: Final = 4  # frames from here to it, with subclasses between
-
-
-def built_late() -> bool:
-    """Return whether a framework is making the middleware after the server has started."""
-    frame = sys._getframe(1)  # as inspect does, which takes 10 ms to load
-    for _ in range(_NEAR):
-        if frame.f_code.co_name == _MAKER:
-            return True
-        if frame.f_back is None:
-            return False
-        frame = frame.f_back
-    return False
-
-
-async def refuse_start(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Tell the server's lifespan that the start failed. Always raises ``error``, as frameworks do."""
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})
-    raise error

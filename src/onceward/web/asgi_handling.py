@@ -74,6 +74,7 @@ class AsgiHandling(AsgiDelivery):
             if not _EAGER:
                 await _first_step()
             CURRENT.set(claim)
+            scope[BEGAN] = None
             enter_span(claim)
             try:
                 if scope.get("extensions"):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, cast
 
-from onceward.core.arguments import check_hook
 from onceward.http.answer import Answer
 from onceward.http.request import Request
 from onceward.http.scope import Nobody, Scope
@@ -20,40 +19,29 @@ _PK: Final = attrgetter("pk")
 def starlette_user(who: Who | None = None) -> Scope:
     """Return the scope of the user that Starlette's ``AuthenticationMiddleware`` finds.
 
-    That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`.
+    That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`. Without it, each request fails.
 
     Args:
         who: returns what identifies a user; by default its ``identity``.
     """
-    identify = _check(who) or _identity_of
+    identify = who or attrgetter("identity")
 
     def user_of(request: Request) -> object:
-        if "user" not in request.native:
-            raise RuntimeError(
-                "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
-                "AuthenticationMiddleware after AsgiIdempotency: what is added last runs first. Nothing has run"
-            )
         return _authenticate(request.native["user"], identify)
 
     return Scope(user_of, "starlette_user()")
 
 
 def django_user(who: Who | None = None) -> Scope:
-    """Return the scope of Django's ``request.user``.
+    """Return the scope of Django's ``request.user``. ``AuthenticationMiddleware`` must run first.
 
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _check(who) or _PK
+    identify = who or _PK
 
     def user_of(request: Request) -> object:
-        user = getattr(_django(request, "django_user()"), "user", None)
-        if user is None:
-            raise RuntimeError(
-                "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
-                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE. Nothing has run"
-            )
-        return _authenticate(user, identify)
+        return _authenticate(cast("Any", request.native["request"]).user, identify)
 
     return Scope(user_of, "django_user()")
 
@@ -67,10 +55,10 @@ def rest_framework_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _check(who) or _PK
+    identify = who or _PK
 
     def user_of(request: Request) -> object:
-        native = _django(request, "rest_framework_user()")
+        native = cast("Any", request.native["request"])
         from django.urls import Resolver404, resolve
         from rest_framework.exceptions import APIException
 
@@ -114,29 +102,7 @@ def _rest_refusal(view: Any, error: Exception) -> Answer:
     return answer(response.render())
 
 
-def _django(request: Request, helper: str) -> Any:
-    if "request" not in request.native:
-        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead. Nothing has run")
-    return request.native["request"]
-
-
 def _authenticate(user: Any, identify: Who) -> object:
     if not user.is_authenticated:
         raise Nobody("the request has no user")
     return identify(user)
-
-
-def _identity_of(user: Any) -> object:
-    try:
-        return user.identity
-    except (NotImplementedError, AttributeError):
-        raise RuntimeError(
-            f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
-            "starlette_user(lambda user: user.id). Nothing has run"
-        ) from None
-
-
-def _check(who: Who | None) -> Who | None:
-    if who is not None:
-        check_hook("who", who)
-    return who

@@ -9,9 +9,7 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 from flask import Flask, Response, request, stream_with_context
-from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
-from starlette.routing import Host
 from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
@@ -134,26 +132,17 @@ def test_what_no_guard_covers_can_be_found(once):
     child.get("/child")(endpoint)
     guarded.post("/own")(endpoint)
     guarded.include_router(child, prefix="/in")
-    sub = FastAPI()
-    sub.patch("/inner")(endpoint)
     app = FastAPI()
     app.include_router(guarded, prefix="/api")
     app.post("/app")(endpoint)
     app.get("/guards/nothing", dependencies=[Depends(idempotent(once))])(endpoint)
-    app.mount("/sub", sub)
-    app.host("a.example", raw := Starlette(routes=[StarletteRoute("/class", HTTPEndpoint)]))
-    app.mount("/raw", AsgiIdempotency(raw, once, Rules(), name="raw"))
     app.mount("/files", StaticFiles(check_dir=False))
     app.websocket("/talk")(endpoint)
-    assert unguarded(app, ["PUT"]) == ["PUT /class", "PUT /raw/class"]
-    raw.router.routes[:] = []
-    assert unguarded(app, ["PUT"]) == ["PUT /*", "PUT /raw/*"]
-    app.router.routes[:] = [route for route in app.router.routes if not isinstance(route, Host)]
-    assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
-    assert "GET /guards/nothing" in unguarded(app, ["GET"])
-
-    sub.add_middleware(AsgiIdempotency, once=once, rules=Rules(Route("/inner")), name="http")
+    app.router.routes.append(StarletteRoute("/class", HTTPEndpoint))
+    assert unguarded(app, ["PUT"]) == ["PUT /class"]
+    app.router.routes.pop()
     assert unguarded(app) == ["POST /api/v1/in/child/{number}", "POST /app"]
+    assert "GET /guards/nothing" in unguarded(app, ["GET"])
     app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")), name="http")
     assert unguarded(app) == ["POST /app"]
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules(exempt=["/app"]), name="http")
