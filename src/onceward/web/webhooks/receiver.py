@@ -6,7 +6,7 @@ import logging
 import math
 import shlex
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -134,17 +134,11 @@ class WebhookReceiver:
             Exception: what the handler raised.
         """
         self.check_plain()
-        events = self._verify(WebhookRequest(method, query or {}, _lower(headers), body))
-        if isinstance(events, Answer):
-            return events
-        total = _Delivery()
-        for event in events:
-            with total:
-                try:
-                    total.take(self._accept(event) if self.accepts else _answer_of(self._call(event)))
-                except OncewardError as error:
-                    total.take(self._answer_to(event, error))
-        return total.answer()
+        delivery = _Delivery(self._verify(WebhookRequest(method, query or {}, _lower(headers), body)), self._answer_to)
+        for event in delivery:
+            with delivery:
+                delivery.answers.append(self._accept(event) if self.accepts else _answer_of(self._call(event)))
+        return delivery.answer()
 
     async def answer_async(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -154,17 +148,13 @@ class WebhookReceiver:
             answer = awaitable(self.answer, asyncio.to_thread)
             return cast("Answer", await answer(headers, body, method=method, query=query))
         request = WebhookRequest(method, query or {}, _lower(headers), body)
-        events = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
-        if isinstance(events, Answer):
-            return events
-        total = _Delivery()
-        for event in events:
-            with total:
-                try:
-                    total.take(await self._accept_async(event) if self.accepts else _answer_of(await self._call(event)))
-                except OncewardError as error:
-                    total.take(self._answer_to(event, error))
-        return total.answer()
+        result = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
+        delivery = _Delivery(result, self._answer_to)
+        for event in delivery:
+            with delivery:
+                accepting = self._accept_async(event) if self.accepts else None
+                delivery.answers.append(await accepting if accepting else _answer_of(await self._call(event)))
+        return delivery.answer()
 
     def _verify(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
@@ -190,11 +180,11 @@ class WebhookReceiver:
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, TEXT, b"the event has no id")
 
-    def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer:
-        """Return the answer to a claim that was not won, or raise what the handler raised."""
+    def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer | None:
+        """Return the answer to a claim that was not won; None for what the handler raised."""
         key = ledger_key(self.__name__, event.id)
         if getattr(error, "key", key) != key:
-            raise error  # the handler itself called another guarded function
+            return None  # the handler itself called another guarded function
         if isinstance(error, ResultUnavailable):
             return _DONE
         if self.accepts and isinstance(error, Busy | Parked):
@@ -206,7 +196,7 @@ class WebhookReceiver:
         if isinstance(error, StoreError):
             _log.warning("a webhook waits for the ledger: %s", error)
             return _BUSY
-        raise error
+        return None
 
     def _accept(self, event: WebhookEvent) -> Answer:
         """Answer when the ledger has the event; a thread handles it. Raises what refused the claim."""
@@ -263,33 +253,41 @@ class WebhookReceiver:
 
 
 class _Delivery:
-    """The answer to a delivery, which can hold several events: all of them are handled, even if one fails.
+    """A delivery, which can hold several events: all of them are handled, even if one fails. It is a context around each event.
 
-    It is a context around each event. The sender delivers all again if one is not done; those that are done are replayed then.
+    The sender delivers all again if one is not done; those that are done are replayed then.
     """
 
-    def __init__(self) -> None:
-        self._answers: list[Answer] = []
+    def __init__(
+        self,
+        result: list[WebhookEvent] | Answer,
+        answer_to: Callable[[WebhookEvent, OncewardError], Answer | None],
+    ) -> None:
+        self._events, self.answers = ([], [result]) if isinstance(result, Answer) else (result, [])
+        self._answer_to = answer_to
         self._error: Exception | None = None
 
-    def take(self, answer: Answer) -> None:
-        """Take what an event is answered with."""
-        self._answers.append(answer)
+    def __iter__(self) -> Iterator[WebhookEvent]:
+        for event in self._events:
+            self._event = event
+            yield event
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._error = self._error or error
-        return True
+        answer = self._answer_to(self._event, error) if isinstance(error, OncewardError) else None
+        if answer is not None:
+            self.answers.append(answer)
+        elif isinstance(error, Exception):
+            self._error = self._error or error
+        return isinstance(error, Exception)
 
     def answer(self) -> Answer:
         """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first."""
         if self._error is not None:
             raise self._error
-        failed = (one for one in self._answers if one.status >= 400)
-        return next(failed, self._answers[0] if self._answers else _DONE)
+        failed = (one for one in self.answers if one.status >= 400)
+        return next(failed, self.answers[0] if self.answers else _DONE)
 
 
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
