@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.core.arguments import check_flag
 from onceward.core.writes import UNKNOWN, Provenance
 from onceward.http.answer import TOKEN
 from onceward.http.body import key_reader
 from onceward.http.request import Request
-from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
     from onceward.observe.spans import Comes
@@ -103,32 +102,6 @@ class PendingRequest(NamedTuple):
     def is_long(self, body: bytes) -> bool:
         """Return whether a body may take so long to read that an event loop must use a thread."""
         return len(body) > _LONG or bool(self.codings)
-
-
-class PassedRequest(NamedTuple):
-    """A request that its scope passes to the application, unguarded. The application must answer it with 4xx.
-
-    Use it as a context around the application: an exception is not such an answer, and is logged.
-    """
-
-    route: str
-
-    def check_status(self, status: int) -> None:
-        """Log an error if the application's answer is not 4xx."""
-        if not 400 <= status < 500:
-            logger().error(
-                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx. It ran "
-                "unguarded. Make the application refuse such requests, or leave out .or_pass()",
-                self.route,
-                status,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, Exception):
-            self.check_status(500)
 
 
 class KeyedRequest(NamedTuple):

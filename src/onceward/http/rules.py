@@ -30,7 +30,7 @@ from onceward.http.answer import (
 from onceward.http.options import Fingerprint, check_seconds, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
+from onceward.http.route import KeyedRequest, PendingRequest, Route
 from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.observe.logs import logger
 
@@ -126,7 +126,7 @@ class Rules:
         """Return whether a path is one of those that are not guarded."""
         return any(route.covers("*", path) for route in self.exempt)
 
-    def begin(self, request: Request, route: Route | None = None) -> PendingRequest | PassedRequest | Answer | None:
+    def begin(self, request: Request, route: Route | None = None) -> PendingRequest | Answer | None:
         """Check a request before its body arrives.
 
         Args:
@@ -134,8 +134,7 @@ class Rules:
             route: the one that covers it, if you have called :meth:`route` already.
 
         Returns:
-            None for a request that passes unchanged, PassedRequest for one that the application must refuse, an Answer for
-            one that is refused here, else the PendingRequest for :meth:`ask`.
+            None for a request that passes unchanged, an Answer for one that is refused here, else the PendingRequest for :meth:`ask`.
         """
         route = route or self.route(request.method, request.path)
         if route is None:
@@ -156,11 +155,8 @@ class Rules:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
-        if type(scope) is not str:
-            if scope is Scope.PASS:
-                return PassedRequest(f"{request.method} {route.path}")
-            if isinstance(scope, Answer):
-                return scope
+        if isinstance(scope, Answer):
+            return scope
         # tuple.__new__ takes half the time of PendingRequest(...).
         return tuple.__new__(PendingRequest, (request, route, key, scope, request.lines("content-encoding")))
 

@@ -7,7 +7,7 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once
@@ -85,7 +85,7 @@ class AsgiIdempotency:
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        stage: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
+        stage: PendingRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
@@ -97,12 +97,8 @@ class AsgiIdempotency:
             await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)
         elif isinstance(stage, Answer):
             await reply(send, stage)
-        elif stage is None:
-            await self._app(scope, receive if body is None else prepend([whole(body)], receive), send)
         else:
-            assert isinstance(stage, PassedRequest)
-            with stage:
-                await self._app(scope, receive, _watch(stage, send))
+            await self._app(scope, receive if body is None else prepend([whole(body)], receive), send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the lifespan on. Run a relay from the application's start to its end."""
@@ -133,14 +129,3 @@ async def read(
     if pending.is_long(body):
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
-
-
-def _watch(passed: PassedRequest, send: Send) -> Send:
-    """Return a ``send`` that checks the status of the answer to a passed request."""
-
-    async def watching(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            passed.check_status(message["status"])
-        await send(message)
-
-    return watching

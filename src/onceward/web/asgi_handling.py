@@ -21,7 +21,6 @@ from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelive
 from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
-_NOTHING: Final = object()
 # An eager task starts at once, and needs no turn of the loop if it never waits.
 _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
@@ -56,7 +55,6 @@ class AsgiHandling(AsgiDelivery):
             task.result()
         finally:
             del task  # it holds its error, which holds this frame
-            _adopt(context)
         if self.fault is not None:
             raise self.fault
 
@@ -201,13 +199,6 @@ def begin(steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, con
 @coroutine
 def _first_step() -> Generator[None, None, None]:
     yield
-
-
-def _adopt(context: Context) -> None:
-    """Copy the context variables that the application has set."""
-    for variable, value in context.items():
-        if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim stays in the task
-            variable.set(value)
 
 
 def _hide_extensions(scope: Scope) -> None:

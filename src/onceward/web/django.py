@@ -21,7 +21,7 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded, tell
 from onceward.http.held import claim, claim_async
-from onceward.http.route import KeyedRequest, PassedRequest
+from onceward.http.route import KeyedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of
@@ -174,11 +174,6 @@ def _answer(
         return respond()
     if isinstance(stage, Answer):
         return response_of(stage)
-    if isinstance(stage, PassedRequest):
-        with stage:
-            response = _respond(request, respond)
-        stage.check_status(response.status_code)
-        return response
     refuse_transaction()
     held = claim(guarded, stage)
     if isinstance(held, Answer):
@@ -197,11 +192,6 @@ async def _answer_async(
         return await respond()
     if isinstance(stage, Answer):
         return response_of(stage)
-    if isinstance(stage, PassedRequest):
-        with stage:
-            response = await _respond_async(request, respond)
-        stage.check_status(response.status_code)
-        return response
     await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
     return await to_its_end(_handle_async(guarded, stage, request, respond, view=view, began=began), _discard)

@@ -121,13 +121,13 @@ class IdempotentRoute(APIRoute):
 def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    responses = {**extra.get("responses", {})}
-    responses.setdefault(str(route.status_code or 200), {})
-    for status, declared in route.responses.items():
-        responses.setdefault(str(status), {}).setdefault("description", declared.get("description", ""))
+    own_answers: dict[str, Any] = {str(status): {} for status in (route.status_code or 200, *route.responses)}
     if route.body_field is not None:
-        responses.setdefault("422", {}).setdefault("description", "Validation Error")
-    extra |= {"parameters": [*extra.get("parameters", [])], "responses": responses}
+        own_answers["422"] = {}  # FastAPI describes it
+    extra |= {
+        "parameters": [*extra.get("parameters", [])],
+        "responses": {**own_answers, **extra.get("responses", {})},
+    }
     openapi.describe(extra, rules, own)
     return extra
 

@@ -15,7 +15,6 @@ from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded, tell
 from onceward.http.held import HeldRequest, claim
-from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -77,11 +76,6 @@ def idempotent(
                 return call(*args, **kwargs)
             if isinstance(stage, Answer):
                 return _response(stage)
-            if isinstance(stage, PassedRequest):
-                with stage:
-                    response = _call(lambda: call(*args, **kwargs))
-                stage.check_status(response.status_code)
-                return response
             held = claim(guarded, stage._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)

@@ -1,7 +1,6 @@
 """Verified users as scopes: found by the authentication of Starlette, Django or Django REST framework.
 
-Give one to ``Rules(scope=...)``. A request without a user is refused; with ``.or_pass()`` it passes to the application, which
-must answer it with 4xx. Making a scope imports no framework.
+Give one to ``Rules(scope=...)``. A request without a user is refused. Making a scope imports no framework.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any, Final, cast
 
 from onceward.http.answer import Answer
 from onceward.http.request import Request
-from onceward.http.scope import Nobody, Scope
+from onceward.http.scope import Scope, Unscoped
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
 _PK: Final = attrgetter("pk")
@@ -65,14 +64,14 @@ def rest_framework_user(who: Who | None = None) -> Scope:
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
         except Resolver404:
-            return Scope.PASS  # no view: Django answers with 404
+            return Answer(404)  # there is no view
         view = _rest_view(native, match)
         try:
             user = view.request.user  # this authenticates
         except APIException as error:
             return _rest_refusal(view, error)
         if user is None:  # UNAUTHENTICATED_USER can be None
-            raise Nobody("the request has no user")
+            raise Unscoped("the request has no user")
         return _authenticate(user, identify)
 
     return Scope(user_of, "rest_framework_user()")
@@ -104,5 +103,5 @@ def _rest_refusal(view: Any, error: Exception) -> Answer:
 
 def _authenticate(user: Any, identify: Who) -> object:
     if not user.is_authenticated:
-        raise Nobody("the request has no user")
+        raise Unscoped("the request has no user")
     return identify(user)

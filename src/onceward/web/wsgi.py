@@ -12,7 +12,7 @@ from onceward.http.answer import Answer, AnswerGate, with_length
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.request import BadRequest, Request, with_slash
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -74,9 +74,6 @@ class WsgiIdempotency:
         stage = ask(self._guarded.rules, environ)
         if stage is None:
             return self._app(environ, start_response)
-        if isinstance(stage, PassedRequest):
-            with stage:
-                return self._app(environ, _watch(stage, start_response))
         held = stage if isinstance(stage, Answer) else claim(self._guarded, stage)
         if isinstance(held, Answer):
             _begin(held, start_response)
@@ -179,16 +176,6 @@ class _Head:
         _begin(answer, self._start_response)
 
 
-def _watch(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
-    """Return a ``start_response`` that checks the status of the answer to a passed request."""
-
-    def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
-        passed.check_status(int(status[:3]))
-        return start_response(status, headers, *more)
-
-    return watching
-
-
 def _begin(answer: Answer, start_response: StartResponse) -> None:
     try:
         phrase = HTTPStatus(answer.status).phrase
@@ -205,7 +192,7 @@ class Stream(Protocol):
         """Return at most ``size`` bytes; none at the end."""
 
 
-def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | PassedRequest | Answer | None:
+def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | Answer | None:
     """Return what the rules decide on a request; None if it passes unchanged. Its body is read and put back."""
     pending = rules.begin(request_of(environ))
     if not isinstance(pending, PendingRequest):
