@@ -6,7 +6,7 @@ import logging
 import math
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -20,7 +20,7 @@ from onceward.claim.handler import handler_of
 from onceward.claim.held import current, held
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
-from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward.errors import Busy, Parked, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
@@ -134,11 +134,8 @@ class WebhookReceiver:
             Exception: what the handler raised.
         """
         self.check_plain()
-        delivery = _Delivery(self._verify(WebhookRequest(method, query or {}, _lower(headers), body)), self._answer_to)
-        for event in delivery:
-            with delivery:
-                delivery.answers.append(self._accept(event) if self.accepts else _answer_of(self._call(event)))
-        return delivery.answer()
+        events = self._verify(WebhookRequest(method, query or {}, _lower(headers), body))
+        return events if isinstance(events, Answer) else _answer_of_all([self._one(event) for event in events])
 
     async def answer_async(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -148,13 +145,23 @@ class WebhookReceiver:
             answer = awaitable(self.answer, asyncio.to_thread)
             return cast("Answer", await answer(headers, body, method=method, query=query))
         request = WebhookRequest(method, query or {}, _lower(headers), body)
-        result = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
-        delivery = _Delivery(result, self._answer_to)
-        for event in delivery:
-            with delivery:
-                accepting = self._accept_async(event) if self.accepts else None
-                delivery.answers.append(await accepting if accepting else _answer_of(await self._call(event)))
-        return delivery.answer()
+        events = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
+        return (
+            events if isinstance(events, Answer) else _answer_of_all([await self._one_async(event) for event in events])
+        )
+
+    def _one(self, event: WebhookEvent) -> Answer | Exception:
+        """Return the answer to one event of a delivery, or what its handler raised."""
+        try:
+            return self._accept(event) if self.accepts else _answer_of(self._call(event))
+        except Exception as error:
+            return self._answer_to(event, error)
+
+    async def _one_async(self, event: WebhookEvent) -> Answer | Exception:
+        try:
+            return await self._accept_async(event) if self.accepts else _answer_of(await self._call(event))
+        except Exception as error:
+            return self._answer_to(event, error)
 
     def _verify(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
@@ -180,11 +187,11 @@ class WebhookReceiver:
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, TEXT, b"the event has no id")
 
-    def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer | None:
-        """Return the answer to a claim that was not won; None for what the handler raised."""
+    def _answer_to(self, event: WebhookEvent, error: Exception) -> Answer | Exception:
+        """Return the answer to a claim that was not won, or what the handler raised."""
         key = ledger_key(self.__name__, event.id)
         if getattr(error, "key", key) != key:
-            return None  # the handler itself called another guarded function
+            return error  # the handler itself called another guarded function
         if isinstance(error, ResultUnavailable):
             return _DONE
         if self.accepts and isinstance(error, Busy | Parked):
@@ -196,7 +203,7 @@ class WebhookReceiver:
         if isinstance(error, StoreError):
             _log.warning("a webhook waits for the ledger: %s", error)
             return _BUSY
-        return None
+        return error
 
     def _accept(self, event: WebhookEvent) -> Answer:
         """Answer when the ledger has the event; a thread handles it. Raises what refused the claim."""
@@ -252,42 +259,16 @@ class WebhookReceiver:
             _tell(event, claim, error)
 
 
-class _Delivery:
-    """A delivery, which can hold several events: all of them are handled, even if one fails. It is a context around each event.
+def _answer_of_all(answers: list[Answer | Exception]) -> Answer:
+    """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first.
 
-    The sender delivers all again if one is not done; those that are done are replayed then.
+    The sender delivers all events again if one is not done; those that are done are replayed then.
     """
-
-    def __init__(
-        self,
-        result: list[WebhookEvent] | Answer,
-        answer_to: Callable[[WebhookEvent, OncewardError], Answer | None],
-    ) -> None:
-        self._events, self.answers = ([], [result]) if isinstance(result, Answer) else (result, [])
-        self._answer_to = answer_to
-        self._error: Exception | None = None
-
-    def __iter__(self) -> Iterator[WebhookEvent]:
-        for event in self._events:
-            self._event = event
-            yield event
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        answer = self._answer_to(self._event, error) if isinstance(error, OncewardError) else None
-        if answer is not None:
-            self.answers.append(answer)
-        elif isinstance(error, Exception):
-            self._error = self._error or error
-        return isinstance(error, Exception)
-
-    def answer(self) -> Answer:
-        """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first."""
-        if self._error is not None:
-            raise self._error
-        failed = (one for one in self.answers if one.status >= 400)
-        return next(failed, self.answers[0] if self.answers else _DONE)
+    for one in answers:
+        if isinstance(one, Exception):
+            raise one
+    whole = cast("list[Answer]", answers)
+    return next((one for one in whole if one.status >= 400), whole[0] if whole else _DONE)
 
 
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
