@@ -5,6 +5,7 @@ import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,10 +17,18 @@ from starlette.routing import Route
 
 from onceward.errors import StoreError
 from onceward.once import Once, check_once
-from onceward.service.bodies import NAMESPACE, ClaimBody, HealthBody
+from onceward.service.bodies import (
+    NAMESPACE,
+    ClaimBody,
+    CompleteBody,
+    ExtendBody,
+    HealthBody,
+    LookBody,
+    ReleaseBody,
+    StepBody,
+)
 from onceward.service.claims import Claims
 from onceward.service.door import Door, ServiceLimits
-from onceward.service.openapi import ACTIONS, document
 from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, STOPPING, UNREADY, RequestRefused, answer_of
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
@@ -28,7 +37,16 @@ _LOG: Final = logging.getLogger("onceward.service")
 _HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
 _GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
-_DECODERS: Final = {action: msgspec.json.Decoder(body) for action, (_, body, _, _) in ACTIONS.items()}
+_DECODERS: Final[dict[str, msgspec.json.Decoder[msgspec.Struct]]] = {
+    "claim": msgspec.json.Decoder(ClaimBody),
+    "extend": msgspec.json.Decoder(ExtendBody),
+    "step": msgspec.json.Decoder(StepBody),
+    "complete": msgspec.json.Decoder(CompleteBody),
+    "release": msgspec.json.Decoder(ReleaseBody),
+    "park": msgspec.json.Decoder(ReleaseBody),
+    "look": msgspec.json.Decoder(LookBody),
+}
+_OPENAPI: Final = Path(__file__).with_name("openapi.json")  # docs/draw_openapi.py makes it
 
 
 def service(once: Once, *, tokens: str | None = None, limits: ServiceLimits | None = None) -> Starlette:
@@ -186,8 +204,8 @@ async def _await_disconnect(request: Request) -> None:
         pass
 
 
-async def _openapi(_request: Request) -> Response:
-    return Response(msgspec.json.encode(document()), media_type="application/json")
+def _openapi(_request: Request) -> Response:
+    return Response(_OPENAPI.read_bytes(), media_type="application/json")
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -63,7 +63,6 @@ FAILED: Final = ProblemKind("failed", 500, "The service failed")
 REFUSED: Final = ProblemKind("ledger-refuses", 500, "The ledger refuses this")
 UNREADY: Final = ProblemKind("unready", 503, "The ledger cannot be reached now")
 STOPPING: Final = ProblemKind("stopping", 503, "This instance stops")
-KINDS: Final = tuple(value for value in list(globals().values()) if isinstance(value, ProblemKind))
 
 _AGAIN: Final = "Send the same request again"
 
