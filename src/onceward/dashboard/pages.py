@@ -89,7 +89,7 @@ _ENTRIES: Final = 500  # records of a page of the audit: what somebody did, and 
 def overview(request: Request) -> Response:
     """Counts, and what needs a person."""
     board = board_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     trouble = needs.trouble(board.ledger, survey)
     context = {"survey": survey, "trouble": trouble}
     return page(request, "overview.html", context)
@@ -98,7 +98,7 @@ def overview(request: Request) -> Response:
 def records(request: Request) -> Response:
     """A list by status, age and the beginning of the key."""
     board, query = board_of(request), query_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     scan = asks_to_read(request)
     context = {
         "query": query,
@@ -130,7 +130,7 @@ def search(request: Request) -> Response:
 def audit(request: Request) -> Response:
     """Who has done what, the latest first."""
     board = board_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
     scan = asks_to_read(request)
     listing = needs.listing(board.ledger, query, _ENTRIES) if scan or query.is_quick(survey) else None

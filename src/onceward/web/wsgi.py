@@ -78,9 +78,10 @@ class WsgiIdempotency:
         if isinstance(held, Answer):
             _begin(held, start_response)
             return [held.body]
-        return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
+        return self._handle(held, environ, start_response)
 
-    def _handle(self, held: HeldRequest, environ: Environ, head: "_Head") -> Sending:
+    def _handle(self, held: HeldRequest, environ: Environ, start_response: StartResponse) -> Sending:
+        head = _Head(self._guarded.rules.max_response)
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:
@@ -90,16 +91,16 @@ class WsgiIdempotency:
                 close()
             raise
         sending = Sending(held, gate, parts, close)
-        sending.has_begun = head.has_begun
-        held.judge.began = head.endpoint_began
+        sending.has_begun = False
+        held.judge.began = _began(environ, gate.status)
         try:
             if not gate.is_events:
                 # Make an answer of one part to its end. If its record fails, another answer is still possible.
                 sending.advance(None if isinstance(body, list | tuple) else 2)
             if sending.instead is None:
-                head.begin()
+                start_response(head.line, gate.headers)
             else:
-                head.begin_instead(sending.instead)
+                _begin(sending.instead, start_response)
         except BaseException:
             sending.close()
             raise
@@ -116,16 +117,12 @@ def _began(environ: Environ, status: int) -> bool | None:
 class _Head:
     """The head of the application's answer. The server gets it when a part of the answer can be sent."""
 
-    endpoint_began: bool | None = None  # None: unknown
+    line = ""
+    _gate: AnswerGate | None = None
 
-    def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
-        self.has_begun = False
-        self._environ = environ
-        self._start_response = start_response
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._line = ""
-        self._gate: AnswerGate | None = None
-        self._write: Write | None = None  # the server's; None if the client has left
+        self._written: list[bytes] = []  # what the application wrote before it returned
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
         """Take in the head. The application calls this as ``start_response``."""
@@ -137,43 +134,17 @@ class _Head:
                 exc_info = None  # else the traceback keeps itself alive
         elif self._gate is not None:
             raise AssertionError("start_response was called again, and without exc_info")
-        self._line = status
-        self.endpoint_began = _began(self._environ, int(status[:3]))
-        self._gate = AnswerGate(int(status[:3]), headers, self._most)
-        return self.write
+        self.line, self._gate = status, AnswerGate(int(status[:3]), headers, self._most)
+        self._written.clear()
+        return self._written.append
 
     def open(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
         """Return the answer and its parts, after the head and the first part that is not empty."""
-        parts = iter(body)
+        parts = chain(self._written, body)
         first = next((part for part in parts if part), b"")
         if self._gate is None:
             raise AssertionError("the application has not called start_response")
         return self._gate, chain((first,), parts)
-
-    def write(self, data: bytes) -> None:
-        """Send a part of the body before the application returns. The application is not told that its client has left."""
-        assert self._gate is not None  # start() returns this method
-        part = self._gate.take(data)
-        if not part:
-            return
-        self.begin()
-        if self._write is not None:
-            try:
-                self._write(part)
-            except Exception:  # each server has its own for a client that left, and raises it again
-                self._write = None
-
-    def begin(self) -> None:
-        """Give the head to the server."""
-        if not self.has_begun:
-            assert self._gate is not None  # there is an answer
-            self.has_begun = True
-            self._write = self._start_response(self._line, self._gate.headers)
-
-    def begin_instead(self, answer: Answer) -> None:
-        """Give the head of another answer to the server."""
-        self.has_begun = True
-        _begin(answer, self._start_response)
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:

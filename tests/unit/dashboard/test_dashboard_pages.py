@@ -12,11 +12,9 @@ from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
 from onceward.dashboard.actions import ACTIONS
-from onceward.dashboard.asking import Sampler
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
 from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
-from onceward.testing.clock import ManualClock
 from places import DOCS
 from web.calls import DashboardVisitor
 
@@ -177,21 +175,6 @@ def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client
     once.store.records[record.key] = record._replace(result=text)
     answer = client.get("/record?key=shop.charge:changed")
     assert (answer.status_code, "The message that it keeps" in answer.text) == (200, True)
-
-
-def test_a_ledger_that_is_away_is_asked_once_however_many_wait():
-    asked = []
-
-    class Away:
-        def survey(self):
-            asked.append(1)
-            raise StoreError("away")
-
-    sampler = Sampler(Away(), ManualClock(100.0))
-    for _ in range(8):
-        with pytest.raises(StoreError, match="away"):
-            sampler.latest()
-    assert len(asked) == 1
 
 
 def test_an_audit_that_is_cut_says_so_before_its_entries(once, monkeypatch):
