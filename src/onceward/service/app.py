@@ -28,7 +28,7 @@ from onceward.service.bodies import (
     StepBody,
 )
 from onceward.service.claims import Claims
-from onceward.service.door import Door, ServiceLimits
+from onceward.service.door import Door
 from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, STOPPING, UNREADY, RequestRefused, answer_of
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
@@ -49,7 +49,7 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[msgspec.Struct]]] = {
 _OPENAPI: Final = Path(__file__).with_name("openapi.json")  # docs/draw_openapi.py makes it
 
 
-def service(once: Once, *, tokens: str | None = None, limits: ServiceLimits | None = None) -> Starlette:
+def service(once: Once, *, tokens: str | None = None) -> Starlette:
     """Return an application that serves a ledger to clients in any language. Set its ``state.stopping`` to answer waiting requests.
 
     It logs a line for each action on the logger ``onceward.service``, without a key and a token.
@@ -58,16 +58,13 @@ def service(once: Once, *, tokens: str | None = None, limits: ServiceLimits | No
         once: the Once whose ledger it serves.
         tokens: the file of the tokens, as ``onceward token`` writes it. With None, everybody who reaches this machine by a
             name of its own, such as localhost, can do everything.
-        limits: what one request can ask for.
 
     Raises:
         TypeError: ``once`` is not a Once.
         ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
     """
     check_once(once, "service({})")
-    limits = limits or ServiceLimits()
-    claims = Claims(once, longest_lease=limits.lease, longest_wait=limits.wait)
-    desk = Desk(claims, Door(None if tokens is None else Tokens(tokens), limits))
+    desk = Desk(Claims(once), Door(None if tokens is None else Tokens(tokens)))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import Request
 
@@ -20,22 +20,8 @@ from onceward.service.tokens import Tokens
 from onceward.web.asgi_messages import body_of
 
 _LOCAL: Final = "local"  # the client of a service without tokens
-
-
-class ServiceLimits(NamedTuple):
-    """What one client can ask for.
-
-    Attributes:
-        body: bytes of a request.
-        arrival: seconds in which a request must arrive.
-        wait: seconds that a claim waits for a busy key.
-        lease: seconds of a lease.
-    """
-
-    body: int = 1024 * 1024
-    arrival: float = 30.0
-    wait: float = 60.0
-    lease: float = 3600.0
+_MOST: Final = 1024 * 1024  # bytes of a request
+_WITHIN: Final = 30.0  # seconds in which a request must arrive
 
 
 class Door:
@@ -44,12 +30,10 @@ class Door:
     Args:
         tokens: who may do what; None lets everybody do everything who reaches it by a name of this machine: a page in a browser here
             must not reach it by another name.
-        limits: what a client can ask for.
     """
 
-    def __init__(self, tokens: Tokens | None, limits: ServiceLimits) -> None:
+    def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
-        self._limits = limits
 
     def client(self, request: Request, namespace: str, action: str) -> str:
         """Return the name of the client, if it may do this there. Raises RequestRefused."""
@@ -75,20 +59,17 @@ class Door:
         """Return the body of a request. Raises RequestRefused."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestRefused(NOT_JSON, "Send JSON, with Content-Type: application/json. Nothing was done")
-        most = self._limits.body
         try:
-            async with asyncio.timeout(self._limits.arrival):
-                body = await body_of(request.receive, most)
+            async with asyncio.timeout(_WITHIN):
+                body = await body_of(request.receive, _MOST)
         except TimeoutError:
-            raise RequestRefused(
-                SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
-            ) from None
+            raise RequestRefused(SLOW, f"The body did not arrive within {_WITHIN:g} s. Nothing was done", 1.0) from None
         if body is None:
             raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
-        if len(body) > most:
+        if len(body) > _MOST:
             raise RequestRefused(
                 TOO_LARGE,
-                f"A request has at most {most} bytes. Nothing was done. If it has a larger result, send no_result instead",
+                f"A request has at most {_MOST} bytes. Nothing was done. If it has a larger result, send no_result instead",
             )
         return body
 
