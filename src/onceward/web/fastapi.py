@@ -94,7 +94,7 @@ def idempotent_route(
 ) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
-    OpenAPI documents the key and the answers that it adds. The class guards endpoints whose methods the rules cover: POST and
+    OpenAPI documents the key. The class guards endpoints whose methods the rules cover: POST and
     PATCH by default. An endpoint that depends on an :func:`idempotent` has that one's options. A router included in this one
     has its own route class: see :func:`unguarded`. Depend on ``onceward.current`` for the claim, or on :func:`claim_or_none` if
     the key is not required.
@@ -131,7 +131,7 @@ async def claim_or_none() -> Claim | None:
 
 
 def document(app: FastAPI, rules: Rules) -> None:
-    """Document in an application's OpenAPI which operations take an idempotency key, and the answers that it adds.
+    """Document in an application's OpenAPI which operations take an idempotency key.
 
     Use it with :class:`onceward.web.AsgiIdempotency`; endpoints of :func:`idempotent_route` do not need it.
 

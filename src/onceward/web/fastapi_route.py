@@ -121,13 +121,7 @@ class IdempotentRoute(APIRoute):
 def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    own_answers: dict[str, Any] = {str(status): {} for status in (route.status_code or 200, *route.responses)}
-    if route.body_field is not None:
-        own_answers["422"] = {}  # FastAPI describes it
-    extra |= {
-        "parameters": [*extra.get("parameters", [])],
-        "responses": {**own_answers, **extra.get("responses", {})},
-    }
+    extra["parameters"] = [*extra.get("parameters", [])]
     openapi.describe(extra, rules, own)
     return extra
 

@@ -1,26 +1,17 @@
-"""The rules as OpenAPI, for any framework: the header, and the answers that the rules add."""
+"""The rules as OpenAPI, for any framework: the header of the key."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from onceward.http.answer import REPLAYED
 from onceward.http.route import Route
 from onceward.http.rules import Rules
 
 Schema = dict[str, Any]  # an OpenAPI document, or a part of one
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_ANSWERS: Final[Mapping[str, str]] = {
-    "400": "The idempotency key is missing, or cannot be used. Nothing was done.",
-    "409": "A request with this idempotency key is being carried out, or it was, and its answer cannot be repeated.",
-    "413": "The request is too large to be repeated safely. Nothing was done.",
-    "422": "The idempotency key was used for another request. Nothing was done.",
-    "503": "Idempotency keys cannot be checked now. Nothing was done.",
-}
 
 
 def document(schema: Schema, rules: Rules) -> Schema:
-    """Add the idempotency key and its answers to each operation that ``rules`` cover.
+    """Add the idempotency key to each operation that ``rules`` cover.
 
     Args:
         schema: an OpenAPI document, which is changed in place. A second call changes nothing.
@@ -39,20 +30,11 @@ def document(schema: Schema, rules: Rules) -> Schema:
 
 
 def describe(operation: Schema, rules: Rules, route: Route) -> None:
-    """Add the idempotency key and its answers to one operation."""
+    """Add the idempotency key to one operation."""
     if route.read is None:
         parameters = operation.setdefault("parameters", [])
         if not any(held.get("in") == "header" and held.get("name", "").lower() == route.header for held in parameters):
             parameters.append(_header(rules, route))
-    responses = operation.setdefault("responses", {})
-    for status, response in responses.items():
-        if str(status)[:1] == "2":
-            response.setdefault("headers", {})[REPLAYED] = {
-                "description": "The answer is that of an earlier request with the same idempotency key.",
-                "schema": {"type": "string", "enum": ["true"]},
-            }
-    for status, text in _ANSWERS.items():
-        responses.setdefault(status, {"description": text, "content": {"application/problem+json": {}}})
 
 
 def _header(rules: Rules, route: Route) -> Schema:

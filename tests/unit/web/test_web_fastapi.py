@@ -147,9 +147,6 @@ def test_what_no_guard_covers_can_be_found(once):
     assert unguarded(app) == []
 
 
-PROBLEM = "application/problem+json"
-
-
 def operation(app, path, method="post"):
     return app.openapi()["paths"][path][method]
 
@@ -159,15 +156,10 @@ def header_of(described):
     return parameter
 
 
-def check_documented(described, success):
+def check_documented(described):
     header = header_of(described)
     assert (header["name"], header["required"]) == ("Idempotency-Key", True)
-    responses = described["responses"]
-    for status in ("400", "413", "503"):
-        assert PROBLEM in responses[status]["content"]
-        assert responses[status]["description"]
-    assert "Idempotent-Replayed" in responses[success]["headers"]
-    assert "application/json" in responses["422"]["content"]  # FastAPI's own is still there
+    assert "application/json" in described["responses"]["422"]["content"]  # FastAPI's own is still there
 
 
 def test_an_endpoint_of_the_route_class_is_documented(once):
@@ -181,8 +173,7 @@ def test_an_endpoint_of_the_route_class_is_documented(once):
     async def show(order: str): ...
 
     described = operation(app, "/v1/orders/{order}/payments")
-    check_documented(described, "201")
-    assert "400" not in operation(app, "/v1/orders/{order}", "get")["responses"]
+    check_documented(described)
     assert [one["name"] for one in described["parameters"]] == ["order", "Idempotency-Key"]
     assert described["responses"]["409"]["description"] == "Paid already"
 
@@ -201,7 +192,7 @@ def test_an_application_with_the_middleware_is_documented(once):
     rules = Rules(Route("/orders/{id}/payments"))
     app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
     document(app, rules)
-    check_documented(operation(app, "/orders/{order}/payments"), "200")
+    check_documented(operation(app, "/orders/{order}/payments"))
     assert "parameters" not in operation(app, "/free")
     exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
     assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
