@@ -59,9 +59,6 @@ class Route:
         """Return whether this route covers a request of that method for that path."""
         return method in self.methods and self._matches(path) is not None
 
-    def __repr__(self) -> str:
-        return f"Route({self.path!r}, methods={sorted(self.methods)!r}, required={self.required!r}, key={self.key!r})"
-
 
 def _check_methods(methods: Collection[str]) -> None:
     if isinstance(methods, str) or not methods:

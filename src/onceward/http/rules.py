@@ -294,7 +294,7 @@ def endpoint_rules(rules: Rules | None) -> Rules:
     for route in rules.routes:
         if route.path != "*":
             raise ValueError(
-                f"{route!r}: give it no path, because the endpoint has one. Or guard the whole application"
+                f"Route({route.path!r}): give it no path, because the endpoint has one. Or guard the whole application"
             )
     return rules
 

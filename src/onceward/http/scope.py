@@ -164,7 +164,6 @@ class Scope:
         identify: a callable that is given the :class:`Request`. It returns the caller as a str or an int, such as the user's
             primary key, or a tuple of them. It may also return an :class:`Answer`. If it returns None, or a tuple with None, the
             request is refused.
-        title: the text that ``repr`` returns.
         dependency: a callable that the host calls first; its result is the caller.
 
     Attributes:
@@ -180,13 +179,10 @@ class Scope:
     HOST: ClassVar["Scope"]
     EVERYBODY: ClassVar["Scope"]
 
-    def __init__(
-        self, identify: Identify, title: str = "Scope(...)", dependency: Callable[..., object] | None = None
-    ) -> None:
+    def __init__(self, identify: Identify, dependency: Callable[..., object] | None = None) -> None:
         check_hook("scope", identify)
         self.dependency = dependency
         self._identify = identify
-        self._title = title
 
     def __call__(self, request: Request) -> object:
         """Return the caller, or an answer.
@@ -200,9 +196,6 @@ class Scope:
             return scope
         return _check_result(scope)
 
-    def __repr__(self) -> str:
-        return self._title
-
     @staticmethod
     def credential(*headers: str) -> "Scope":
         """Return the scope of the credential in one or more headers, as in ``Scope.credential("X-Auth-Token")``.
@@ -212,7 +205,7 @@ class Scope:
         """
         if not headers or not all(TOKEN(str(name)) for name in headers):
             raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
-        return Scope(Credential(headers), f"Scope.credential({', '.join(map(repr, headers))})")
+        return Scope(Credential(headers))
 
 
 def scope_of(source: object) -> Scope | None:
@@ -238,11 +231,10 @@ def scope_of(source: object) -> Scope | None:
     if not kind or not TOKEN(name):
         raise ValueError(f"scope={source!r}: {_CHOICES}")
     if kind == _COOKIE:
-        return Scope(lambda request: digest(source, require(request.cookie(name), f"the cookie {name}")), source)
+        return Scope(lambda request: digest(source, require(request.cookie(name), f"the cookie {name}")))
     header = name.lower()
     return Scope(
-        lambda request: digest(_HEADER + header, require("\n".join(lines_of(request, header)), f"the header {name}")),
-        source,
+        lambda request: digest(_HEADER + header, require("\n".join(lines_of(request, header)), f"the header {name}"))
     )
 
 
@@ -272,6 +264,6 @@ def _check_result(scope: object) -> object:
     ) from error
 
 
-Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
-Scope.HOST = Scope(_host, "Scope.HOST")
-Scope.EVERYBODY = Scope(lambda _: "*", "Scope.EVERYBODY")
+Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")))
+Scope.HOST = Scope(_host)
+Scope.EVERYBODY = Scope(lambda _: "*")

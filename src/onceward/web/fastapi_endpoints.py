@@ -135,7 +135,7 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
         callers = cast("list[object]", request.native[_CALLERS])
         return callers[0]
 
-    return Whose(caller, "dependency(...)", call if who is None else _identifying(call, who))
+    return Whose(caller, call if who is None else _identifying(call, who))
 
 
 def _identifying(call: Callable[..., Any], who: Callable[[Any], object]) -> Callable[..., Any]:

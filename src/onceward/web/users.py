@@ -28,7 +28,7 @@ def starlette_user(who: Who | None = None) -> Scope:
     def user_of(request: Request) -> object:
         return _authenticate(request.native["user"], identify)
 
-    return Scope(user_of, "starlette_user()")
+    return Scope(user_of)
 
 
 def django_user(who: Who | None = None) -> Scope:
@@ -42,7 +42,7 @@ def django_user(who: Who | None = None) -> Scope:
     def user_of(request: Request) -> object:
         return _authenticate(cast("Any", request.native["request"]).user, identify)
 
-    return Scope(user_of, "django_user()")
+    return Scope(user_of)
 
 
 def rest_framework_user(who: Who | None = None) -> Scope:
@@ -74,7 +74,7 @@ def rest_framework_user(who: Who | None = None) -> Scope:
             raise Unscoped("the request has no user")
         return _authenticate(user, identify)
 
-    return Scope(user_of, "rest_framework_user()")
+    return Scope(user_of)
 
 
 def _rest_view(native: Any, match: Any) -> Any:
