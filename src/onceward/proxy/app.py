@@ -63,10 +63,6 @@ class Proxy:
         **options: Unpack[Options],
     ) -> None:
         check_seconds("silence", silence)
-        if not silence:
-            raise ValueError("silence=0: give the seconds for which the upstream can be silent, such as 60")
-        if health is not None and not health.startswith("/"):
-            raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._rules, self._health, self._silence = rules_of(rules), health, silence
         self._upstream = Upstream(upstream)
         self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)
