@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.http.request import RawPostDataException
 
 from onceward.claim.held import HeldClaim
-from onceward.core.arguments import check_type
 from onceward.http.answer import PENDING, Answer, AnswerGate, Recorded
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest
@@ -124,7 +123,6 @@ def answer(response: HttpResponseBase) -> Answer:
 
     A template response is rendered. A view of Django REST framework gives ``self.finalize_response(request, response)``.
     """
-    check_type("answer(response)", response, HttpResponseBase, "a response, such as JsonResponse(...)")
     if callable(render := getattr(response, "render", None)):
         render()
     return Answer(response.status_code, list(response.items()), response.content)

@@ -30,7 +30,6 @@ from starlette.routing import Route
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.rules import Rules
@@ -149,7 +148,6 @@ def document(app: FastAPI, rules: Rules) -> None:
 
 def answer(response: Response) -> Answer:
     """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
-    check_type("answer(response)", response, Response, "a response, such as JSONResponse(...)")
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
 
 

@@ -10,7 +10,6 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded, tell
@@ -90,7 +89,6 @@ def idempotent(
 
 def answer(response: flask.Response) -> Answer:
     """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
-    check_type("answer(response)", response, flask.Response, "a response, as of make_response()")
     return Answer(response.status_code, list(response.headers), response.get_data())
 
 
