@@ -21,6 +21,7 @@ from onceward.web import flask as of_flask
 from onceward.web.fastapi import IdempotentRoute, answer, document, unguarded
 from onceward.web.openapi import document as document_schema
 from tables import each
+from web import asgi
 from web.asgi import statuses
 from web.calls import Rules, call, guards, post
 
@@ -90,6 +91,22 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs):
     first, second = call(app, *[post("/a", "k", json={"id": "7", "text": "x" * 100_000})] * 2)
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     assert (first.status_code, len(runs), statuses(once)) == (200, 1, [COMPLETED])
+
+
+def test_a_scope_that_is_sent_again_is_guarded_again(app, once, runs):
+    @app.post("/pay", dependencies=[Depends(idempotent(once))])
+    async def pay():
+        runs.append("ran")
+
+    async def twice():
+        scope = asgi.scope(path="/pay")
+        for _ in range(2):
+            client = asgi.Client()
+            await app(scope, client.receive, client.send)
+        return client
+
+    assert asgi.run(twice()).headers["idempotent-replayed"] == "true"
+    assert runs == ["ran"]
 
 
 def session():
