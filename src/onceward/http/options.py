@@ -26,12 +26,15 @@ def with_wait(options: Options, wait: float | None) -> Options:
 
 
 def check_seconds(name: str, seconds: object, *, endless: bool = False) -> None:
-    """Raise TypeError or ValueError if ``seconds`` is neither a number of seconds nor None."""
+    """Raise ValueError if ``seconds`` is neither a number of seconds nor None."""
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
-    if not seconds >= 0 or (seconds == float("inf") and not endless):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not seconds >= 0
+        or (seconds == float("inf") and not endless)
+    ):
         raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
 
 
