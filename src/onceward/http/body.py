@@ -1,12 +1,13 @@
 """The fingerprint of a request's body, which must not change under one key, and the key that a body may carry.
 
-JSON is compared by content: member order, white space and escapes do not matter. Numbers are compared as they are written, so two
-amounts are never taken for one. A multipart body is compared without its boundary, because many clients
+JSON is compared by content: member order, white space, escapes and number notation (1, 1.0, 1e0) do not matter. No number is
+rounded, so two amounts are never taken for one. A multipart body is compared without its boundary, because many clients
 change it for each try. Every other body is compared byte by byte. A body in gzip or deflate is decoded first (``answer.py``).
 """
 
 import re
 from collections.abc import Callable
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Inexact, InvalidOperation
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, cast
@@ -20,6 +21,11 @@ from onceward.keys.paths import StrictPath, fixed
 _BODY: Final = fixed("body", "the JSON of the request")
 _JSON: Final = re.compile(r"\s*application/(?:[\w.+\-]+\+)?json\s*(?:;|$)", re.IGNORECASE).match
 _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE | re.DOTALL).match
+_MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole number
+# Most numbers are already in canonical form. This check takes a fifth of a Decimal's time.
+_PLAIN: Final = re.compile(r"-?(?:[1-9][0-9]*\.|0\.0{0,5}(?=[1-9]))[0-9]*[1-9]").fullmatch
+# Raises instead of rounding.
+_EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
 
 
 def fingerprint(request: Request, body: bytes) -> str:
@@ -79,6 +85,18 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
     return read
 
 
-# No number is rounded: one with a point or an exponent stays as it is written. The encoder writes equal documents alike.
-_DECODE: Final[Callable[[str | bytes], object]] = msgspec.json.Decoder(object, float_hook=msgspec.Raw).decode
-_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+def _number(text: str) -> object:
+    """Return a number with a point or exponent in canonical form."""
+    if _PLAIN(text) is not None:
+        return msgspec.Raw(text)
+    number = _EXACT.create_decimal(text).normalize(_EXACT)
+    if not number:
+        return 0  # also for -0.0
+    if 0 <= number.adjusted() < _MOST_DIGITS and (whole := int(number)) == number:
+        return whole
+    return number
+
+
+# The decoder never rounds, and the encoder writes equal documents alike (similar to RFC 8785).
+_DECODE: Final[Callable[[str | bytes], object]] = msgspec.json.Decoder(object, float_hook=_number).decode
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode

@@ -60,6 +60,8 @@ def test_method_path_query_and_body_are_in_the_fingerprint():
     [
         (b'{"a": {"c": 1, "b": [1, 2]}}', b'{"a": {"b":[1,2], "c": 1}}'),
         (b'"\\u00fc"', '"ü"'.encode()),
+        (b"100", b"1e2"),
+        (b"0", b"-0.0"),
     ],
 )
 def test_json_that_says_the_same_has_one_fingerprint(one, other):
@@ -77,7 +79,6 @@ def test_json_that_says_the_same_has_one_fingerprint(one, other):
         (b"0.1", b"0.1000000000000000055511151231257827"),  # one float, two amounts
         (b"9007199254740993", b"9007199254740992.0"),
         (b"18446744073709551617", b"18446744073709551616"),
-        (b"100", b"1e2"),  # numbers are compared as they are written
         (b"1e400", b"1e401"),
         (b"1e99999999999999999999", b"1e99999999999999999998"),
         (b'"\\ud800"', b'"\\ud801"'),
@@ -135,7 +136,7 @@ def test_a_body_over_the_limit_or_the_ledgers_is_recorded_without_it_and_duplica
     rules = Rules(max_response=3)
     kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
     assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
-    answer = rules.repeat(kept)
+    answer = rules.repeat(kept, list)
     assert (answer.status, kind_of(answer)) == (409, "unavailable")
     assert "status 201" in problem(answer)["detail"]
     large = Answer(200, [], b"\xff" * 800)  # in base64 more than the ledger takes
