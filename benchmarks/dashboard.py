@@ -33,8 +33,6 @@ PAGES = (
     "/records?status=PARKED",
     "/records",
     "/records?prefix=shop.mail:",
-    "/search?q=order-00004217",
-    "/search?q=none",
 )
 
 

@@ -293,10 +293,7 @@ def _own_log():
 
 @pytest.fixture(autouse=True)
 def _nothing_told():
-    """Each test's trouble is the first of its kind, and nobody is told of its outcomes later."""
+    """Nobody is told of a test's outcomes later."""
     observing = sys.modules.get("observing")
     if observing is not None:
         observing.Noted.tell = staticmethod(lambda outcome: None)
-    trouble = sys.modules.get("onceward.http.recording")
-    if trouble is not None:
-        trouble._KINDS.clear()

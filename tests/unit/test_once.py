@@ -16,11 +16,8 @@ from onceward.observe.otel_metrics import observe_ledger
 from onceward.observe.prometheus import PrometheusLedger
 from onceward.outbox import HttpTarget, Relay, register
 from onceward.pipelines import load
-from onceward.proxy import Proxy
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
-from onceward.web import fastapi, flask
-from onceward.web.webhooks import GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe, meta_handshake
 from places import SOURCES
 from tables import each
 
@@ -76,9 +73,6 @@ def test_a_missing_library_of_an_extra_is_told_with_what_to_install(tmp_path, mo
 CONSTRUCTORS = [
     *(Once, Queue, Relay, load, open_table, PrometheusLedger, observe_ledger),
     lambda value: register(value, HttpTarget),
-    lambda value: Proxy(value, Once("memory:"), name="n"),
-    *(fastapi.answer, flask.answer, meta_handshake),
-    *(GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe),
 ]
 
 

@@ -8,16 +8,13 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, check_answers, ledger_at, looking_at, refuse, say, usage
 from onceward.errors import ResultWarning
-
-if TYPE_CHECKING:
-    from onceward.service.tokens import Tokens
 
 VARIABLE: Final = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
 _BACKLOG: Final = 2048
@@ -39,7 +36,6 @@ def serve(
     tokens: str | None = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
-    max_requests: Annotated[int, Option(min=1)] = 200,
     log: Annotated[bool, Option("--log/--no-log")] = True,
 ) -> None:
     """Serve the ledger over HTTP, for programs in any language.
@@ -56,27 +52,26 @@ def serve(
 
     Options:
         tokens (FILE): The file of tokens. Without it, everybody on this machine can do everything.
-        max_requests (N): Claims that one client can have under way, and as many other requests.
-        log: Log a line for each request. It has no key and no token.
+        log: Log a line for each action. It has no key and no token.
     """
     try:
         import uvicorn  # noqa: F401 - it comes with the same extra
 
-        from onceward.service.app import build_app
-        from onceward.service.door import ServiceLimits
+        from onceward.service.app import service
     except ImportError:
         refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'")
     if tokens is None and not is_local(host):
         refuse(f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them")
-    limits = ServiceLimits(max_requests)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
     )
     warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
-    known_tokens = _tokens(tokens)
     with ledger_at(store) as once:
         check_answers(once)
-        app = build_app(once, known_tokens, limits, log_requests=log)
+        try:
+            app = service(once, tokens=tokens)
+        except (OSError, ValueError) as error:
+            refuse(f"--tokens: {error}")
         listen(
             app,
             host=host,
@@ -117,18 +112,6 @@ def token(
     except ValueError as error:
         refuse(str(error))
     typer.echo(made_token)
-
-
-def _tokens(path: str | None) -> "Tokens | None":
-    from onceward.service.tokens import Tokens
-
-    try:
-        tokens = None if path is None else Tokens(path)
-    except (OSError, ValueError) as error:
-        refuse(f"--tokens: {error}")
-    if tokens is not None and not tokens.names:
-        say(f"--tokens {path}: it has no token yet, so every request is refused")
-    return tokens
 
 
 def dashboard(

@@ -6,7 +6,6 @@ reverse proxy sets. Without both, everybody who reaches the dashboard can read, 
 
 import hmac
 import ipaddress
-import os
 from base64 import b64decode
 from collections.abc import Iterable
 from hashlib import sha256
@@ -21,16 +20,14 @@ class Visitor(NamedTuple):
 
     Attributes:
         name: what the audit says; empty if nobody knows.
-        mark: what the visitor's forms are bound to.
         by: how the name is known.
     """
 
     name: str
-    mark: str
     by: str
 
 
-ANYBODY: Final = Visitor("", "", "")
+ANYBODY: Final = Visitor("", "")
 
 
 class Access:
@@ -71,8 +68,6 @@ class Access:
             raise ValueError("a trusted proxy needs the name of its identity header")
         if allow_actions and token is None and identity_header is None:
             raise ValueError("actions need to know who acts: give a token, or the identity header of a reverse proxy")
-        secret = os.urandom(32) if token is None else token.encode()
-        self._secret = hmac.digest(secret, b"onceward dashboard", "sha256")
 
     @property
     def signs_in(self) -> bool:
@@ -98,9 +93,9 @@ class Access:
             login: the value of the header Authorization.
         """
         if identity and peer is not None and _address(peer) in self.trusted_proxies:
-            return Visitor(identity, f"proxy:{identity}", f"the proxy's {self.identity_header}")
+            return Visitor(identity, f"the proxy's {self.identity_header}")
         if self._token is not None and login and (name := self._name_in(login)):
-            return Visitor(name, f"token:{name}", "token")
+            return Visitor(name, "token")
         return ANYBODY if self.is_open else None
 
     def _name_in(self, login: str) -> str:
@@ -112,14 +107,6 @@ class Access:
             return ""
         is_right = hmac.compare_digest(_digest(token), _digest(self._token or ""))
         return " ".join(name.split())[:100] if is_right and scheme.lower() == "basic" else ""
-
-    def form_token(self, visitor: Visitor) -> str:
-        """Return what a form of this visitor must carry, so that no other site can send it."""
-        return hmac.new(self._secret, visitor.mark.encode(), sha256).hexdigest()
-
-    def is_form(self, visitor: Visitor, token: str) -> bool:
-        """Return whether a form is of this visitor."""
-        return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token(visitor).encode())
 
 
 def _digest(text: str) -> bytes:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from onceward.dashboard.access import ANYBODY
 from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, possible, run_audited, version_of
-from onceward.dashboard.asking import board_of, check_form, form_of, page, redirect, visitor_of
+from onceward.dashboard.asking import board_of, form_of, page, redirect, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
 
@@ -46,7 +46,6 @@ async def act(request: Request) -> Response:
     """Do what was confirmed."""
     _check_allowed(request)
     fields = await form_of(request)
-    check_form(request, fields)
     return await run_in_threadpool(partial(_act, request, fields))
 
 

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from onceward.dashboard import acting, pages
 from onceward.dashboard.access import Access
-from onceward.dashboard.asking import Board, Sampler, trouble
+from onceward.dashboard.asking import Board, trouble
 from onceward.dashboard.rendering import FOLDER
 from onceward.dashboard.shield import Shield
 from onceward.errors import OncewardError, StoreError
@@ -80,8 +80,7 @@ def dashboard(
             HTTPException: _not_found,
         },
     )
-    ledger = once.ledger
-    app.state.board = Board(ledger, Sampler(ledger), access, hide_results)
+    app.state.board = Board(once.ledger, access, hide_results)
     return app
 
 

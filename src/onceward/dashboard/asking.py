@@ -1,6 +1,5 @@
 """What the pages of one dashboard share, and what a request asks for: the fields of its form, and the filters of its address."""
 
-import threading
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs, urlencode
@@ -10,56 +9,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from onceward.core.arguments import seconds
-from onceward.core.clock import Clock, boottime
 from onceward.core.views import Criteria
 from onceward.dashboard.access import ANYBODY, Access, Visitor
 from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.rendering import TEMPLATES
-from onceward.errors import StoreError
 from onceward.stores.ledger import Ledger
-from onceward.stores.survey import Survey
-
-EVERY: Final = 2.0  # seconds
-
-
-class Sampler:
-    """The latest counts of a ledger.
-
-    Args:
-        ledger: whose records to count.
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, ledger: Ledger, clock: Clock = boottime) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._until = -1.0  # when the last answer is too old
-        self._answer: Survey | StoreError | None = None
-
-    def latest(self) -> Survey:
-        """Return counts that are at most :data:`EVERY` old. Raises StoreError, which is kept as long."""
-        with self._lock:  # or visitors wait for a ledger that is away one after another
-            if self._answer is None or self._clock() >= self._until:
-                try:
-                    self._answer = self._ledger.survey()
-                except StoreError as error:
-                    self._answer = error
-                self._until = self._clock() + EVERY
-            if isinstance(self._answer, StoreError):
-                raise StoreError(str(self._answer), transient=self._answer.transient) from self._answer
-            return self._answer
-
 
 _LARGEST: Final = 64 * 1024  # bytes of a form
 AGES: Final = ("1m", "15m", "1h", "1d", "7d")
 
 
 class Board(NamedTuple):
-    """The ledger, its counts and the settings."""
+    """The ledger and the settings."""
 
     ledger: Ledger
-    sampler: Sampler
     access: Access
     hides_results: bool
 
@@ -90,7 +53,6 @@ def page(request: Request, name: str, context: Mapping[str, object], status: int
     is_known = visitor is not ANYBODY
     variables = {
         "access": board.access,
-        "form": board.access.form_token(visitor) if is_known else "",
         "hides_results": board.hides_results,
         # Who may not read does not learn where the ledger is.
         "ledger": "" if getattr(request.state, "visitor", None) is None else board.ledger.store.url,
@@ -131,12 +93,6 @@ async def form_of(request: Request) -> dict[str, str]:
     except ValueError:
         raise HTTPException(400, "That form cannot be read") from None
     return {name: values[0] for name, values in fields.items()}
-
-
-def check_form(request: Request, fields: dict[str, str]) -> None:
-    """Raise HTTPException if a form is not one of this visitor."""
-    if not board_of(request).access.is_form(visitor_of(request), fields.get("form", "")):
-        raise HTTPException(403, "This form belongs to somebody else. Nothing was changed. Open it again")
 
 
 def asks_to_read(request: Request) -> bool:

@@ -1,18 +1,14 @@
-"""What needs a person: keys that are parked, lapsed or wait for long, and messages that nobody sends, by handler and reason."""
+"""What needs a person: keys that are parked, lapsed or wait for long, and messages that a target refused, by handler and reason."""
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from onceward.core.drivers import drive
 from onceward.core.record import PARKED, RELEASED, Record
-from onceward.core.selections import DueWithin
 from onceward.core.views import Criteria, last_change
 from onceward.dashboard.showing import outbox_of, reason, why
-from onceward.errors import StoreError
-from onceward.stores.capabilities import OUTBOX
-from onceward.stores.contract import Damaged, Page
+from onceward.stores.contract import Damaged
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
@@ -66,9 +62,7 @@ def listing(ledger: Ledger, query: RecordQuery, size: int = ROWS) -> Listing:
 
 _MOST: Final = 200  # records of each state
 WAITING: Final = 900.0  # seconds after which a key that was given back counts as stuck
-UNSENT: Final = 60.0  # seconds after which a message counts as stuck
-_AHEAD: Final = 3600.0  # seconds: messages that a target did not take wait for their next try, ten minutes at most
-_ORDER: Final = (PARKED, "LAPSED", "REFUSED", "UNSENT", RELEASED)
+_ORDER: Final = (PARKED, "LAPSED", "REFUSED", RELEASED)
 
 
 class Group(NamedTuple):
@@ -109,12 +103,6 @@ def trouble(ledger: Ledger, survey: Survey) -> Needs:
                 seen += 1
                 changes[_handler(record), state, _reason(record, state, now)].append(last_change(record, now))
             cut += [state] if seen == _MOST else []
-    if (due := _due(ledger)) is not None:
-        for record in due.records:
-            since = record.lease_until  # it ended with the record's completion
-            if due.now - since > UNSENT:
-                changes[_handler(record), "UNSENT", ""].append(since)
-        cut += [] if due.next is None else ["UNSENT"]
     groups = [Group(*name, len(times), min(times)) for name, times in changes.items()]
     return Needs(sorted(groups, key=lambda group: (_ORDER.index(group.state), -group.records)), cut, unknown, now)
 
@@ -131,18 +119,6 @@ def _reason(record: Record, state: str, now: float) -> str:
     messages = outbox_of(record)
     reasons = [one.refused for one in messages if one.refused] if isinstance(messages, list) else [messages]
     return reason(reasons[0]) if reasons else ""
-
-
-def _due(ledger: Ledger) -> Page | None:
-    """Return messages that are due soon. None: the store cannot find them, or has no index yet."""
-    if OUTBOX.of(ledger.store) is None:
-        return None
-    try:
-        return drive(ledger.store.select(DueWithin(_AHEAD), None, _MOST), ledger.store)
-    except StoreError as error:
-        if error.transient:
-            raise
-        return None
 
 
 def first(ledger: Ledger, criteria: Criteria) -> Iterator[tuple[Record, float]]:

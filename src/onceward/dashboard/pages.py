@@ -1,6 +1,7 @@
 """The pages that read: the overview, lists of records, search, a record and the audit."""
 
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from onceward.core.origin import read_origin
 from onceward.core.record import Record
 from onceward.core.views import SOME_DAY, STATES, Criteria, last_change
 from onceward.core.writes import expiry_of
-from onceward.dashboard import needs, searching
+from onceward.dashboard import needs
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, page, query_of, redirect
 from onceward.dashboard.needs import RecordQuery
@@ -88,7 +89,7 @@ _ENTRIES: Final = 500  # records of a page of the audit: what somebody did, and 
 def overview(request: Request) -> Response:
     """Counts, and what needs a person."""
     board = board_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     trouble = needs.trouble(board.ledger, survey)
     context = {"survey": survey, "trouble": trouble}
     return page(request, "overview.html", context)
@@ -97,7 +98,7 @@ def overview(request: Request) -> Response:
 def records(request: Request) -> Response:
     """A list by status, age and the beginning of the key."""
     board, query = board_of(request), query_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     scan = asks_to_read(request)
     context = {
         "query": query,
@@ -115,22 +116,21 @@ def records(request: Request) -> Response:
 
 
 def search(request: Request) -> Response:
-    """Find one record, by what somebody has of it."""
-    board = board_of(request)
+    """Show the record of a key, or the list of the keys that begin so."""
     text = request.query_params.get("q", "").strip()
-    if not text:
-        return redirect(request, "/records")
-    survey = board.sampler.latest()
-    result = searching.search(board.ledger, survey, text)
-    rows = [row(record, result.now, hides_results=board.hides_results) for record in result.records]
-    context = {"text": text, "found": result, "rows": rows, "survey": survey}
-    return page(request, "search.html", context)
+    try:
+        board_of(request).ledger.show(text)
+    except NotFound:
+        return redirect(request, f"/records?{urlencode({'prefix': text}, errors='replace')}")
+    except DamagedRecord:
+        pass  # its page says why
+    return redirect(request, f"/record?{urlencode({'key': text}, errors='replace')}")
 
 
 def audit(request: Request) -> Response:
     """Who has done what, the latest first."""
     board = board_of(request)
-    survey = board.sampler.latest()
+    survey = board.ledger.survey()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
     scan = asks_to_read(request)
     listing = needs.listing(board.ledger, query, _ENTRIES) if scan or query.is_quick(survey) else None

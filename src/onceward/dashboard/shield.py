@@ -85,11 +85,10 @@ def _path(request: Request) -> str:
 
 
 def _is_same_origin(request: Request, host: str) -> bool:
-    """Return whether a form comes from a page of ours. Browsers say so; other programs need the form's own token anyway."""
+    """Return whether a form comes from a page of ours, as each browser says."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is not None and site != "same-origin":
-        return False
     try:
-        return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+        is_ours = origin is None or urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:  # no browser sends an origin that is none
         return False
+    return is_ours and site in {None, "same-origin"} and (origin or site) is not None

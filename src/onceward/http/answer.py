@@ -7,7 +7,7 @@ The ledger holds an answer as readable JSON. The body is text if it is UTF-8, el
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -198,33 +198,9 @@ class AnswerGate:
         return part
 
 
-# --- content codings: a retry may be compressed anew, and may not take gzip for its answer as the first request did ---
-_CODING: Final = "content-encoding"
+# --- content codings: a retry may be compressed anew ---
 _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's numbers of the formats
-# These are about the bytes as they were coded.
-_OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "digest", "etag", "repr-digest"})
 LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
-
-
-def adapt(answer: Answer, lines: Callable[[str], list[str]]) -> Answer:
-    """Return an answer that its client can read: decoded, if it is in gzip or deflate and the client does not take that.
-
-    Args:
-        answer: the recorded answer. What cannot be decoded here, such as brotli, is returned as it is.
-        lines: returns the lines of a header of the request. A client that sends no Accept-Encoding (RFC 9110, section 12.5.3)
-            may not decode.
-    """
-    codings = [value.strip().lower() for name, value in answer.headers if name.lower() == _CODING]
-    if not codings or _takes(codings[0], lines("accept-encoding")):
-        return answer
-    try:
-        body = plain(answer.body, codings)
-    except TooLargeDecoded:
-        return answer
-    if body is answer.body:
-        return answer
-    headers = [(name, value) for name, value in answer.headers if name.lower() not in _OF_THE_BYTES]
-    return Answer(answer.status, headers, body)
 
 
 class TooLargeDecoded(ValueError):
@@ -232,7 +208,7 @@ class TooLargeDecoded(ValueError):
 
 
 def plain(body: bytes, codings: Sequence[str]) -> bytes:
-    """Return the decoded body of a request or an answer. What cannot be decoded here, such as brotli, is returned as it is.
+    """Return the decoded body of a request. What cannot be decoded here, such as brotli, is returned as it is.
 
     Args:
         body: as it was sent.
@@ -259,11 +235,3 @@ def plain(body: bytes, codings: Sequence[str]) -> bytes:
             return body
         rest = decoder.unused_data
     return b"".join(parts)
-
-
-def _takes(coding: str, accepted: Sequence[str]) -> bool:
-    weights = {}
-    for choice in ",".join(accepted).lower().split(","):
-        name, _, weight = choice.replace(" ", "").replace("\t", "").partition(";q=")
-        weights[name] = weight.strip("0.") != "" or not weight
-    return weights.get(coding.removeprefix("x-"), weights.get(coding, weights.get("*", False)))

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Callable
 
-import msgspec
-
 from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless, fault_of, recorded
@@ -12,6 +10,7 @@ from onceward.http.options import with_wait
 from onceward.http.route import KeyedRequest
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
+from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
@@ -113,8 +112,6 @@ class Guarded:
         if not isinstance(error, OncewardError):
             raise error
         if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
-            from onceward.http.recording import tell
-
             tell(route, error)
         if done and isinstance(error, ResultNotRecorded):
             return None  # it has run: a client that gets the answer need not send it again
@@ -134,6 +131,17 @@ class Guarded:
         raise ResultUnavailable(key, "its handler completed the claim with a value that is not an onceward.web.Answer")
 
 
+def tell(what: str, error: BaseException) -> None:
+    """Log an error that concerns ``what``. What is away needs no traceback for each request."""
+    logger().error(
+        "%s: %s: %s",
+        what,
+        type(error).__name__,
+        error,
+        exc_info=None if isinstance(error, OncewardError | OSError) else error,
+    )
+
+
 class AnswerCodec(Codec):
     """Stores answers, also those with which handlers complete their claims themselves."""
 
@@ -146,24 +154,11 @@ class AnswerCodec(Codec):
             if (fault := fault_of(value)) is not None:
                 raise NotReplayable(fault)
             value = recorded(value)
-        if type(value) is Recorded and _is_plain(value):
+        if isinstance(value, Recorded):
             try:
-                return self._encoder.encode(value).decode()
-            except UnicodeEncodeError:  # half of a surrogate pair
+                return self._encoder.encode(
+                    value
+                ).decode()  # each field comes back as it is, so no trial read is needed
+            except (TypeError, UnicodeEncodeError):  # a text of a class of its own, or half of a surrogate pair
                 pass
         return super().encode(value)
-
-
-def _is_plain(record: Recorded) -> bool:
-    """Return whether every field has exactly the type that is read back. If so, no trial read is needed."""
-    status, headers, body, base64, missing = msgspec.structs.astuple(record)
-    for name, text in headers:
-        if type(name) is not str or type(text) is not str:
-            return False
-    return (
-        type(status) is int
-        and type(body) is str
-        and type(base64) is bytes
-        and (missing is None or type(missing) is str)
-        and type(headers) is tuple
-    )

@@ -6,7 +6,6 @@ from onceward.core.arguments import check_hook
 from onceward.core.policy import Options
 from onceward.http.body import fingerprint
 from onceward.http.request import Request
-from onceward.http.route import Route
 from onceward.keys.ledger_keys import fingerprint_of
 
 Fingerprint = Callable[[Request, bytes], object]
@@ -27,21 +26,16 @@ def with_wait(options: Options, wait: float | None) -> Options:
 
 
 def check_seconds(name: str, seconds: object, *, endless: bool = False) -> None:
-    """Raise TypeError or ValueError if ``seconds`` is neither a number of seconds nor None."""
+    """Raise ValueError if ``seconds`` is neither a number of seconds nor None."""
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
-    if not seconds >= 0 or (seconds == float("inf") and not endless):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not seconds >= 0
+        or (seconds == float("inf") and not endless)
+    ):
         raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
-
-
-def exempt_routes(exempt: Collection[str]) -> tuple[Route, ...]:
-    """Return the paths that are not guarded, as routes of the method ``*``."""
-    paths: object = exempt
-    if isinstance(paths, str) or not isinstance(paths, Collection):
-        raise TypeError(f"exempt={exempt!r}: give paths, as in exempt=['/health', '/webhooks/*']")
-    return tuple(Route(path, methods=["*"]) for path in exempt)
 
 
 def fingerprinter(option: object) -> Callable[[Request, bytes], str]:
@@ -63,24 +57,11 @@ def _place(request: Request, value: object) -> str:
     return fingerprint_of((request.method, request.place, value))
 
 
-def check_length(length: object) -> None:
-    """Raise TypeError or ValueError if ``length`` is not a pair of lengths."""
-    if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
-        raise TypeError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
-    if not 1 <= length[0] <= length[1]:
-        raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
-
-
 def statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:
     """Return the function that tells whether an answer of a status is recorded."""
     if callable(record):
         check_hook("record", record)
         return record
-    statuses: object = record
-    if (
-        not isinstance(statuses, Collection)
-        or not statuses
-        or any(not isinstance(s, int) or s is True for s in statuses)
-    ):
+    if not record or not all(type(status) is int for status in record):
         raise TypeError(f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one")
     return frozenset(record).__contains__

@@ -21,17 +21,16 @@ from onceward.http.answer import (
     Answer,
     Recorded,
     TooLargeDecoded,
-    adapt,
     bodiless,
     fault_of,
     plain,
     recorded,
     replay,
 )
-from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
+from onceward.http.options import Fingerprint, check_seconds, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
+from onceward.http.route import KeyedRequest, PendingRequest, Route
 from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.observe.logs import logger
 
@@ -94,16 +93,9 @@ class Rules:
         max_response: int = MIB,
         docs: str = DOCS,
     ) -> None:
-        for route in cast("tuple[object, ...]", routes):
-            if not isinstance(route, Route):
-                raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'), scope=...)")
         check_flag("strict", strict)
-        check_length(length)
-        for name, value in (("max_request", max_request), ("max_response", max_response)):
-            if type(value) is not int or value < 0:
-                raise ValueError(f"{name}={value!r}: give a number of bytes")
-        if not isinstance(cast("object", docs), str) or any(character in docs for character in '<>"# \r\n'):
-            raise ValueError(f"docs={docs!r}: give a URL without a fragment")
+        if not 1 <= length[0] <= length[1]:
+            raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
         check_seconds("record_within", record_within)
         self.routes = routes or (Route(),)
         self.record_within = record_within
@@ -111,7 +103,7 @@ class Rules:
         self.max_response = max_response
         self.strict = strict
         self.length = length
-        self.exempt = exempt_routes(exempt)
+        self.exempt = [Route(path, methods=["*"]) for path in exempt]
         self._print = fingerprinter(fingerprint)
         self._records = statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
@@ -134,7 +126,7 @@ class Rules:
         """Return whether a path is one of those that are not guarded."""
         return any(route.covers("*", path) for route in self.exempt)
 
-    def begin(self, request: Request, route: Route | None = None) -> PendingRequest | PassedRequest | Answer | None:
+    def begin(self, request: Request, route: Route | None = None) -> PendingRequest | Answer | None:
         """Check a request before its body arrives.
 
         Args:
@@ -142,8 +134,7 @@ class Rules:
             route: the one that covers it, if you have called :meth:`route` already.
 
         Returns:
-            None for a request that passes unchanged, PassedRequest for one that the application must refuse, an Answer for
-            one that is refused here, else the PendingRequest for :meth:`ask`.
+            None for a request that passes unchanged, an Answer for one that is refused here, else the PendingRequest for :meth:`ask`.
         """
         route = route or self.route(request.method, request.path)
         if route is None:
@@ -164,11 +155,8 @@ class Rules:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
-        if type(scope) is not str:
-            if scope is Scope.PASS:
-                return PassedRequest(f"{request.method} {route.path}")
-            if isinstance(scope, Answer):
-                return scope
+        if isinstance(scope, Answer):
+            return scope
         # tuple.__new__ takes half the time of PendingRequest(...).
         return tuple.__new__(PendingRequest, (request, route, key, scope, request.lines("content-encoding")))
 
@@ -211,7 +199,7 @@ class Rules:
         # As above.
         label = f"{request.method} {route.path}"
         provenance = request.provenance() if request.lines(PARENT) else UNKNOWN
-        fields = ((name, *place, scope), print_, label, request.comes, provenance, request.lines)
+        fields = ((name, *place, scope), print_, label, request.comes, provenance)
         return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:
@@ -262,11 +250,11 @@ class Rules:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
         return record
 
-    def repeat(self, record: Recorded, lines: Callable[[str], list[str]]) -> Answer:
-        """Return the answer to a request that has run before; ``lines`` returns the lines of one of its headers."""
+    def repeat(self, record: Recorded) -> Answer:
+        """Return the answer to a request that has run before."""
         if record.missing is not None:
             return self._refuse(problem.BODILESS.about(status=record.status, why=record.missing))
-        return adapt(replay(record), lines)
+        return replay(record)
 
     def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for any other error."""
@@ -306,7 +294,7 @@ def endpoint_rules(rules: Rules | None) -> Rules:
     for route in rules.routes:
         if route.path != "*":
             raise ValueError(
-                f"{route!r}: give it no path, because the endpoint has one. Or guard the whole application"
+                f"Route({route.path!r}): give it no path, because the endpoint has one. Or guard the whole application"
             )
     return rules
 

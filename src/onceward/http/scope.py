@@ -69,10 +69,6 @@ class Unscoped(ValueError):
     """The owner of a key is unknown. The text tells the reader of the answer what is missing."""
 
 
-class Nobody(Unscoped):
-    """The request does not say who its caller is."""
-
-
 class Credential:
     """Tells callers apart by their credentials in ``headers``."""
 
@@ -93,7 +89,7 @@ class Credential:
         if self._headers[0] == _AUTHORIZATION:
             self._check(request, sent)
         if not sent:
-            raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
+            raise Unscoped(f"the request has no credential ({', '.join(self._headers)})")
         if self._looks:
             self._looks -= 1
             self._warn(sent)
@@ -132,9 +128,9 @@ def lines_of(request: Request, header: str) -> list[str]:
 
 
 def require(value: str | None, what: str) -> str:
-    """Return what a request must carry. Raises Nobody if it is missing."""
+    """Return what a request must carry. Raises Unscoped if it is missing."""
     if not value:
-        raise Nobody(f"{what} is missing, so the caller is unknown")
+        raise Unscoped(f"{what} is missing, so the caller is unknown")
     return value
 
 
@@ -161,26 +157,19 @@ def digest(kind: str, text: str) -> str:
     return sha256(f"{kind}\n{text}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-class _Pass:
-    def __repr__(self) -> str:
-        return "Scope.PASS"
-
-
 class Scope:
     """Who the caller is, whose key counts: a choice for ``Rules(scope=...)``.
 
     Args:
         identify: a callable that is given the :class:`Request`. It returns the caller as a str or an int, such as the user's
-            primary key, or a tuple of them. It may also return :attr:`PASS` or an :class:`Answer`. If it returns None, or a
-            tuple with None, the request is refused.
-        title: the text that ``repr`` returns.
+            primary key, or a tuple of them. It may also return an :class:`Answer`. If it returns None, or a tuple with None, the
+            request is refused.
         dependency: a callable that the host calls first; its result is the caller.
 
     Attributes:
         CREDENTIAL: the credential itself: a hash of the Authorization and X-Api-Key headers, for API keys that do not change.
         HOST: the caller that API Gateway, the function URL or the web server (``REMOTE_USER``) has authenticated.
         EVERYBODY: all callers share one scope, so everybody who knows a key gets its answer.
-        PASS: what a callable returns to pass a request on unguarded. The application must answer it with 4xx.
 
     Raises:
         TypeError: ``identify`` cannot be called as a plain function.
@@ -189,46 +178,23 @@ class Scope:
     CREDENTIAL: ClassVar["Scope"]
     HOST: ClassVar["Scope"]
     EVERYBODY: ClassVar["Scope"]
-    PASS: ClassVar[object] = _Pass()
 
-    def __init__(
-        self, identify: Identify, title: str = "Scope(...)", dependency: Callable[..., object] | None = None
-    ) -> None:
+    def __init__(self, identify: Identify, dependency: Callable[..., object] | None = None) -> None:
         check_hook("scope", identify)
         self.dependency = dependency
         self._identify = identify
-        self._title = title
 
     def __call__(self, request: Request) -> object:
-        """Return the caller, PASS or an answer.
+        """Return the caller, or an answer.
 
         Raises:
             Unscoped: the caller is unknown.
             TypeError: the callable returned something that cannot be part of a key.
         """
         scope = self._identify(request)
-        if (
-            (type(scope) is str and scope.strip())
-            or type(scope) is int
-            or scope is Scope.PASS
-            or isinstance(scope, Answer)
-        ):
+        if (type(scope) is str and scope.strip()) or type(scope) is int or isinstance(scope, Answer):
             return scope
         return _check_result(scope)
-
-    def __repr__(self) -> str:
-        return self._title
-
-    def or_pass(self) -> "Scope":
-        """Return this scope, but pass requests without a caller to the application, which must answer them with 4xx."""
-
-        def identify(request: Request) -> object:
-            try:
-                return self(request)
-            except Nobody:
-                return Scope.PASS
-
-        return Scope(identify, f"{self._title}.or_pass()", self.dependency)
 
     @staticmethod
     def credential(*headers: str) -> "Scope":
@@ -239,7 +205,7 @@ class Scope:
         """
         if not headers or not all(TOKEN(str(name)) for name in headers):
             raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
-        return Scope(Credential(headers), f"Scope.credential({', '.join(map(repr, headers))})")
+        return Scope(Credential(headers))
 
 
 def scope_of(source: object) -> Scope | None:
@@ -265,17 +231,16 @@ def scope_of(source: object) -> Scope | None:
     if not kind or not TOKEN(name):
         raise ValueError(f"scope={source!r}: {_CHOICES}")
     if kind == _COOKIE:
-        return Scope(lambda request: digest(source, require(request.cookie(name), f"the cookie {name}")), source)
+        return Scope(lambda request: digest(source, require(request.cookie(name), f"the cookie {name}")))
     header = name.lower()
     return Scope(
-        lambda request: digest(_HEADER + header, require("\n".join(lines_of(request, header)), f"the header {name}")),
-        source,
+        lambda request: digest(_HEADER + header, require("\n".join(lines_of(request, header)), f"the header {name}"))
     )
 
 
 def _host(request: Request) -> str:
     if request.identity is None:
-        raise Nobody("neither the gateway nor the web server in front of this service has authenticated the caller")
+        raise Unscoped("neither the gateway nor the web server in front of this service has authenticated the caller")
     return digest("identity", request.identity)
 
 
@@ -286,7 +251,7 @@ def _check_result(scope: object) -> object:
         try:
             ledger_key("scope", scope)
         except KeyMissing as missing:
-            raise Nobody("this server cannot tell who the caller is") from missing
+            raise Unscoped("this server cannot tell who the caller is") from missing
         except TypeError as wrong:
             error = wrong
         else:
@@ -299,6 +264,6 @@ def _check_result(scope: object) -> object:
     ) from error
 
 
-Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
-Scope.HOST = Scope(_host, "Scope.HOST")
-Scope.EVERYBODY = Scope(lambda _: "*", "Scope.EVERYBODY")
+Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")))
+Scope.HOST = Scope(_host)
+Scope.EVERYBODY = Scope(lambda _: "*")

@@ -56,75 +56,51 @@ async def call_tool(
     if key is None:
         claim = innermost()
         key = str(uuid.uuid4()) if claim is None else claim.request_key("tools/call", name)
-    call = _Call(name, arguments or {}, key, argument, patience)
     until, pause = monotonic() + within, _FIRST
+    tool: Tool | None = None
+    is_sent = False
     while True:
+        result: CallToolResult | None = None
+        wait = pause
         try:
-            await call.attempt(connect)
-        except Exception as error:
-            if not call.can_repeat(error) or monotonic() + pause > until:
+            # A frozen server would keep us for as long as the HTTP client waits.
+            with anyio.fail_after(patience) as limit:
+                async with connect() as client:
+                    tool = tool or await _find(client, name)
+                    given = dict(arguments or {})
+                    if argument in tool.input_schema.get("properties", {}):
+                        given.setdefault(argument, key)
+                    meta = cast("RequestParamsMeta", {META_NAME: key})
+                    is_sent, limit.deadline = True, math.inf
+                    try:
+                        result = await client.call_tool(name, given, patience, meta=meta)
+                    finally:
+                        limit.deadline = anyio.current_time() + patience  # of the goodbye
+        except Exception as error:  # if the reply came, only the goodbye failed
+            hints = None if tool is None else tool.annotations
+            is_safe = not is_sent or (hints is not None and hints.idempotent_hint is True)
+            if result is None and not (is_safe and _is_lost(error) and monotonic() + pause <= until):
                 raise
-        wait = pause if call.result is None else call.retry_pause(pause)
-        if call.result is not None and (wait is None or monotonic() + wait > until):
-            return call.result
-        await anyio.sleep(jittered(cast("float", wait)).seconds)
+        if result is not None:
+            answer = result.meta or {}
+            wait = min(
+                float(answer.get("onceward/retryAfter", pause)), max(pause, 1.0)
+            )  # its claim may end sooner than its lease
+            if answer.get("onceward/refused") not in _AGAIN or monotonic() + wait > until:
+                return result
+        await anyio.sleep(jittered(wait).seconds)
         pause = min(2 * pause, _LONGEST)
 
 
-class _Call:
-    """One call and its tries."""
-
-    def __init__(self, name: str, arguments: dict[str, Any], key: str, argument: str, timeout: float) -> None:
-        self._name, self._arguments, self._key = name, arguments, key
-        self._argument, self._timeout = argument, timeout
-        self._tool: Tool | None = None
-        self._sent = False
-        self.result: CallToolResult | None = None
-
-    async def attempt(self, connect: Connect) -> None:
-        """Call the tool once; raises what the client raises."""
-        self.result = None
-        try:
-            # A frozen server would keep us for as long as the HTTP client waits.
-            with anyio.fail_after(self._timeout) as limit:
-                async with connect() as client:
-                    self._tool = self._tool or await self._find(client)
-                    arguments = dict(self._arguments)
-                    if self._argument in self._tool.input_schema.get("properties", {}):
-                        arguments.setdefault(self._argument, self._key)
-                    meta = cast("RequestParamsMeta", {META_NAME: self._key})
-                    self._sent, limit.deadline = True, math.inf
-                    try:
-                        self.result = await client.call_tool(self._name, arguments, self._timeout, meta=meta)
-                    finally:
-                        limit.deadline = anyio.current_time() + self._timeout  # of the goodbye
-        except Exception:
-            if self.result is None:  # else the reply came, and only the goodbye failed
-                raise
-
-    async def _find(self, client: Client) -> Tool:
-        cursor = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            for tool in page.tools:
-                if tool.name == self._name:
-                    return tool
-            if (cursor := page.next_cursor) is None:
-                raise LookupError(f"the server has no tool {self._name}")
-
-    def can_repeat(self, error: BaseException) -> bool:
-        """Return whether the call can be made again after ``error``."""
-        hints = None if self._tool is None else self._tool.annotations
-        is_safe = not self._sent or (hints is not None and hints.idempotent_hint is True)
-        return is_safe and _is_lost(error)
-
-    def retry_pause(self, pause: float) -> float | None:
-        """Return the seconds after which a refused call can be made again; None if the result is final."""
-        meta = (self.result and self.result.meta) or {}
-        if meta.get("onceward/refused") not in _AGAIN:
-            return None
-        after = meta.get("onceward/retryAfter", pause)
-        return min(float(after), max(pause, 1.0))  # its claim may end sooner than its lease
+async def _find(client: Client, name: str) -> Tool:
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            if tool.name == name:
+                return tool
+        if (cursor := page.next_cursor) is None:
+            raise LookupError(f"the server has no tool {name}")
 
 
 def _is_lost(error: BaseException) -> bool:

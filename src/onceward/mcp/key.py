@@ -38,8 +38,6 @@ class KeyArgument(KeyPlace):
     """A key that is an argument of the tool, which the model fills in."""
 
     def __init__(self, name: str, description: str) -> None:
-        if not name.isidentifier() or name.startswith("_"):
-            raise ValueError(f"ToolKey.argument({name!r}): give the name of a parameter, as in 'idempotency_key'")
         super().__init__("argument", lambda call: call.key)
         self.name = name
         self._description = description
@@ -87,8 +85,6 @@ class ToolKey:
     @staticmethod
     def meta(*names: str) -> object:
         """Return the place of a key in ``_meta``, under one of these names."""
-        if not names or not all(names):
-            raise ValueError(f"ToolKey.meta{names!r}: give names in _meta, as in 'example.com/callId'")
         return _in_meta(*names)
 
     @staticmethod
@@ -98,9 +94,6 @@ class ToolKey:
         Args:
             name: the argument's name.
             description: tells the model when to give the same value again.
-
-        Raises:
-            ValueError: the name cannot be that of a parameter.
         """
         return KeyArgument(name, description)
 

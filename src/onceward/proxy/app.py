@@ -8,9 +8,9 @@ import h11
 from onceward.claim.held import innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
+from onceward.http.guarded import tell
 from onceward.http.options import check_seconds
 from onceward.http.problem import Problem
-from onceward.http.recording import tell
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
 from onceward.proxy.passing import Passing, ambiguity
@@ -63,10 +63,6 @@ class Proxy:
         **options: Unpack[Options],
     ) -> None:
         check_seconds("silence", silence)
-        if not silence:
-            raise ValueError("silence=0: give the seconds for which the upstream can be silent, such as 60")
-        if health is not None and not health.startswith("/"):
-            raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._rules, self._health, self._silence = rules_of(rules), health, silence
         self._upstream = Upstream(upstream)
         self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import h11
 
 from onceward.claim.claim import Claim
-from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.http.answer import HOP_BY_HOP
 from onceward.http.route import HEADER
@@ -169,7 +168,6 @@ class Upstream:
     """The application at an address. ``base`` stands before the path of each request; ``authority`` is its ``Host``."""
 
     def __init__(self, address: str) -> None:
-        check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
         self.address = address
         self._socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
         self._origin, parts = split_url("http://localhost" if self._socket else address)

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -14,14 +14,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onceward.errors import StoreError
 from onceward.once import Once, check_once
-from onceward.service.bodies import NAMESPACE, ClaimBody, HealthBody
+from onceward.service.bodies import (
+    NAMESPACE,
+    ClaimBody,
+    CompleteBody,
+    ExtendBody,
+    HealthBody,
+    LookBody,
+    ReleaseBody,
+    StepBody,
+)
 from onceward.service.claims import Claims
-from onceward.service.door import Door, ServiceLimits
-from onceward.service.openapi import ACTIONS, document
+from onceward.service.door import Door
 from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, STOPPING, UNREADY, RequestRefused, answer_of
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
@@ -30,36 +37,34 @@ _LOG: Final = logging.getLogger("onceward.service")
 _HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
 _GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
-_DECODERS: Final = {action: msgspec.json.Decoder(body) for action, (_, body, _, _) in ACTIONS.items()}
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_DECODERS: Final[dict[str, msgspec.json.Decoder[msgspec.Struct]]] = {
+    "claim": msgspec.json.Decoder(ClaimBody),
+    "extend": msgspec.json.Decoder(ExtendBody),
+    "step": msgspec.json.Decoder(StepBody),
+    "complete": msgspec.json.Decoder(CompleteBody),
+    "release": msgspec.json.Decoder(ReleaseBody),
+    "park": msgspec.json.Decoder(ReleaseBody),
+    "look": msgspec.json.Decoder(LookBody),
+}
+_OPENAPI: Final = Path(__file__).with_name("openapi.json")  # docs/draw_openapi.py makes it
 
 
-def service(
-    once: Once, *, tokens: str | None = None, limits: ServiceLimits | None = None, log_requests: bool = True
-) -> Starlette:
-    """Return an application that serves a ledger to clients in any language.
+def service(once: Once, *, tokens: str | None = None) -> Starlette:
+    """Return an application that serves a ledger to clients in any language. Set its ``state.stopping`` to answer waiting requests.
+
+    It logs a line for each action on the logger ``onceward.service``, without a key and a token.
 
     Args:
         once: the Once whose ledger it serves.
         tokens: the file of the tokens, as ``onceward token`` writes it. With None, everybody who reaches this machine by a
             name of its own, such as localhost, can do everything.
-        limits: what one client can ask for.
-        log_requests: whether to log a line for each request, on the logger ``onceward.service``. It has no key and no token.
 
     Raises:
         TypeError: ``once`` is not a Once.
         ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
     """
     check_once(once, "service({})")
-    return build_app(
-        once, None if tokens is None else Tokens(tokens), limits or ServiceLimits(), log_requests=log_requests
-    )
-
-
-def build_app(once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool) -> Starlette:
-    """Return the application. Set ``app.state.stopping`` to answer waiting requests."""
-    claims = Claims(once, longest_lease=limits.lease, longest_wait=limits.wait)
-    desk = Desk(claims, Door(tokens, limits))
+    desk = Desk(Claims(once), Door(None if tokens is None else Tokens(tokens)))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -76,8 +81,6 @@ def build_app(once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_r
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a redirect would name whatever Host the client has sent
-    if log_requests:
-        app.add_middleware(AccessLog)
     app.state.stopping = desk.stopping
     return app
 
@@ -98,6 +101,14 @@ class Desk:
     async def act(self, request: Request) -> Response:
         """Answer one of the actions on a key."""
         since = self._claims.clock()
+        request.state.client = "-"
+        answer = await self._answer(request, since)
+        took = 1000 * (self._claims.clock() - since)
+        path = line(request.url.path[:200])
+        _LOG.info("%s POST %s %d %.1f ms", request.state.client, path, answer.status_code, took)
+        return answer
+
+    async def _answer(self, request: Request, since: float) -> Response:
         try:
             namespace, action = request.path_params["namespace"], request.path_params["action"]
             if action not in _DECODERS:
@@ -106,11 +117,9 @@ class Desk:
                 raise RequestRefused(
                     MALFORMED, "The namespace in the path may have only the characters A-Z a-z 0-9 _ . < > -"
                 )
-            client = self._door.client(request, namespace, action)
-            request.state.client = client
-            with self._door.under_way(client, claims=action == "claim"):
-                body = _decode(await self._door.body(request), action)
-                return await self._act(request, namespace, body, since, client)
+            request.state.client = client = self._door.client(request, namespace, action)
+            body = _decode(await self._door.body(request), action)
+            return await self._act(request, namespace, body, since, client)
         except asyncio.CancelledError:
             if not self.stopping.is_set():
                 raise
@@ -168,49 +177,18 @@ class Desk:
                 self._healthy_until = clock() + _HEALTHY_FOR
         except StoreError:
             return answer_of(RequestRefused(UNREADY, "The ledger does not answer. Ask again", 1.0))
-        return _json(HealthBody(warning=self._door.warning()))
-
-
-class AccessLog:
-    """Logs one line for each request: who, what, the status and the time it took. No key, no token, no query."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and log it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        finally:
-            client = scope.get("state", {}).get("client", "-")
-            took = 1000 * (time.perf_counter() - began)
-            _LOG.info("%s %s %s %d %.1f ms", client, scope["method"], line(scope["path"][:200]), status, took)
+        return _json(HealthBody())
 
 
 def _decode(data: bytes, action: str) -> msgspec.Struct:
     try:
         if not data.isascii():
             data.decode()
-        body = _DECODERS[action].decode(data)
-        # Each field has a colon, and its value is as it was sent. The decoder takes the last one of a name.
-        if msgspec.json.encode(_FIELDS.decode(data)).count(b":") == data.count(b":"):
-            return body
+        return _DECODERS[action].decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RequestRefused(MALFORMED, f"The body is not what this action takes: {error}. Nothing was done") from None
     except RecursionError:
         raise RequestRefused(MALFORMED, "The body is nested too deeply. Nothing was done") from None
-    raise RequestRefused(MALFORMED, "The body has a name twice. Nothing was done")
 
 
 def _json(answer: msgspec.Struct, status: int = 200) -> Response:
@@ -223,8 +201,8 @@ async def _await_disconnect(request: Request) -> None:
         pass
 
 
-async def _openapi(_request: Request) -> Response:
-    return Response(msgspec.json.encode(document()), media_type="application/json")
+def _openapi(_request: Request) -> Response:
+    return Response(_OPENAPI.read_bytes(), media_type="application/json")
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -278,14 +278,9 @@ class Looked(msgspec.Struct, kw_only=True):
 
 
 class HealthBody(msgspec.Struct, kw_only=True):
-    """This instance and its ledger answer.
-
-    Attributes:
-        warning: What a person should look at. The service's log says more.
-    """
+    """This instance and its ledger answer."""
 
     status: Literal["ok"] = "ok"
-    warning: str | UnsetType = UNSET
 
 
 class ProblemBody(msgspec.Struct, kw_only=True):

@@ -47,24 +47,18 @@ from onceward.service.problems import OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 
 _ONE: Final = "give one of result and no_result"
+_LONGEST_LEASE: Final = 3600.0  # seconds
+_LONGEST_WAIT: Final = 60.0  # seconds that a claim waits for a busy key
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
 
 
 class Claims:
-    """The claims of a ledger's clients.
+    """The claims of a ledger's clients; ``once`` is the Once whose ledger it serves."""
 
-    Args:
-        once: the Once whose ledger it serves.
-        longest_lease: seconds.
-        longest_wait: seconds that a claim waits for a busy key, at most.
-    """
-
-    def __init__(self, once: Once, *, longest_lease: float, longest_wait: float) -> None:
+    def __init__(self, once: Once) -> None:
         self._once = once
         self._store = once.store
         self.clock = once.guards.clock
-        self._longest_lease = longest_lease
-        self._longest_wait = longest_wait
         self._guards: dict[str, Guard] = {}
 
     async def claim(self, name: str, body: ClaimBody, since: float, client: str) -> Claimed | Replayed:
@@ -74,7 +68,7 @@ class Claims:
             Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, StoreError: as their docs say.
             ValueError, TypeError, KeyMissing: the request is wrong.
         """
-        self._check_lease(body.lease)
+        _check_lease(body.lease)
         key = self._key(name, body.key)
         keep = body.retention
         options: Options = {
@@ -82,7 +76,7 @@ class Claims:
             "retention": None if keep is None else max(keep, body.lease),
             "max_attempts": body.max_attempts,
             "on_lapse": body.on_lapse,
-            "on_busy": min(body.wait, self._longest_wait) or "raise",
+            "on_busy": min(body.wait, _LONGEST_WAIT) or "raise",
         }
         guard = self._new_guard(name, options)
         mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
@@ -104,7 +98,7 @@ class Claims:
 
     async def extend(self, name: str, body: ExtendBody, since: float) -> Extended:
         """Renew a claim. Raises LeaseLost."""
-        self._check_lease(body.lease)
+        _check_lease(body.lease)
         claim = await self._claim_of(name, body, body.lease, "extend its lease")
         await claim.extend_async(body.lease)
         key = claim.record.key
@@ -120,7 +114,7 @@ class Claims:
             StoreError, StepNotRecorded: ask again.
             ValueError: the request has a result, and a reason why there is none.
         """
-        self._check_lease(body.lease)
+        _check_lease(body.lease)
         value = _value_of(body)
         claim = await self._claim_of(name, body, body.lease, f"make its step {body.step!r}")
         text, chain = step_name(body.step), claim.handler_steps
@@ -269,11 +263,12 @@ class Claims:
             raise LeaseLost(key, "begin its work")
         return remaining + (self.clock() - since)
 
-    def _check_lease(self, lease: float) -> None:
-        if lease > self._longest_lease:
-            raise ValueError(
-                f"lease: {lease:g} s is longer than this service grants ({self._longest_lease:g} s). Extend it instead"
-            )
+
+def _check_lease(lease: float) -> None:
+    if lease > _LONGEST_LEASE:
+        raise ValueError(
+            f"lease: {lease:g} s is longer than this service grants ({_LONGEST_LEASE:g} s). Extend it instead"
+        )
 
 
 def _value_of(body: StepBody | CompleteBody) -> Raw | NoResult | UnsetType:

@@ -2,12 +2,8 @@
 
 import asyncio
 import ipaddress
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from onceward.service.problems import (
@@ -16,7 +12,6 @@ from onceward.service.problems import (
     NOT_JSON,
     SLOW,
     TOO_LARGE,
-    TOO_MANY,
     UNKNOWN_CLIENT,
     WRONG_HOST,
     RequestRefused,
@@ -25,24 +20,8 @@ from onceward.service.tokens import Tokens
 from onceward.web.asgi_messages import body_of
 
 _LOCAL: Final = "local"  # the client of a service without tokens
-
-
-class ServiceLimits(NamedTuple):
-    """What one client can ask for.
-
-    Attributes:
-        requests: how many claims it can have under way, and how many other requests.
-        body: bytes of a request.
-        arrival: seconds in which a request must arrive.
-        wait: seconds that a claim waits for a busy key.
-        lease: seconds of a lease.
-    """
-
-    requests: int = 200
-    body: int = 1024 * 1024
-    arrival: float = 30.0
-    wait: float = 60.0
-    lease: float = 3600.0
+_MOST: Final = 1024 * 1024  # bytes of a request
+_WITHIN: Final = 30.0  # seconds in which a request must arrive
 
 
 class Door:
@@ -51,13 +30,10 @@ class Door:
     Args:
         tokens: who may do what; None lets everybody do everything who reaches it by a name of this machine: a page in a browser here
             must not reach it by another name.
-        limits: what a client can ask for.
     """
 
-    def __init__(self, tokens: Tokens | None, limits: ServiceLimits) -> None:
+    def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
-        self._limits = limits
-        self._under_way: Counter[tuple[str, bool]] = Counter()
 
     def client(self, request: Request, namespace: str, action: str) -> str:
         """Return the name of the client, if it may do this there. Raises RequestRefused."""
@@ -79,50 +55,21 @@ class Door:
             )
         return grant.name
 
-    def warning(self) -> str | UnsetType:
-        """Return what is wrong with the tokens, for everybody to read: no path, no name."""
-        if self._tokens is None:
-            return UNSET
-        self._tokens.look()
-        return UNSET if self._tokens.trouble is None else "The file of tokens is not right. See the log"
-
-    @contextmanager
-    def under_way(self, client: str, *, claims: bool) -> Iterator[None]:
-        """Count a request while it is under way. Raises RequestRefused if its client has too many.
-
-        Claims are counted apart: those that wait for a key must not keep its owner from completing it.
-        """
-        kind = client, claims
-        if self._under_way[kind] >= self._limits.requests:
-            what = "claims" if claims else "requests"
-            text = f"This client has {self._limits.requests} {what} under way. Send this one later. Nothing was done"
-            raise RequestRefused(TOO_MANY, text, 1.0)
-        self._under_way[kind] += 1
-        try:
-            yield
-        finally:
-            self._under_way[kind] -= 1
-            if not self._under_way[kind]:
-                del self._under_way[kind]
-
     async def body(self, request: Request) -> bytes:
         """Return the body of a request. Raises RequestRefused."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestRefused(NOT_JSON, "Send JSON, with Content-Type: application/json. Nothing was done")
-        most = self._limits.body
         try:
-            async with asyncio.timeout(self._limits.arrival):
-                body = await body_of(request.receive, most)
+            async with asyncio.timeout(_WITHIN):
+                body = await body_of(request.receive, _MOST)
         except TimeoutError:
-            raise RequestRefused(
-                SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
-            ) from None
+            raise RequestRefused(SLOW, f"The body did not arrive within {_WITHIN:g} s. Nothing was done", 1.0) from None
         if body is None:
             raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
-        if len(body) > most:
+        if len(body) > _MOST:
             raise RequestRefused(
                 TOO_LARGE,
-                f"A request has at most {most} bytes. Nothing was done. If it has a larger result, send no_result instead",
+                f"A request has at most {_MOST} bytes. Nothing was done. If it has a larger result, send no_result instead",
             )
         return body
 

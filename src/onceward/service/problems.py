@@ -59,12 +59,10 @@ MISMATCH: Final = ProblemKind("mismatch", 422, "The key was used with another in
 ID_USED: Final = ProblemKind("id-used", 422, "The id was used before")
 OTHER_RESULT: Final = ProblemKind("other-result", 422, "Another result is recorded")
 PARKED: Final = ProblemKind("parked", 423, "The key is parked")
-TOO_MANY: Final = ProblemKind("too-many", 429, "Too many requests under way")
 FAILED: Final = ProblemKind("failed", 500, "The service failed")
 REFUSED: Final = ProblemKind("ledger-refuses", 500, "The ledger refuses this")
 UNREADY: Final = ProblemKind("unready", 503, "The ledger cannot be reached now")
 STOPPING: Final = ProblemKind("stopping", 503, "This instance stops")
-KINDS: Final = tuple(value for value in list(globals().values()) if isinstance(value, ProblemKind))
 
 _AGAIN: Final = "Send the same request again"
 

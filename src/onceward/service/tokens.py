@@ -14,14 +14,12 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from onceward.core.clock import boottime
 from onceward.keys.ledger_keys import checked_name
 
 ACTIONS: Final = ("claim", "extend", "step", "complete", "release", "park", "look")
 _ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_AGAIN: Final = 60.0  # seconds after which trouble is logged again
 _LOG: Final = logging.getLogger("onceward.service")
 
 
@@ -44,50 +42,38 @@ class Tokens:
     It begins with a file that is right. In a later one, a wrong line counts for nothing, and all other lines count: a token is
     revoked when its line is gone, whatever else is in the file. The tokens of before count while the file cannot be read.
 
-    Attributes:
-        trouble: what is wrong with the file now; None if nothing is.
-
     Raises:
         ValueError: a line is wrong; the message has its number and not its hash.
         OSError: the file cannot be read.
     """
-
-    trouble: str | None = None
-    _logged_at = 0.0  # when the trouble was logged, on the clock of boottime()
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._seen: object = _version(path)
         self._grants = read(path)
 
-    @property
-    def names(self) -> list[str]:
-        """Whose tokens these are."""
-        return [grant.name for grant in self._grants]
-
     def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows; None if nobody has it."""
-        self.look()
+        self._look()
         digest, match = _digest(token), None
         for grant in self._grants:  # all of them, so that the time tells nothing
             if hmac.compare_digest(grant.digest, digest):
                 match = grant
         return match
 
-    def look(self) -> None:
-        """Read the file again if it has changed."""
+    def _look(self) -> None:
+        """Read the file again if it has changed. The log says what is wrong with it."""
         try:
             if (seen := _version(self._path)) != self._seen:
                 self._grants, wrong = _read(self._path)
-                self._seen, self._logged_at = seen, 0.0
-                self.trouble = f"{wrong[0]}. Correct it: wrong lines count for nothing" if wrong else None
+                self._seen = seen
+                for error in wrong:
+                    _LOG.error("tokens: %s. Correct it: wrong lines count for nothing", error)
                 _LOG.info("tokens: read %d from %s", len(self._grants), self._path)
         except OSError as error:
+            if self._seen is not None:
+                _LOG.error("tokens: %s. The tokens of before count", error)
             self._seen = None
-            self.trouble = f"{error}. The tokens of before count"
-        if self.trouble is not None and boottime() - self._logged_at > _AGAIN:
-            self._logged_at = boottime()
-            _LOG.error("tokens: %s", self.trouble)
 
 
 def read(path: str) -> list[TokenGrant]:

@@ -21,11 +21,8 @@ def tables(metadata: MetaData, *, table: str = "onceward", schema: str | None = 
         schema: its schema in PostgreSQL.
 
     Raises:
-        TypeError: it is not a ``MetaData``.
         ValueError: no table can have this name.
     """
-    if not isinstance(metadata, MetaData):
-        raise TypeError(f"tables({metadata!r}): give a MetaData, as in tables(Base.metadata)")
     for what, name in (("table", table), ("schema", schema)):
         if name is not None:
             check_name(what, name)

@@ -1,14 +1,13 @@
 """The Idempotency-Key header for ASGI applications: Starlette, FastAPI, Litestar, Quart, Django."""
 
 import asyncio
-import sys
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once
@@ -67,28 +66,14 @@ class AsgiIdempotency:
     ) -> None:
         self._app = app
         self._relays = once if relay else None
-        self._wrong: Exception | None = None
-        self._methods = frozenset[str]()
-        try:
-            self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
-            if self._guarded.rules.scope is Whose.HOST:
-                raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
-            self._methods = self._guarded.methods
-        except (TypeError, ValueError) as error:
-            if not built_late():
-                raise
-            self._wrong = error
-
-    def inside(self) -> tuple[Application, list[Rules]]:
-        """Return the application that this guards, and by which rules."""
-        return self._app, [] if self._wrong is not None else [self._guarded.rules]
+        self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
+        if self._guarded.rules.scope is Whose.HOST:
+            raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
+        self._methods = self._guarded.methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
-            if self._wrong is not None:
-                await refuse_start(self._wrong, scope, receive, send)
-                return
             if scope["type"] == "lifespan":
                 await self._live(scope, receive, send)
                 return
@@ -100,7 +85,7 @@ class AsgiIdempotency:
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        stage: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
+        stage: PendingRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
@@ -112,12 +97,8 @@ class AsgiIdempotency:
             await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)
         elif isinstance(stage, Answer):
             await reply(send, stage)
-        elif stage is None:
-            await self._app(scope, receive if body is None else prepend([whole(body)], receive), send)
         else:
-            assert isinstance(stage, PassedRequest)
-            with stage:
-                await self._app(scope, receive, _watch(stage, send))
+            await self._app(scope, receive if body is None else prepend([whole(body)], receive), send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the lifespan on. Run a relay from the application's start to its end."""
@@ -148,38 +129,3 @@ async def read(
     if pending.is_long(body):
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
-
-
-def _watch(passed: PassedRequest, send: Send) -> Send:
-    """Return a ``send`` that checks the status of the answer to a passed request."""
-
-    async def watching(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            passed.check_status(message["status"])
-        await send(message)
-
-    return watching
-
-
-_MAKER: Final = "build_middleware_stack"  # of Starlette's and FastAPI's applications
-_NEAR: Final = 4  # frames from here to it, with subclasses between
-
-
-def built_late() -> bool:
-    """Return whether a framework is making the middleware after the server has started."""
-    frame = sys._getframe(1)  # as inspect does, which takes 10 ms to load
-    for _ in range(_NEAR):
-        if frame.f_code.co_name == _MAKER:
-            return True
-        if frame.f_back is None:
-            return False
-        frame = frame.f_back
-    return False
-
-
-async def refuse_start(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Tell the server's lifespan that the start failed. Always raises ``error``, as frameworks do."""
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})
-    raise error

@@ -21,7 +21,6 @@ from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelive
 from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
-_NOTHING: Final = object()
 # An eager task starts at once, and needs no turn of the loop if it never waits.
 _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
@@ -56,7 +55,6 @@ class AsgiHandling(AsgiDelivery):
             task.result()
         finally:
             del task  # it holds its error, which holds this frame
-            _adopt(context)
         if self.fault is not None:
             raise self.fault
 
@@ -74,6 +72,7 @@ class AsgiHandling(AsgiDelivery):
             if not _EAGER:
                 await _first_step()
             CURRENT.set(claim)
+            scope[BEGAN] = None
             enter_span(claim)
             try:
                 if scope.get("extensions"):
@@ -120,18 +119,18 @@ class AsgiHandling(AsgiDelivery):
         instead: Answer | None = None
         try:
             if not self._stays_claimed():
-                request.exchange.began = None if gate.status < 300 else self._began
-                outcome = request.exchange.outcome(gate.answer, None if self.whole else CUT_SHORT)
+                request.judge.began = None if gate.status < 300 else self._began
+                outcome = request.judge.outcome(gate.answer, None if self.whole else CUT_SHORT)
                 instead = await request.settle_async(outcome)
             if instead is None:
                 held, self._held = self._held, []
-                if request.pending is not None and not self._sent:
+                if request.pending and not self._sent:
                     held[0] = {**held[0], "headers": [*held[0]["headers"], _PENDING]}
                 self._sent = True
                 await self._forward(*held)
-                if request.pending is not None:
+                if request.pending:
                     self._tell()
-                    await request.pending.behind_async()  # inside the request, so that a stopping server waits for it
+                    await request.behind_async()  # inside the request, so that a stopping server waits for it
             elif self._sent:
                 self.fault = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
@@ -146,22 +145,24 @@ class AsgiHandling(AsgiDelivery):
         """Record that the application has raised ``error`` before its answer was complete."""
         if self._stays_claimed():
             return
-        self._request.exchange.began = self._began
-        await self._request.fail_async(error)
-        if (pending := self._request.pending) is not None:
-            keep(asyncio.ensure_future(pending.behind_async()))
+        request = self._request
+        request.judge.began = self._began
+        await request.settle_async(request.judge.outcome_of_error(error), raised=True)
+        if request.pending:
+            keep(asyncio.ensure_future(request.behind_async()))
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""
         if self._stays_claimed():
             return
+        request = self._request
         outcome: Recorded | Exception = Unrecorded("ended without an answer")
         if self.gate is not None:
-            self._request.exchange.began = self._began
-            outcome = self._request.exchange.outcome(self.gate.answer, CUT_SHORT)
-        await self._request.settle_async(outcome)
-        if (pending := self._request.pending) is not None:
-            await pending.behind_async()
+            request.judge.began = self._began
+            outcome = request.judge.outcome(self.gate.answer, CUT_SHORT)
+        await request.settle_async(outcome)
+        if request.pending:
+            await request.behind_async()
 
     def _stays_claimed(self) -> bool:
         """Leave the key claimed to its lease's end if nobody knows the outcome of an effect; tell whether that is so."""
@@ -198,13 +199,6 @@ def begin(steps: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, con
 @coroutine
 def _first_step() -> Generator[None, None, None]:
     yield
-
-
-def _adopt(context: Context) -> None:
-    """Copy the context variables that the application has set."""
-    for variable, value in context.items():
-        if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim stays in the task
-            variable.set(value)
 
 
 def _hide_extensions(scope: Scope) -> None:

@@ -19,10 +19,9 @@ from django.http.multipartparser import MultiPartParserError
 from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import claim, claim_async
-from onceward.http.recording import tell
-from onceward.http.route import KeyedRequest, PassedRequest
+from onceward.http.route import KeyedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of
@@ -175,18 +174,13 @@ def _answer(
         return respond()
     if isinstance(stage, Answer):
         return response_of(stage)
-    if isinstance(stage, PassedRequest):
-        with stage:
-            response = _respond(request, respond)
-        stage.check_status(response.status_code)
-        return response
     refuse_transaction()
     held = claim(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.exchange.began, held.claim.function = began, view
+    held.judge.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
-    held.exchange.began = began if began is not None else _began(request, response)
+    held.judge.began = began if began is not None else _began(request, response)
     return _keep(request, conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope")))
 
 
@@ -198,11 +192,6 @@ async def _answer_async(
         return await respond()
     if isinstance(stage, Answer):
         return response_of(stage)
-    if isinstance(stage, PassedRequest):
-        with stage:
-            response = await _respond_async(request, respond)
-        stage.check_status(response.status_code)
-        return response
     await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
     return await to_its_end(_handle_async(guarded, stage, request, respond, view=view, began=began), _discard)
@@ -220,9 +209,9 @@ async def _handle_async(
     held = await claim_async(guarded, stage)
     if isinstance(held, Answer):
         return response_of(held)
-    held.exchange.began, held.claim.function = began, view
+    held.judge.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
-    held.exchange.began = began if began is not None else _began(request, response)
+    held.judge.began = began if began is not None else _began(request, response)
     return _keep(request, await conclude_async(held, response, guarded.rules.max_response))
 
 

@@ -9,17 +9,16 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.http.request import RawPostDataException
 
 from onceward.claim.held import HeldClaim
-from onceward.core.arguments import check_type
 from onceward.http.answer import PENDING, Answer, AnswerGate, Recorded
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest
 from onceward.http.request import Request
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.web.sending import Sending, SendingAsync
 from onceward.web.wsgi import request_of
 
 
-def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
+def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Answer | None:
     """Return what the rules decide on a request; None: it passes unchanged.
 
     Raises:
@@ -29,7 +28,7 @@ def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest 
     return _ask(guarded, request, pending) if isinstance(pending, PendingRequest) else pending
 
 
-async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
+async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Answer | None:
     """As :func:`ask`, for a coroutine."""
     try:
         pending = _begin(guarded, request)
@@ -42,7 +41,7 @@ async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Pa
     return await sync_to_async(_ask, thread_sensitive=False)(guarded, request, pending)
 
 
-def _begin(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
+def _begin(guarded: Guarded, request: HttpRequest) -> PendingRequest | Answer | None:
     """Return what the rules decide before the body is compared. The body of a PendingRequest is read and complete."""
     if not isinstance(request, HttpRequest):  # Django REST framework renders the response after the guard
         raise ImproperlyConfigured(
@@ -124,7 +123,6 @@ def answer(response: HttpResponseBase) -> Answer:
 
     A template response is rendered. A view of Django REST framework gives ``self.finalize_response(request, response)``.
     """
-    check_type("answer(response)", response, HttpResponseBase, "a response, such as JsonResponse(...)")
     if callable(render := getattr(response, "render", None)):
         render()
     return Answer(response.status_code, list(response.items()), response.content)
@@ -149,7 +147,7 @@ def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None
     if instead is not None:
         close()
         return response_of(instead)
-    if held.pending is not None:
+    if held.pending:
         response[PENDING[0]] = PENDING[1]
         if waits and (recorder := held.recorder) is not None:
 

@@ -18,7 +18,7 @@ The route class is necessary: a dependency never sees the response, and cannot h
 application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 try:
@@ -26,12 +26,10 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
 from fastapi.responses import Response
-from starlette.routing import Host, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.rules import Rules
@@ -95,7 +93,7 @@ def idempotent_route(
 ) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
-    OpenAPI documents the key and the answers that it adds. The class guards endpoints whose methods the rules cover: POST and
+    OpenAPI documents the key. The class guards endpoints whose methods the rules cover: POST and
     PATCH by default. An endpoint that depends on an :func:`idempotent` has that one's options. A router included in this one
     has its own route class: see :func:`unguarded`. Depend on ``onceward.current`` for the claim, or on :func:`claim_or_none` if
     the key is not required.
@@ -132,7 +130,7 @@ async def claim_or_none() -> Claim | None:
 
 
 def document(app: FastAPI, rules: Rules) -> None:
-    """Document in an application's OpenAPI which operations take an idempotency key, and the answers that it adds.
+    """Document in an application's OpenAPI which operations take an idempotency key.
 
     Use it with :class:`onceward.web.AsgiIdempotency`; endpoints of :func:`idempotent_route` do not need it.
 
@@ -150,54 +148,27 @@ def document(app: FastAPI, rules: Rules) -> None:
 
 def answer(response: Response) -> Answer:
     """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
-    check_type("answer(response)", response, Response, "a response, such as JSONResponse(...)")
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
 
 
 def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[str]:
     """Return the endpoints of an application that onceward does not guard, such as ``POST /orders/{order}``.
 
-    Use it in a test: ``assert unguarded(app) == []``. A router included in a guarded one is not guarded, and nothing else
-    reports that. A mounted application without routes is returned as ``POST /legacy/*``. Endpoints whose key is not required, or whose path is exempt, are not returned.
+    Use it in a test: ``assert unguarded(app) == []``. A router included in a guarded one is not guarded, and nothing else reports
+    that. Endpoints whose key is not required, or whose path is exempt, are not returned.
 
     Args:
-        app: the application, with all its routers, mounted applications and middleware.
+        app: the application, with all its routers and middleware. A mounted application is not looked at.
         methods: those of the endpoints that must be guarded.
     """
-    return sorted(_unguarded(app.routes, "", methods, _middleware(app, "")))
-
-
-def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
-    """Return the rules of our middleware in an application, with the path where that is mounted."""
-    pairs: list[tuple[str, Rules]] = []
-    for one in getattr(app, "user_middleware", ()):
-        if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
-            arguments = [*one.args, one.kwargs.get("rules")]
-            pairs += [(base, rules) for rules in arguments if isinstance(rules, Rules)][:1]
-    return pairs
-
-
-def _unguarded(
-    routes: Sequence[Any], base: str, methods: Sequence[str], around: list[tuple[str, Rules]]
-) -> Iterator[str]:
-    in_context = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers on request
-    for route in in_context(routes):
-        original: Any = getattr(route, "original_route", route)
-        at = base + (getattr(route, "path", None) or "")  # a Host has none
-        app, outer = getattr(original, "app", None), around
-        while isinstance(app, AsgiIdempotency):
-            app, rules = app.inside()
-            outer = outer + [(at, one) for one in rules]
-        is_mounted = isinstance(original, Mount | Host)
-        if inner := getattr(original, "routes", ()) or (getattr(app, "routes", ()) if is_mounted else ()):
-            yield from _unguarded(inner, at, methods, outer + _middleware(app, at))
-            continue
-        if is_mounted and not isinstance(app, StaticFiles):
-            own, path = methods, f"{at}/*"
-        elif isinstance(original, Route) and not getattr(original, "is_guarded", False):
-            own, path = route.methods or methods, base + route.path_format  # None is any method
-        else:
-            continue
-        for method in set(own).intersection(methods):
-            if not any(rules.covers(method, path[len(start) :]) for start, rules in outer):
-                yield f"{method} {path}"
+    ours = [one for one in app.user_middleware if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency)]
+    around = [rules for one in ours for rules in (*one.args, *one.kwargs.values()) if isinstance(rules, Rules)]
+    in_context: Any = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers on request
+    routes = [(route, getattr(route, "original_route", route)) for route in in_context(app.routes)]
+    return sorted(
+        f"{method} {route.path_format}"
+        for route, original in routes
+        if isinstance(original, Route) and not getattr(original, "is_guarded", False)
+        for method in set(route.methods or methods).intersection(methods)  # None is any method
+        if not any(rules.covers(method, route.path_format) for rules in around)
+    )

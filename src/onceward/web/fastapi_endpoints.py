@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import isawaitable, iscoroutinefunction
 from types import CellType, FunctionType
 from typing import Annotated, Any, Final, NamedTuple, cast
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from fastapi import Depends
 from fastapi.concurrency import run_in_threadpool
@@ -23,8 +23,6 @@ from onceward.http.scope import Scope as Whose
 from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, prepend
 
-# Endpoints with a warning. Older versions of FastAPI make a new route where its router is included.
-_WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
 _TO_USER: Final = 5  # frames from a warning to the line with the endpoint's decorator
 
 
@@ -42,7 +40,7 @@ def warn_of_late_ends(route: "APIRoute") -> None:
         for one in dependencies(route.dependant)
         if getattr(one, "scope", "function") != "function" and _is_generator(one.call)  # FastAPI 0.121 and later
     ]
-    if late and _is_first(route.endpoint):
+    if late:
         names = ", ".join(dict.fromkeys(late))
         warnings.warn(
             f"{route.path}: {names} ends after the answer is recorded and sent. If it fails then, as in a commit, the effect is "
@@ -55,15 +53,6 @@ def warn_of_late_ends(route: "APIRoute") -> None:
 def _is_generator(call: Callable[..., Any] | None) -> bool:
     forms = () if call is None else (inspect.unwrap(call), type(call).__call__)
     return any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms)
-
-
-def _is_first(endpoint: Callable[..., Any]) -> bool:
-    try:
-        was_warned = endpoint in _WARNED
-        _WARNED.add(endpoint)
-    except TypeError:  # not hashable, or without weak references
-        return True
-    return not was_warned
 
 
 _EMPTY: Final = CellType()
@@ -136,8 +125,6 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
             f"dependency({type(call).__name__}): it only reads the credential, which would be readable in the ledger. Give "
             "a dependency that verifies it and returns the user, who= that does, or scope=Scope.CREDENTIAL"
         )
-    if who is not None and not callable(who):
-        raise TypeError(f"who={who!r}: give a callable, as in dependency(current_user, lambda user: user.id)")
 
     def caller(request: Request) -> object:
         if _CALLERS not in request.native:
@@ -148,7 +135,7 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
         callers = cast("list[object]", request.native[_CALLERS])
         return callers[0]
 
-    return Whose(caller, "dependency(...)", call if who is None else _identifying(call, who))
+    return Whose(caller, call if who is None else _identifying(call, who))
 
 
 def _identifying(call: Callable[..., Any], who: Callable[[Any], object]) -> Callable[..., Any]:

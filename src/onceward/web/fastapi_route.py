@@ -1,7 +1,6 @@
 """FastAPI's routes whose endpoints answer once for each idempotency key, and the dependency that says how."""
 
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar
@@ -11,29 +10,20 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
-from onceward.claim.held import HeldClaim, innermost
+from onceward.claim.held import innermost
 from onceward.core.policy import Options
-from onceward.http.answer import Answer
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
+from onceward.http.route import Route
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web import openapi
-from onceward.web.asgi import AsgiIdempotency, read
+from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import (
-    DISCONNECT,
-    Message,
     Receive,
     Scope,
     Send,
-    prepend,
-    request_of,
-    whole,
 )
 from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependencies, mark_begin, warn_of_late_ends
-
-# The claim that our route made. Any other claim of a request is the middleware's.
-_BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
 
 
 class Idempotent:
@@ -97,35 +87,19 @@ class IdempotentRoute(APIRoute):
         return self._guarded is not None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; FastAPI calls this."""
+        """Handle a request; FastAPI calls this. A request that a middleware guards is not guarded again."""
         if self._guarded is None:
             await super().handle(scope, receive, send)
+            return
+        if BEGAN in scope and innermost() is not None:  # else somebody sends a scope again
+            await self._carry_out(scope, receive, send)
             return
         if self._caller is not None:
             pair = await self._caller.find(scope, receive, send)
             if pair is None:
                 return
             scope, receive = pair
-        outer = innermost()
-        if outer is not None and outer is not _BEGUN.get():
-            receive, held = await self._is_held(outer, scope, receive)
-            if held:
-                await self._handle_marked(scope, receive, send)
-                return
         await self._guarded(scope, receive, send)
-
-    async def _is_held(self, outer: HeldClaim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
-        """Return the ``receive`` to use next, and whether the middleware holds the key of this request."""
-        assert self._guarded is not None
-        guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        stage: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
-        if isinstance(stage, PendingRequest):
-            body, stage = await read(guarded.rules, stage, receive)
-            receive = _disconnect if body is None else prepend([whole(body)], receive)
-        if not isinstance(stage, KeyedRequest):
-            return receive, False
-        key = guarded.key(stage)
-        return receive, outer.store is guarded.guard.store and outer.record.key == key
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that notes when the endpoint begins; FastAPI calls this."""
@@ -134,13 +108,6 @@ class IdempotentRoute(APIRoute):
         return handler
 
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = _BEGUN.set(innermost())
-        try:
-            await self._handle_marked(scope, receive, send)
-        finally:
-            _BEGUN.reset(token)
-
-    async def _handle_marked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request whose key is held, and note in its scope whether the endpoint began."""
         if all(mark.holds for mark in self._marks):
             scope[BEGAN] = False
@@ -154,20 +121,9 @@ class IdempotentRoute(APIRoute):
 def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    responses = {**extra.get("responses", {})}
-    responses.setdefault(str(route.status_code or 200), {})
-    for status, declared in route.responses.items():
-        responses.setdefault(str(status), {}).setdefault("description", declared.get("description", ""))
-    if route.body_field is not None:
-        responses.setdefault("422", {}).setdefault("description", "Validation Error")
-    extra |= {"parameters": [*extra.get("parameters", [])], "responses": responses}
+    extra["parameters"] = [*extra.get("parameters", [])]
     openapi.describe(extra, rules, own)
     return extra
-
-
-async def _disconnect() -> Message:
-    """Tell the receiver that the sender of a request has left."""
-    return {"type": DISCONNECT}
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

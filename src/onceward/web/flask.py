@@ -10,13 +10,10 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
-from onceward.http.guarded import Guarded
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import HeldRequest, claim
-from onceward.http.recording import tell
-from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -78,15 +75,10 @@ def idempotent(
                 return call(*args, **kwargs)
             if isinstance(stage, Answer):
                 return _response(stage)
-            if isinstance(stage, PassedRequest):
-                with stage:
-                    response = _call(lambda: call(*args, **kwargs))
-                stage.check_status(response.status_code)
-                return response
             held = claim(guarded, stage._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
-            held.exchange.began = True
+            held.judge.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
             return _end(held, response, guarded.rules.max_response)
 
@@ -97,7 +89,6 @@ def idempotent(
 
 def answer(response: flask.Response) -> Answer:
     """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
-    check_type("answer(response)", response, flask.Response, "a response, as of make_response()")
     return Answer(response.status_code, list(response.headers), response.get_data())
 
 

@@ -1,33 +1,17 @@
-"""The rules as OpenAPI, for any framework: the header, and the answers that the rules add."""
+"""The rules as OpenAPI, for any framework: the header of the key."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from onceward.http.answer import REPLAYED
 from onceward.http.route import Route
 from onceward.http.rules import Rules
 
 Schema = dict[str, Any]  # an OpenAPI document, or a part of one
 
-_PROBLEM: Final = "application/problem+json"
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_RETRY: Final = {
-    "Retry-After": {"description": "Seconds until you can send the request again.", "schema": {"type": "integer"}}
-}
-_OUTCOMES: Final[Mapping[str, tuple[str, Schema]]] = {
-    "400": ("The idempotency key is missing, or cannot be used. Nothing was done.", {}),
-    "409": (
-        "A request with this idempotency key is being carried out, or it was, and its answer cannot be repeated.",
-        _RETRY,
-    ),
-    "413": ("The request is too large to be repeated safely. Nothing was done.", {}),
-    "422": ("The idempotency key was used for another request. Nothing was done.", {}),
-    "503": ("Idempotency keys cannot be checked now. Nothing was done.", _RETRY),
-}
 
 
 def document(schema: Schema, rules: Rules) -> Schema:
-    """Add the idempotency key and its answers to each operation that ``rules`` cover.
+    """Add the idempotency key to each operation that ``rules`` cover.
 
     Args:
         schema: an OpenAPI document, which is changed in place. A second call changes nothing.
@@ -46,34 +30,15 @@ def document(schema: Schema, rules: Rules) -> Schema:
 
 
 def describe(operation: Schema, rules: Rules, route: Route) -> None:
-    """Add the idempotency key and its answers to one operation."""
+    """Add the idempotency key to one operation."""
     if route.read is None:
         parameters = operation.setdefault("parameters", [])
         if not any(held.get("in") == "header" and held.get("name", "").lower() == route.header for held in parameters):
             parameters.append(_header(rules, route))
-    responses = operation.setdefault("responses", {})
-    for status, response in responses.items():
-        if str(status)[:1] == "2":
-            response.setdefault("headers", {})[REPLAYED] = {
-                "description": "The answer is that of an earlier request with the same idempotency key.",
-                "schema": {"type": "string", "enum": ["true"]},
-            }
-    for status, (text, headers) in _OUTCOMES.items():
-        response = responses.setdefault(status, {})
-        description = response.get("description")
-        if not description or text not in description:
-            response["description"] = f"{description}; or: {text}" if description else text
-        response.setdefault("content", {}).setdefault(_PROBLEM, {"schema": _problem()})
-        if headers:
-            response.setdefault("headers", {}).update(headers)
 
 
 def _header(rules: Rules, route: Route) -> Schema:
     least, most = rules.length
-    first = max(0, least - 1)
-    # What clients should send; the header's reader accepts more, such as escapes.
-    quoted = rf'"[!#-\[\]-~][ !#-\[\]-~]{{{first},{most - 1}}}"'
-    bare = rf"[!#-+\--:<-\[\]-~]{{{least},{most}}}"
     return {
         "name": route.key,
         "in": "header",
@@ -81,21 +46,6 @@ def _header(rules: Rules, route: Route) -> Schema:
         "description": "Names this operation. Choose a new one for each operation, such as a UUID, and send the same one with "
         f"each retry. {least} to {most} characters in quotes, or without quotes if it has no comma, semicolon, backslash or "
         "space. See also draft-ietf-httpapi-idempotency-key-header.",
-        "schema": {"type": "string", "pattern": f"^{quoted}$" if rules.strict else f"^({quoted}|{bare})$"},
+        "schema": {"type": "string"},
         "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
-    }
-
-
-def _problem() -> Schema:
-    """Return the schema of problem details: the part of RFC 9457, appendix A, that is used here."""
-    return {
-        "title": "Problem",
-        "type": "object",
-        "properties": {
-            "type": {"type": "string", "format": "uri-reference"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-        },
-        "required": ["type", "title", "status", "detail"],
     }

@@ -1,17 +1,15 @@
 """Verified users as scopes: found by the authentication of Starlette, Django or Django REST framework.
 
-Give one to ``Rules(scope=...)``. A request without a user is refused; with ``.or_pass()`` it passes to the application, which
-must answer it with 4xx. Making a scope imports no framework.
+Give one to ``Rules(scope=...)``. A request without a user is refused. Making a scope imports no framework.
 """
 
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, cast
 
-from onceward.core.arguments import check_hook
 from onceward.http.answer import Answer
 from onceward.http.request import Request
-from onceward.http.scope import Nobody, Scope
+from onceward.http.scope import Scope, Unscoped
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
 _PK: Final = attrgetter("pk")
@@ -20,42 +18,31 @@ _PK: Final = attrgetter("pk")
 def starlette_user(who: Who | None = None) -> Scope:
     """Return the scope of the user that Starlette's ``AuthenticationMiddleware`` finds.
 
-    That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`.
+    That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`. Without it, each request fails.
 
     Args:
         who: returns what identifies a user; by default its ``identity``.
     """
-    identify = _check(who) or _identity_of
+    identify = who or attrgetter("identity")
 
     def user_of(request: Request) -> object:
-        if "user" not in request.native:
-            raise RuntimeError(
-                "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
-                "AuthenticationMiddleware after AsgiIdempotency: what is added last runs first. Nothing has run"
-            )
         return _authenticate(request.native["user"], identify)
 
-    return Scope(user_of, "starlette_user()")
+    return Scope(user_of)
 
 
 def django_user(who: Who | None = None) -> Scope:
-    """Return the scope of Django's ``request.user``.
+    """Return the scope of Django's ``request.user``. ``AuthenticationMiddleware`` must run first.
 
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _check(who) or _PK
+    identify = who or _PK
 
     def user_of(request: Request) -> object:
-        user = getattr(_django(request, "django_user()"), "user", None)
-        if user is None:
-            raise RuntimeError(
-                "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
-                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE. Nothing has run"
-            )
-        return _authenticate(user, identify)
+        return _authenticate(cast("Any", request.native["request"]).user, identify)
 
-    return Scope(user_of, "django_user()")
+    return Scope(user_of)
 
 
 def rest_framework_user(who: Who | None = None) -> Scope:
@@ -67,27 +54,27 @@ def rest_framework_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _check(who) or _PK
+    identify = who or _PK
 
     def user_of(request: Request) -> object:
-        native = _django(request, "rest_framework_user()")
+        native = cast("Any", request.native["request"])
         from django.urls import Resolver404, resolve
         from rest_framework.exceptions import APIException
 
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
         except Resolver404:
-            return Scope.PASS  # no view: Django answers with 404
+            return Answer(404)  # there is no view
         view = _rest_view(native, match)
         try:
             user = view.request.user  # this authenticates
         except APIException as error:
             return _rest_refusal(view, error)
         if user is None:  # UNAUTHENTICATED_USER can be None
-            raise Nobody("the request has no user")
+            raise Unscoped("the request has no user")
         return _authenticate(user, identify)
 
-    return Scope(user_of, "rest_framework_user()")
+    return Scope(user_of)
 
 
 def _rest_view(native: Any, match: Any) -> Any:
@@ -114,29 +101,7 @@ def _rest_refusal(view: Any, error: Exception) -> Answer:
     return answer(response.render())
 
 
-def _django(request: Request, helper: str) -> Any:
-    if "request" not in request.native:
-        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead. Nothing has run")
-    return request.native["request"]
-
-
 def _authenticate(user: Any, identify: Who) -> object:
     if not user.is_authenticated:
-        raise Nobody("the request has no user")
+        raise Unscoped("the request has no user")
     return identify(user)
-
-
-def _identity_of(user: Any) -> object:
-    try:
-        return user.identity
-    except (NotImplementedError, AttributeError):
-        raise RuntimeError(
-            f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
-            "starlette_user(lambda user: user.id). Nothing has run"
-        ) from None
-
-
-def _check(who: Who | None) -> Who | None:
-    if who is not None:
-        check_hook("who", who)
-    return who

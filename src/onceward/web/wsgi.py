@@ -12,7 +12,7 @@ from onceward.http.answer import Answer, AnswerGate, with_length
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.request import BadRequest, Request, with_slash
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -74,16 +74,14 @@ class WsgiIdempotency:
         stage = ask(self._guarded.rules, environ)
         if stage is None:
             return self._app(environ, start_response)
-        if isinstance(stage, PassedRequest):
-            with stage:
-                return self._app(environ, _watch(stage, start_response))
         held = stage if isinstance(stage, Answer) else claim(self._guarded, stage)
         if isinstance(held, Answer):
             _begin(held, start_response)
             return [held.body]
-        return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
+        return self._handle(held, environ, start_response)
 
-    def _handle(self, held: HeldRequest, environ: Environ, head: "_Head") -> Sending:
+    def _handle(self, held: HeldRequest, environ: Environ, start_response: StartResponse) -> Sending:
+        head = _Head(self._guarded.rules.max_response)
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:
@@ -93,16 +91,16 @@ class WsgiIdempotency:
                 close()
             raise
         sending = Sending(held, gate, parts, close)
-        sending.has_begun = head.has_begun
-        held.exchange.began = head.endpoint_began
+        sending.has_begun = False
+        held.judge.began = _began(environ, gate.status)
         try:
             if not gate.is_events:
                 # Make an answer of one part to its end. If its record fails, another answer is still possible.
                 sending.advance(None if isinstance(body, list | tuple) else 2)
             if sending.instead is None:
-                head.begin()
+                start_response(head.line, gate.headers)
             else:
-                head.begin_instead(sending.instead)
+                _begin(sending.instead, start_response)
         except BaseException:
             sending.close()
             raise
@@ -119,16 +117,12 @@ def _began(environ: Environ, status: int) -> bool | None:
 class _Head:
     """The head of the application's answer. The server gets it when a part of the answer can be sent."""
 
-    endpoint_began: bool | None = None  # None: unknown
+    line = ""
+    _gate: AnswerGate | None = None
 
-    def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
-        self.has_begun = False
-        self._environ = environ
-        self._start_response = start_response
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._line = ""
-        self._gate: AnswerGate | None = None
-        self._write: Write | None = None  # the server's; None if the client has left
+        self._written: list[bytes] = []  # what the application wrote before it returned
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
         """Take in the head. The application calls this as ``start_response``."""
@@ -140,53 +134,17 @@ class _Head:
                 exc_info = None  # else the traceback keeps itself alive
         elif self._gate is not None:
             raise AssertionError("start_response was called again, and without exc_info")
-        self._line = status
-        self.endpoint_began = _began(self._environ, int(status[:3]))
-        self._gate = AnswerGate(int(status[:3]), headers, self._most)
-        return self.write
+        self.line, self._gate = status, AnswerGate(int(status[:3]), headers, self._most)
+        self._written.clear()
+        return self._written.append
 
     def open(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
         """Return the answer and its parts, after the head and the first part that is not empty."""
-        parts = iter(body)
+        parts = chain(self._written, body)
         first = next((part for part in parts if part), b"")
         if self._gate is None:
             raise AssertionError("the application has not called start_response")
         return self._gate, chain((first,), parts)
-
-    def write(self, data: bytes) -> None:
-        """Send a part of the body before the application returns. The application is not told that its client has left."""
-        assert self._gate is not None  # start() returns this method
-        part = self._gate.take(data)
-        if not part:
-            return
-        self.begin()
-        if self._write is not None:
-            try:
-                self._write(part)
-            except Exception:  # each server has its own for a client that left, and raises it again
-                self._write = None
-
-    def begin(self) -> None:
-        """Give the head to the server."""
-        if not self.has_begun:
-            assert self._gate is not None  # there is an answer
-            self.has_begun = True
-            self._write = self._start_response(self._line, self._gate.headers)
-
-    def begin_instead(self, answer: Answer) -> None:
-        """Give the head of another answer to the server."""
-        self.has_begun = True
-        _begin(answer, self._start_response)
-
-
-def _watch(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
-    """Return a ``start_response`` that checks the status of the answer to a passed request."""
-
-    def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
-        passed.check_status(int(status[:3]))
-        return start_response(status, headers, *more)
-
-    return watching
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:
@@ -205,7 +163,7 @@ class Stream(Protocol):
         """Return at most ``size`` bytes; none at the end."""
 
 
-def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | PassedRequest | Answer | None:
+def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | Answer | None:
     """Return what the rules decide on a request; None if it passes unchanged. Its body is read and put back."""
     pending = rules.begin(request_of(environ))
     if not isinstance(pending, PendingRequest):

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
@@ -22,7 +23,6 @@ from fixtures import closing_fixture
 from onceward import Once
 from onceward.keys.ledger_keys import derived_key
 from onceward.service import service as application
-from onceward.service.openapi import document
 from onceward.service.tokens import ACTIONS, add, generate_token
 from places import DOCS, ROOT
 from servers.needs import needs, typescript
@@ -31,6 +31,10 @@ from servers.proxy import Fault, Proxy
 from web.asgi import ask
 from web.scripted import Server, serve
 from web.services import PATIENCE, Api, new_id, serving
+
+sys.path.insert(0, str(DOCS))
+from draw_openapi import PAGE as OPENAPI
+from draw_openapi import document
 
 SOURCE = ROOT / "clients" / "typescript"
 LONG = 900  # seconds: Go compiles its HTTP library first
@@ -243,7 +247,7 @@ def test_a_request_that_offers_an_upgrade_keeps_its_body(service):
 
 
 def test_the_committed_document_is_that_of_the_code():
-    committed = json.loads((DOCS / "reference" / "service.json").read_text(encoding="utf-8"))
+    committed = json.loads(OPENAPI.read_text(encoding="utf-8"))
     assert committed == document(), "run python docs/draw_openapi.py"
 
 
@@ -350,7 +354,7 @@ def asked(app, path, body, headers):
 
 @given(action=st.sampled_from(ACTIONS), body=BODIES)
 def test_any_body_is_answered_and_fails_nothing(once, action, body):
-    app = application(once, log_requests=False)
+    app = application(once)
     if b'"wait"' not in body:  # that of another example would wait for its key
         asked(app, f"/v1/bodies/{action}", body, [])
 
@@ -360,7 +364,7 @@ def test_any_body_is_answered_and_fails_nothing(once, action, body):
 )
 def test_a_sealed_result_is_completed_once(opened, last):
     with contextlib.closing(Once("memory:", seal=(lambda data: data[::-1], opened))) as sealed:
-        app = application(sealed, log_requests=False)
+        app = application(sealed)
         names = {"key": "k", "id": ID}
         fence = asked(app, "/v1/shop/claim", json.dumps(names).encode(), [])[1]["fence"]
         answers = []

@@ -196,13 +196,12 @@ class Leaving:
         await send({"type": "http.response.body"})
 
 
-def test_fifty_requests_without_a_ledger_leave_one_traceback_on_the_log(caplog):
+def test_requests_without_a_ledger_leave_a_line_each_on_the_log(caplog):
     down = Once(Faults(MemoryStore(), when(lambda ask: True, fail_before(lambda message: StoreError("it is away")))))
-    answers = call(AsgiIdempotency(None, down), *(post("/orders", f"k{number}") for number in range(52)))
+    answers = call(AsgiIdempotency(None, down), *(post("/orders", f"k{number}") for number in range(2)))
     assert {answer.status_code for answer in answers} == {503}
     told = [record for record in caplog.records if record.name == "onceward"]
-    assert [record.exc_info is not None for record in told] == [True, False]
-    assert "(10 times in " in told[1].message
+    assert [record.exc_info for record in told] == [None, None]
 
 
 def test_a_late_recording_that_fails_in_the_end_is_logged_with_its_key(caplog):

@@ -62,7 +62,7 @@ class DashboardVisitor:
         return self.send("GET", path, **options)
 
     def post(self, path, data, **options):
-        return self.send("POST", path, data=data, **options)
+        return self.send("POST", path, data=data, **{"headers": {"Origin": self._base}, **options})
 
     def send(self, method, path, headers=(), **options):
         async def sent():

@@ -136,7 +136,7 @@ def test_a_body_over_the_limit_or_the_ledgers_is_recorded_without_it_and_duplica
     rules = Rules(max_response=3)
     kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
     assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
-    answer = rules.repeat(kept, list)
+    answer = rules.repeat(kept)
     assert (answer.status, kind_of(answer)) == (409, "unavailable")
     assert "status 201" in problem(answer)["detail"]
     large = Answer(200, [], b"\xff" * 800)  # in base64 more than the ledger takes

@@ -38,7 +38,7 @@ def test_a_string_in_quotes_is_a_key(line, key):
     assert read_key([line], strict=True) == read_key([line]) == key
 
 
-TORN = ["", " ", '""', '"   "', '"a', 'a"', '"a" "b"', '"a"b', '"a";q=', r'"a\b"', '"ü"', "ü"]
+TORN = ["", " ", '""', '"   "', '"a', 'a"', '"a" "b"', '"a"b', r'"a\b"', '"ü"', "ü"]
 JOINED = ['"a", "b"', "a b", "a,b", "a;b", "a\\b", "a\n"]  # the first is what a proxy makes of two lines
 
 
@@ -220,17 +220,13 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
             for path in ("/orders/<int:id>", "/f/{rest:path}", "/orders?all=1")
         ],
         (lambda: Route("orders"), "slash"),
-        (lambda: Route(5), "^path=5: give"),
         (lambda: Route("/a/*/b"), "end only"),
         (lambda: Route(key="body.a["), "JMESPath"),
         (lambda: Route(key="body.items[].id"), "projection"),
         (lambda: Route(methods="POST"), "list"),
-        (lambda: Route(methods=["GET", "head"]), "^methods=.* leave HEAD out"),
+        (lambda: Route(methods=["GET", "head"]), "^methods=.*'head' is not a method to guard"),
         (lambda: Route(required="yes"), "^required='yes': give True or False"),
-        (lambda: Rules("/orders"), "Route"),
         (lambda: Rules(length=(6, 5)), "length"),
-        (lambda: Rules(max_request=-1), "max_request"),
-        (lambda: Rules(max_response=True), "max_response"),
         (lambda: Rules(record=["200"]), "give statuses"),
         (lambda: Rules(record_within=float("inf")), "record_within="),
         (lambda: Rules(strict="no"), "^strict='no': give True or False"),
@@ -238,7 +234,6 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
         (lambda: Rules(scope="cookie:"), "^scope='cookie:': say which caller"),
         (lambda: Rules(exempt=["health"]), "slash"),
         (lambda: Rules(fingerprint="body"), '"all", "path", or a callable'),
-        (lambda: Rules(docs="https://example.com/\r\nx: y"), "fragment"),
     ],
 )
 def test_bad_options_are_refused_when_they_are_given(make, says):

@@ -14,7 +14,7 @@ from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.proxy import Proxy
 from servers.needs import certificate, free_port
-from web.asgi import KEY, Client, ask, scope, statuses
+from web.asgi import Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, Scripted
 
@@ -107,26 +107,8 @@ async def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, ca
         assert len(upstream.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("accepted", "taken"), [("br, gzip;q=0.5", True), ("*", True), ("gzip; q=0", False), (None, False)]
-)
-async def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, taken):
-    body = gzip.compress(b'{"paid":true}')
-    head = b'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nETag: "a"\r\nContent-Length: %d\r\n\r\n' % len(body)
-    async with Scripted(head + body) as upstream:
-        proxy = upstream.proxy(once)
-        first = await ask(proxy, headers=[*KEY, (b"accept-encoding", b"gzip")])
-        assert (first.headers["content-encoding"], first.body) == ("gzip", body)
-        lines = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
-        again = await ask(proxy, headers=KEY + lines)
-        assert again.headers["idempotent-replayed"] == "true"
-        assert again.headers["content-length"] == str(len(again.body))
-        assert again.body == (body if taken else b'{"paid":true}')
-        assert ({"content-encoding", "etag"} & again.headers.keys() == set()) is not taken
-
-
-@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(bytes(1 << 25))[:-4]], ids=["none", "torn"])
-async def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
+async def test_a_compressed_answer_is_repeated_as_it_was(once):
+    data = gzip.compress(b'{"paid":true}')
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data)
     async with Scripted(head + data) as upstream:
         proxy = upstream.proxy(once)

@@ -106,7 +106,7 @@ async def test_its_own_health_is_answered_without_the_upstream(once):
 
 
 UPSTREAMS = ["ftp://a", "http://", "http://user:secret@a"]
-OPTIONS = [{"silence": 0}, {"health": "healthz"}, {"trusted_proxies": ["localhost"]}, {"rules": None}, {"name": None}]
+OPTIONS = [{"silence": -1}, {"trusted_proxies": ["localhost"]}, {"rules": None}, {"name": None}]
 
 
 @each("options", [*({"upstream": one} for one in UPSTREAMS), *OPTIONS])

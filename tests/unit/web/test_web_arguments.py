@@ -130,9 +130,10 @@ def test_a_decorator_without_its_once_says_so_when_decorating(decorator):
         decorator(pay)
 
 
-def test_a_lease_that_is_too_short_fails_when_the_server_starts(tmp_path):
+def test_a_lease_that_is_too_short_fails_when_the_middleware_is_made(tmp_path):
     once, server = Once(f"sqlite:///{tmp_path}/ledger.db"), Client()
     app = Starlette(middleware=[Middleware(AsgiIdempotency, once=once, rules=Rules(), name="shop", lease=1e-5)])
-    with pytest.raises(ValueError, match=r"^lease=1e-05 is too short for sqlite:") as refused:
-        asyncio.run(app({"type": "lifespan"}, server.receive, server.send))
-    assert server.sent == [{"type": "lifespan.startup.failed", "message": f"onceward: {refused.value}"}]
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^lease=1e-05 is too short for sqlite:"):
+            asyncio.run(app({"type": "lifespan"}, server.receive, server.send))
+    assert server.sent == []

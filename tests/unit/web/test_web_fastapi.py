@@ -1,7 +1,6 @@
 """FastAPI: guards of single endpoints, the middleware around them, what would be unguarded, what OpenAPI says; and the views of Flask."""
 
 import copy
-import re
 import warnings
 from typing import Annotated
 
@@ -9,15 +8,12 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 from flask import Flask, Response, request, stream_with_context
-from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
-from starlette.routing import Host
 from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
 from onceward import Claim, Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from onceward.http.request import BadRequest, read_key
 from onceward.observe import Event
 from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
@@ -25,6 +21,7 @@ from onceward.web import flask as of_flask
 from onceward.web.fastapi import IdempotentRoute, answer, document, unguarded
 from onceward.web.openapi import document as document_schema
 from tables import each
+from web import asgi
 from web.asgi import statuses
 from web.calls import Rules, call, guards, post
 
@@ -96,6 +93,22 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs):
     assert (first.status_code, len(runs), statuses(once)) == (200, 1, [COMPLETED])
 
 
+def test_a_scope_that_is_sent_again_is_guarded_again(app, once, runs):
+    @app.post("/pay", dependencies=[Depends(idempotent(once))])
+    async def pay():
+        runs.append("ran")
+
+    async def twice():
+        scope = asgi.scope(path="/pay")
+        for _ in range(2):
+            client = asgi.Client()
+            await app(scope, client.receive, client.send)
+        return client
+
+    assert asgi.run(twice()).headers["idempotent-replayed"] == "true"
+    assert runs == ["ran"]
+
+
 def session():
     yield
 
@@ -134,33 +147,21 @@ def test_what_no_guard_covers_can_be_found(once):
     child.get("/child")(endpoint)
     guarded.post("/own")(endpoint)
     guarded.include_router(child, prefix="/in")
-    sub = FastAPI()
-    sub.patch("/inner")(endpoint)
     app = FastAPI()
     app.include_router(guarded, prefix="/api")
     app.post("/app")(endpoint)
     app.get("/guards/nothing", dependencies=[Depends(idempotent(once))])(endpoint)
-    app.mount("/sub", sub)
-    app.host("a.example", raw := Starlette(routes=[StarletteRoute("/class", HTTPEndpoint)]))
-    app.mount("/raw", AsgiIdempotency(raw, once, Rules(), name="raw"))
     app.mount("/files", StaticFiles(check_dir=False))
     app.websocket("/talk")(endpoint)
-    assert unguarded(app, ["PUT"]) == ["PUT /class", "PUT /raw/class"]
-    raw.router.routes[:] = []
-    assert unguarded(app, ["PUT"]) == ["PUT /*", "PUT /raw/*"]
-    app.router.routes[:] = [route for route in app.router.routes if not isinstance(route, Host)]
-    assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
-    assert "GET /guards/nothing" in unguarded(app, ["GET"])
-
-    sub.add_middleware(AsgiIdempotency, once=once, rules=Rules(Route("/inner")), name="http")
+    app.router.routes.append(StarletteRoute("/class", HTTPEndpoint))
+    assert unguarded(app, ["PUT"]) == ["PUT /class"]
+    app.router.routes.pop()
     assert unguarded(app) == ["POST /api/v1/in/child/{number}", "POST /app"]
+    assert "GET /guards/nothing" in unguarded(app, ["GET"])
     app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")), name="http")
     assert unguarded(app) == ["POST /app"]
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules(exempt=["/app"]), name="http")
     assert unguarded(app) == []
-
-
-PROBLEM = "application/problem+json"
 
 
 def operation(app, path, method="post"):
@@ -172,16 +173,10 @@ def header_of(described):
     return parameter
 
 
-def check_documented(described, success):
+def check_documented(described):
     header = header_of(described)
     assert (header["name"], header["required"]) == ("Idempotency-Key", True)
-    responses = described["responses"]
-    for status in ("400", "409", "413", "422", "503"):
-        assert responses[status]["content"][PROBLEM]["schema"]["required"] == ["type", "title", "status", "detail"]
-        assert responses[status]["description"]
-    assert "Retry-After" in responses["409"]["headers"]
-    assert "Idempotent-Replayed" in responses[success]["headers"]
-    assert "application/json" in responses["422"]["content"]  # FastAPI's own is still there
+    assert "application/json" in described["responses"]["422"]["content"]  # FastAPI's own is still there
 
 
 def test_an_endpoint_of_the_route_class_is_documented(once):
@@ -195,11 +190,9 @@ def test_an_endpoint_of_the_route_class_is_documented(once):
     async def show(order: str): ...
 
     described = operation(app, "/v1/orders/{order}/payments")
-    check_documented(described, "201")
-    assert "400" not in operation(app, "/v1/orders/{order}", "get")["responses"]
+    check_documented(described)
     assert [one["name"] for one in described["parameters"]] == ["order", "Idempotency-Key"]
-    assert described["responses"]["409"]["description"].startswith("Paid already; or: ")
-    assert described["responses"]["422"]["description"].startswith("Validation Error; or: ")
+    assert described["responses"]["409"]["description"] == "Paid already"
 
 
 def test_an_application_with_the_middleware_is_documented(once):
@@ -216,7 +209,7 @@ def test_an_application_with_the_middleware_is_documented(once):
     rules = Rules(Route("/orders/{id}/payments"))
     app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
     document(app, rules)
-    check_documented(operation(app, "/orders/{order}/payments"), "200")
+    check_documented(operation(app, "/orders/{order}/payments"))
     assert "parameters" not in operation(app, "/free")
     exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
     assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
@@ -229,23 +222,6 @@ def test_a_header_that_is_documented_already_is_left_as_it_is():
     own = {"name": "idempotency-key", "in": "header", "required": False}
     schema = {"paths": {"/a": {"parameters": [], "post": {"parameters": [own], "responses": {}}}}}
     assert document_schema(schema, Rules())["paths"]["/a"]["post"]["parameters"] == [own]
-
-
-@each("length", [(1, 255), (16, 36)])
-@each("strict", [True, False])
-def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
-    schema = {"paths": {"/a": {"post": {}}}}
-    rules = Rules(strict=strict, length=length)
-    matches = re.compile(header_of(document_schema(schema, rules)["paths"]["/a"]["post"])["schema"]["pattern"]).search
-    texts = ["", " ", "a b", "a,b", "a;b", "a\\b", "ü", "abc", "8e03978e-40d5-43e8-bc93-6894a57f9324", ":", "~!#+"]
-    texts += ["x" * number for number in (1, 2, 15, 16, 36, 37, 255, 256)]
-    for text in (*texts, *(f'"{text}"' for text in texts), '"a', 'a"', '"a"b', '" a"'):
-        try:
-            read_key([text], strict=strict, least=length[0], most=length[1])
-        except BadRequest:
-            assert not matches(text), text
-        else:
-            assert matches(text) or text.startswith('" '), text
 
 
 def test_a_response_becomes_an_answer():

@@ -254,20 +254,6 @@ def test_a_refusal_does_not_free_the_input_of_an_earlier_run(serve):
     assert (record.attempts, record.status) == (1, RELEASED)
 
 
-@pytest.mark.parametrize("status", [404, 201, 500, "raises"])
-@pytest.mark.parametrize("face", [asgi, wsgi, flask_view, django_view, django_view_async, fastapi_route])
-def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(serve, face, status, caplog):
-    service, send = serve(face, scope=Scope.CREDENTIAL.or_pass())
-    service.status = status
-    for number in (1, 2):
-        assert send("/orders", b'{"amount": 1}') == (500 if status == "raises" else status)
-        assert service.runs == number  # nothing is replayed
-    assert statuses(service) == []
-    told = [record for record in caplog.records if record.name == "onceward"]
-    assert [record.levelname for record in told] == ([] if status == 404 else ["ERROR"] * 2)
-    assert all("ran unguarded" in record.getMessage() for record in told)
-
-
 @pytest.mark.parametrize(("status", "recorded"), [("streams", COMPLETED), ("breaks", RELEASED)])
 def test_a_streamed_answer_of_flask_is_recorded_though_after_request_raises(serve, status, recorded):
     service, send = serve(flask_view)

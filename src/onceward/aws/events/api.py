@@ -1,7 +1,6 @@
 """HTTP on Lambda, behind API Gateway, a function URL or a load balancer: requests that take effect once, and webhooks."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from typing import Final, Protocol, Unpack, cast
@@ -21,12 +20,12 @@ from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.guarded import AnswerCodec, Guarded
 from onceward.http.held import HeldRequest, claim, claim_async
 from onceward.http.options import with_wait
-from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once, check_once
 
 Function = Callable[..., object]
-_Stage = KeyedRequest | HeldRequest | Answer | PassedRequest | None
+_Stage = KeyedRequest | HeldRequest | Answer | None
 # The handler has run, so it does not run again, even if its caller cannot read the response.
 _NO_RESPONSE: Final = bodiless(502, (), "the function did not return a response")
 RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
@@ -142,8 +141,7 @@ class _Request:
             return self._instead(stage.settle(self._outcome(stage, response)), response)
         if isinstance(stage, Answer):
             return api_event.response_of(self._shape, stage)
-        with stage or nullcontext():
-            return self._watch(stage, self._call(None))
+        return self._call(None)
 
     async def answer_async(self) -> object:
         stage: _Stage = self._stage
@@ -154,21 +152,14 @@ class _Request:
             return self._instead(await stage.settle_async(self._outcome(stage, response)), response)
         if isinstance(stage, Answer):
             return api_event.response_of(self._shape, stage)
-        with stage or nullcontext():
-            return self._watch(stage, await self._await(None))
+        return await self._await(None)
 
     def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
         answer = api_event.answer_of(self._shape, response)
-        return _NO_RESPONSE if answer is None else held.exchange.outcome(answer)
+        return _NO_RESPONSE if answer is None else held.judge.outcome(answer)
 
     def _instead(self, answer: Answer | None, response: object) -> object:
         return response if answer is None else api_event.response_of(self._shape, answer)
-
-    def _watch(self, passed: PassedRequest | None, response: object) -> object:
-        if passed is not None:
-            answer = api_event.answer_of(self._shape, response)
-            passed.check_status(502 if answer is None else answer.status)
-        return response
 
     def _call(self, held: HeldRequest | None) -> object:
         response = self._begin(held)

@@ -2,12 +2,13 @@
 
 import hmac
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from onceward.core.arguments import check_type
 from onceward.errors import OncewardError
 from onceward.http.answer import Answer
 from onceward.keys.json_reading import NotJson, read_json
+
+T = TypeVar("T")
 
 
 class SignatureRefused(OncewardError):
@@ -80,43 +81,29 @@ def json_of(body: bytes) -> object:
     try:
         return read_json(body)
     except NotJson as error:
-        raise ValueError(f"the payload is {error}") from error
+        raise ValueError(f"the body has no JSON: the payload is {error}") from error
 
 
 def parse_object(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body; raises ValueError."""
-    try:
-        data = json_of(body)
-    except ValueError as error:
-        raise ValueError(f"the body has no JSON object: {error}") from error
+    data = json_of(body)
     if not isinstance(data, dict):
         raise ValueError("the body has no JSON object")
     return data
 
 
-def unverified(body: bytes) -> dict[str, object]:
-    """Return the JSON object in a body that is not verified yet; raises SignatureRefused, because anybody can have sent it."""
+def unverified(read: Callable[[], T]) -> T:
+    """Return what is in a body that is not verified yet; raises SignatureRefused, because anybody can have sent it."""
     try:
-        return parse_object(body)
+        return read()
     except ValueError as error:
         raise SignatureRefused(str(error)) from error
-
-
-def unverified_objects(body: bytes, name: str) -> list[dict[str, object]]:
-    """Return the objects in a body of which each is to be verified; raises SignatureRefused, as above, and if there is none."""
-    try:
-        objects = objects_of(unverified(body), name)
-    except ValueError as error:
-        raise SignatureRefused(str(error)) from error
-    if not objects:
-        raise SignatureRefused("nothing in it is signed")
-    return objects
 
 
 def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
     """Return a list of objects in a body; raises ValueError if there is none."""
     objects = data.get(name)
-    if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
+    if not isinstance(objects, list) or not objects or not all(isinstance(one, dict) for one in objects):
         raise ValueError(f"the body has no list {name} of events")
     return objects
 
@@ -144,7 +131,6 @@ def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | Non
     Args:
         verify_token: the text that you gave Meta with the address. Another one gets 403.
     """
-    check_type("meta_handshake(verify_token)", verify_token, str, "the text that you gave Meta")
     if not verify_token:
         raise ValueError("verify_token is empty: give the text that you gave Meta with the address")
 

@@ -20,7 +20,7 @@ from onceward.claim.handler import handler_of
 from onceward.claim.held import current, held
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
-from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward.errors import Busy, Parked, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
@@ -135,16 +135,7 @@ class WebhookReceiver:
         """
         self.check_plain()
         events = self._verify(WebhookRequest(method, query or {}, _lower(headers), body))
-        if isinstance(events, Answer):
-            return events
-        total = _Delivery()
-        for event in events:
-            with total:
-                try:
-                    total.take(self._accept(event) if self.accepts else _answer_of(self._call(event)))
-                except OncewardError as error:
-                    total.take(self._answer_to(event, error))
-        return total.answer()
+        return events if isinstance(events, Answer) else _answer_of_all([self._one(event) for event in events])
 
     async def answer_async(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -155,16 +146,22 @@ class WebhookReceiver:
             return cast("Answer", await answer(headers, body, method=method, query=query))
         request = WebhookRequest(method, query or {}, _lower(headers), body)
         events = await asyncio.to_thread(self._verify, request)  # a large body, or a certificate that is fetched
-        if isinstance(events, Answer):
-            return events
-        total = _Delivery()
-        for event in events:
-            with total:
-                try:
-                    total.take(await self._accept_async(event) if self.accepts else _answer_of(await self._call(event)))
-                except OncewardError as error:
-                    total.take(self._answer_to(event, error))
-        return total.answer()
+        return (
+            events if isinstance(events, Answer) else _answer_of_all([await self._one_async(event) for event in events])
+        )
+
+    def _one(self, event: WebhookEvent) -> Answer | Exception:
+        """Return the answer to one event of a delivery, or what its handler raised."""
+        try:
+            return self._accept(event) if self.accepts else _answer_of(self._call(event))
+        except Exception as error:
+            return self._answer_to(event, error)
+
+    async def _one_async(self, event: WebhookEvent) -> Answer | Exception:
+        try:
+            return await self._accept_async(event) if self.accepts else _answer_of(await self._call(event))
+        except Exception as error:
+            return self._answer_to(event, error)
 
     def _verify(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (answer := self._handshake(request)) is not None:
@@ -190,11 +187,11 @@ class WebhookReceiver:
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, TEXT, b"the event has no id")
 
-    def _answer_to(self, event: WebhookEvent, error: OncewardError) -> Answer:
-        """Return the answer to a claim that was not won, or raise what the handler raised."""
+    def _answer_to(self, event: WebhookEvent, error: Exception) -> Answer | Exception:
+        """Return the answer to a claim that was not won, or what the handler raised."""
         key = ledger_key(self.__name__, event.id)
         if getattr(error, "key", key) != key:
-            raise error  # the handler itself called another guarded function
+            return error  # the handler itself called another guarded function
         if isinstance(error, ResultUnavailable):
             return _DONE
         if self.accepts and isinstance(error, Busy | Parked):
@@ -206,7 +203,7 @@ class WebhookReceiver:
         if isinstance(error, StoreError):
             _log.warning("a webhook waits for the ledger: %s", error)
             return _BUSY
-        raise error
+        return error
 
     def _accept(self, event: WebhookEvent) -> Answer:
         """Answer when the ledger has the event; a thread handles it. Raises what refused the claim."""
@@ -262,34 +259,16 @@ class WebhookReceiver:
             _tell(event, claim, error)
 
 
-class _Delivery:
-    """The answer to a delivery, which can hold several events: all of them are handled, even if one fails.
+def _answer_of_all(answers: list[Answer | Exception]) -> Answer:
+    """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first.
 
-    It is a context around each event. The sender delivers all again if one is not done; those that are done are replayed then.
+    The sender delivers all events again if one is not done; those that are done are replayed then.
     """
-
-    def __init__(self) -> None:
-        self._answers: list[Answer] = []
-        self._error: Exception | None = None
-
-    def take(self, answer: Answer) -> None:
-        """Take what an event is answered with."""
-        self._answers.append(answer)
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._error = self._error or error
-        return True
-
-    def answer(self) -> Answer:
-        """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first."""
-        if self._error is not None:
-            raise self._error
-        failed = (one for one in self._answers if one.status >= 400)
-        return next(failed, self._answers[0] if self._answers else _DONE)
+    for one in answers:
+        if isinstance(one, Exception):
+            raise one
+    whole = cast("list[Answer]", answers)
+    return next((one for one in whole if one.status >= 400), whole[0] if whole else _DONE)
 
 
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:

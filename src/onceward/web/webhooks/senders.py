@@ -21,7 +21,7 @@ from onceward.web.webhooks.events import (
     parse_object,
     text_of,
     text_or_none,
-    unverified_objects,
+    unverified,
 )
 from onceward.web.webhooks.signatures import PREFIX, HmacSender, check, check_secrets, check_time, content_id, read
 
@@ -239,7 +239,7 @@ class MicrosoftGraph:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
-        notifications = unverified_objects(body, "value")
+        notifications = unverified(lambda: objects_of(parse_object(body), "value"))
         for one in notifications:
             check([str(one.get("clientState", ""))], self._states)
         return [
@@ -269,7 +269,8 @@ class Adyen:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`WebhookVerifier`."""
-        items = [_inner(one, "NotificationRequestItem") for one in unverified_objects(body, "notificationItems")]
+        delivered = unverified(lambda: objects_of(parse_object(body), "notificationItems"))
+        items = [_inner(one, "NotificationRequestItem") for one in delivered]
         for item in items:
             amount = _inner(item, "amount")
             parts = {name: str(item.get(name, "")) for name in self._SIGNED}

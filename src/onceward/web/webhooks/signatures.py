@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from onceward.core.arguments import check_type
 from onceward.web.webhooks.events import SignatureRefused, Verified, WebhookEvent, parse_object, text_of, text_or_none
 
 TOLERANCE: Final = 300.0  # seconds: what Standard Webhooks, Stripe and Slack advise
@@ -103,11 +102,8 @@ def check_secrets(secrets: Sequence[str]) -> Sequence[str]:
     if not secrets or not all(secrets):
         raise ValueError("a secret is missing or empty: anybody could sign with it")
     for secret in secrets:
-        check_type("a secret", secret, str, "each as a text: Stripe(first, second)")
         if secret != secret.strip() or len(secret.splitlines()) > 1:
             raise ValueError("a secret has a space or a line break at its end: take it out, such as by .strip()")
-        if secret.startswith("v1,"):
-            raise ValueError(f"a secret begins with v1, which is no part of it: give it from {PREFIX} on")
     return secrets
 
 

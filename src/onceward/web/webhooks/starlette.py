@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onceward.web.asgi_messages import body_of
 from onceward.web.webhooks.receiver import WebhookReceiver
 
 _LARGEST: Final = 25 * 1024 * 1024  # bytes: docs.github.com, "Webhook events and payloads", "Payload cap"
@@ -19,8 +20,8 @@ def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Respons
     """
 
     async def receive(request: Request) -> Response:
-        body = await _body(request)
-        if body is None:
+        body = await body_of(request.receive, _LARGEST)  # Starlette has no limit, and nobody has signed it yet
+        if body is None or len(body) > _LARGEST:
             return Response("the body is too large", 413)
         answer = await receiver.answer_async(
             request.headers, body, method=request.method, query=dict(request.query_params)
@@ -29,13 +30,3 @@ def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Respons
         return Response(answer.body, answer.status, Headers(raw=lines))
 
     return receive
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return the body; None if it is too large. Starlette has no limit, and nobody has signed it yet."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST:
-            return None
-    return bytes(body)
