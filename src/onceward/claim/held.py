@@ -130,7 +130,7 @@ class HeldClaim(EndingClaim):
 
     def transaction(self, connection: C) -> Transaction[C]:
         """See :class:`Claim`."""
-        from onceward.claim.transaction import ClaimTransaction
+        from onceward.claim.claim_transaction import ClaimTransaction
 
         return ClaimTransaction(self, connection)
 
