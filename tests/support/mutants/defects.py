@@ -297,7 +297,7 @@ a seal that fails records in the open
 [batch/order.py: unit/batch/test_batch_cut_short.py]
 a batch begins a handler whose claim was lost
     elif [-claim.lost-]{+False+}:
-[batch/checkpoint/blocking.py: unit/batch/test_checkpoint_failures.py]
+[batch/checkpoint/sink.py: unit/batch/test_checkpoint_failures.py]
 a lost claim is flushed
                 [-raise lost-]{+pass+}
 [aws/events/sqs.py: unit/aws/test_lambda_handlers.py]
