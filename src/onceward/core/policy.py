@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict
 
+from onceward.core.arguments import check_exceptions, check_flag
+
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
@@ -110,8 +112,7 @@ class Policy(NamedTuple):
         self._check_choices()
         if self.seal is not None:
             _check_seal(self.seal)
-        if type(self.keep_input) is not bool:
-            raise TypeError(f"keep_input={self.keep_input!r}: give True or False")
+        check_flag("keep_input", self.keep_input)
         return self
 
     def _check_choices(self) -> None:
@@ -123,24 +124,10 @@ class Policy(NamedTuple):
             raise ValueError(f'on_lapse={self.on_lapse!r}: give "retry" or "park"')
         if self.on_error not in {"release", "park"}:
             raise ValueError(f'on_error={self.on_error!r}: give "release" or "park"')
-        if (
-            self.on_error == "park"
-            and self.max_attempts is not None
-            and self.max_attempts > 1
-            and self.on_lapse == "park"
-        ):
-            raise ValueError(
-                f'max_attempts={self.max_attempts!r} contradicts on_error="park" with on_lapse="park": the first failure '
-                "of either kind parks the key, so there is no second attempt; drop one of them"
-            )
         history: object = self.history
         if history not in {0, 1}:
             raise ValueError(f"history={history!r}: give 0 to keep no attempts, or leave it out")
-        final: object = self.final
-        if not isinstance(final, tuple) or not all(
-            isinstance(kind, type) and issubclass(kind, Exception) for kind in final
-        ):
-            raise TypeError(f"final={final!r}: give a tuple of exception classes, as in final=(CardDeclined,)")
+        check_exceptions("final", self.final)
 
 
 def _check_seal(seal: object) -> None:

@@ -31,7 +31,6 @@ def test_the_defaults_are_safe():
         ({"lease": 10, "retention": 5}, "retention=5.*lease=10"),
         ({"lease": 10, "heartbeat": 10}, "heartbeat=10.*lease=10"),
         ({"heartbeat": -1}, "heartbeat=-1.*lease=60"),
-        ({"max_attempts": 3, "on_error": "park", "on_lapse": "park"}, 'max_attempts=3.*on_error="park".*on_lapse="park"'),
         ({"retention": float("inf")}, "retention=inf.*None is for ever"),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.claim.stepping.attempt import INNERMOST, StepsOfAttempt
 from onceward.claim.stepping.kept import fetch
 from onceward.claim.stepping.notes import Note
+from onceward.core.arguments import check_exceptions
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.results.codec import Codec
@@ -243,10 +244,7 @@ def _check_options(on_lapse: object, not_made: object) -> None:
     """Raise TypeError or ValueError if the options of a step are wrong."""
     if not callable(on_lapse) and (not isinstance(on_lapse, str) or on_lapse not in {"retry", "park"}):
         raise TypeError(f'on_lapse={on_lapse!r}: give "retry", "park", or a function that finds out what was made')
-    if not isinstance(not_made, tuple) or not all(
-        isinstance(one, type) and issubclass(one, Exception) for one in not_made
-    ):
-        raise TypeError(f"not_made={not_made!r}: give a tuple of exception classes")
+    check_exceptions("not_made", not_made)
     if not_made and on_lapse != "park":
         raise ValueError('not_made= is for steps with on_lapse="park"')
 
