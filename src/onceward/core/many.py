@@ -13,7 +13,7 @@ from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
 from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
-from onceward.core.record import Record, Reply, Write
+from onceward.core.record import Record, Reply
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
@@ -37,7 +37,10 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     verb: Verb = lambda numbers: store.insert_many([writes[number] for number in numbers])
     others = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
     if len(outcomes) < len(bids) and (free := {n: other for n, other in others.items() if other[0] in FREE}):
-        pairs = {n: (_next(bids[n], writes[n], held, verdict), held) for n, (verdict, held) in free.items()}
+        pairs = {
+            n: (next_claim(writes[n], held, fresh=verdict is Verdict.START), held)
+            for n, (verdict, held) in free.items()
+        }
         verb = lambda numbers: store.swap_many([pairs[number] for number in numbers])
         yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
     for number, bid in enumerate(bids):
@@ -47,10 +50,6 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
             except OncewardError as error:  # the other keys go on
                 outcomes[number] = error
     return [outcomes[number] for number in range(len(bids))]
-
-
-def _next(bid: Bid, claim: Write, held: Record, verdict: Verdict) -> Write:
-    return next_claim(claim, held, fresh=verdict is Verdict.START, noting=bid.policy.history != 0)
 
 
 def _claims(

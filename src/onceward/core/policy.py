@@ -8,7 +8,6 @@ from onceward.core.arguments import check_exceptions, check_flag
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
-History = bool | Literal[0]
 Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # (seal, open)
 
 DAY = 86400.0
@@ -30,7 +29,6 @@ class Options(TypedDict, total=False):
     max_result: int | None
     seal: Seal | None
     keep_input: bool
-    history: History
 
 
 class Policy(NamedTuple):
@@ -56,8 +54,6 @@ class Policy(NamedTuple):
             fails, the result is not recorded.
         keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed, and does not expire
             before. Then :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
-        history: Whether the record keeps a list of its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that
-            succeeds adds no line.
     """
 
     lease: float = 60.0
@@ -72,7 +68,6 @@ class Policy(NamedTuple):
     max_result: int | None = None
     seal: Seal | None = None
     keep_input: bool = False
-    history: History = True
 
     @property
     def beat_every(self) -> float:
@@ -124,9 +119,6 @@ class Policy(NamedTuple):
             raise ValueError(f'on_lapse={self.on_lapse!r}: give "retry" or "park"')
         if self.on_error not in {"release", "park"}:
             raise ValueError(f'on_error={self.on_error!r}: give "release" or "park"')
-        history: object = self.history
-        if history not in {0, 1}:
-            raise ValueError(f"history={history!r}: give 0 to keep no attempts, or leave it out")
         check_exceptions("final", self.final)
 
 

@@ -196,23 +196,21 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
         return unclaimed(record, policy)
     status, result, error, unsent = outcome[:]
     keep = None if status == PARKED else policy.retention
-    write = next_version(record, status, keep, result, error, noting=policy.history != 0)
+    write = next_version(record, status, keep, result, error)
     return write if unsent is None else with_messages(write, unsent, policy)
 
 
-def given_up(record: Record, policy: Policy) -> Write:
+def given_up(record: Record) -> Write:
     """Return the write that parks a key whose worker has vanished, or whose attempts are used up."""
     error = lapsed(record) if record.status == IN_PROGRESS else record.error
-    parking = next_version(record, PARKED, error=error, keep=None, noting=policy.history != 0)
-    return _by_another(parking, record) if policy.history else parking
+    return _by_another(next_version(record, PARKED, error=error, keep=None), record)
 
 
 def unclaimed(record: Record, policy: Policy) -> Write:
     """Return the write that gives back a claim whose handler has not begun. It counts no attempt."""
     attempts = record.attempts - 1
-    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention, noting=False)
-    if record.history is not None:
-        back = back._replace(history=history.without_begin(record))
+    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention)
+    back = back._replace(history=history.without_begin(record))
     if attempts or record.steps is not None:  # an operator can have set the attempts to 0
         return back
     # No handler saw this input, so do not bind it.

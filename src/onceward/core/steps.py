@@ -170,11 +170,11 @@ def claim(
             if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{key}: the store refuses to change a record although it is the one seen")
             seen = held
-            following = next_claim(first, held, fresh=verdict is Verdict.START, noting=policy.history != 0)
+            following = next_claim(first, held, fresh=verdict is Verdict.START)
             verb = _claiming(store, following, held, effect, policy)
         elif verdict is Verdict.PARK:
             parking = True
-            verb = partial(store.swap, given_up(held, policy), held)
+            verb = partial(store.swap, given_up(held), held)
         elif verdict is Verdict.BUSY and (remaining := began + policy.wait - clock()) > 0:
             if shared is None:
                 from onceward.core.waiting import watch
