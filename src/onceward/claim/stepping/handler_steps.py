@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.claim import OnLapse
-from onceward.claim.handler import Handler, codec_of, handler_of
+from onceward.claim.handler import Handler, handler_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
@@ -260,12 +260,9 @@ def _handler_and_codec(function: Callable[..., object]) -> tuple[Handler, Codec]
             both = _KNOWN[one] = _read(function)
     except TypeError:  # it takes no weak reference, or no hash, or its results cannot be stored
         both = _read(function)
-    handler, codec = both
-    if codec.resolve is not None:
-        codec.resolve()
-    return handler, codec
+    return both
 
 
 def _read(function: Callable[..., object]) -> tuple[Handler, Codec]:
     handler = handler_of(function)
-    return handler, codec_of(function, handler)
+    return handler, Codec(handler.annotation)
