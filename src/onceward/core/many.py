@@ -16,7 +16,7 @@ from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
-from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim, unclaim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
@@ -139,22 +139,19 @@ def give_back(
     Raises:
         OncewardError: the store's, after the others were given back. A claim not given back stays until its lease ends.
     """
-    todo = dict(enumerate(claims))
-    trouble: StoreError | None = None
-    while todo:
-        pairs = {number: (unclaimed(record, policy), record) for number, (record, policy) in todo.items()}
-        verb: Verb = lambda asked, pairs=pairs: store.swap_many([pairs[number] for number in asked])  # type: ignore[misc]
-        answers = yield from _answers(verb, list(todo), clock, until)
-        again: dict[int, tuple[Record, Policy]] = {}
-        for number, (_, reply) in answers.items():
-            record, policy = todo[number]
+    pairs = [(unclaimed(record, policy), record) for record, policy in claims]
+    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
+    answers = yield from _answers(verb, range(len(pairs)), clock, until)
+    trouble: OncewardError | None = None
+    for number, (_, reply) in answers.items():
+        record, policy = claims[number]
+        try:
             if isinstance(reply, StoreError):
-                trouble = reply
-            # A store that refuses to change an unchanged record would refuse for ever.
-            elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record):
-                assert reply.record is not None
-                again[number] = (reply.record, policy)  # a heartbeat of mine came between
-        todo = again
+                raise reply
+            if not reply.won and reply.record != record:
+                yield from unclaim(store, reply.record, record, policy, clock, until)
+        except OncewardError as error:  # the others go on
+            trouble = error
     if trouble is not None:
         raise trouble
 

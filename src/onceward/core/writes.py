@@ -67,7 +67,6 @@ def locked(claim: Write) -> Reply:
     return Reply(False, claim._replace(owner="", fingerprint=None, worker=None, lease=LOCKED_FOR).at(0.0), 0.0)
 
 
-LAPSED: Final = "attempt {} ended without a word: its lease lapsed"
 # What a claim can have from the record that it replaces, besides its fence.
 CARRIED: Final = ("attempts", "error", "created_at", "needs", "steps", "origin", "history")
 
@@ -152,4 +151,4 @@ def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write
 
 def lapsed(record: Record) -> str:
     """Return the recorded error of a claim that was taken over."""
-    return LAPSED.format(record.attempts)
+    return f"attempt {record.attempts} ended without a word: its lease lapsed"
