@@ -32,6 +32,12 @@ def check_flag(option: str, value: object) -> None:
         raise TypeError(f"{option}={value!r}: give True or False")
 
 
+def check_count(option: str, value: object, least: int = 1) -> None:
+    """Raise ValueError unless ``value`` is a whole number, and at least ``least``."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{option}={value!r}: give a whole number, at least {least}")
+
+
 def check_exceptions(option: str, value: object) -> None:
     """Raise TypeError unless ``value`` is a tuple of exception classes."""
     if not isinstance(value, tuple) or not all(

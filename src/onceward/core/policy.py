@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict
 
-from onceward.core.arguments import check_exceptions, check_flag
+from onceward.core.arguments import check_count, check_exceptions, check_flag
 
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
@@ -100,10 +100,10 @@ class Policy(NamedTuple):
         if self.retention is not None and self.retention > LONGEST:
             raise ValueError(f"retention={self.retention!r}: give at most {LONGEST:.0e} seconds; None is for ever")
         if self.max_attempts is not None:
-            _check_count("max_attempts", self.max_attempts, least=1)
-        _check_count("cache", self.cache, least=0)
+            check_count("max_attempts", self.max_attempts)
+        check_count("cache", self.cache, least=0)
         if self.max_result is not None:
-            _check_count("max_result", self.max_result, least=0)
+            check_count("max_result", self.max_result, least=0)
         self._check_choices()
         if self.seal is not None:
             _check_seal(self.seal)
@@ -130,10 +130,3 @@ def _check_seal(seal: object) -> None:
         raise TypeError(f"seal= is a {kind}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
     if any(map(iscoroutinefunction, seal)):
         raise TypeError("seal= has a coroutine function, and nobody would await it: give plain ones")
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r}: give a whole number")
-    if value < least:
-        raise ValueError(f"{name}={value!r}: give a whole number, at least {least}")
