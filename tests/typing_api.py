@@ -27,7 +27,6 @@ from onceward.stores.memory import MemoryStore
 
 once = Once("sqlite:///orders.db", lease=30, on_busy="skip", final=(ValueError,), retention=None)
 Once("memory:", seal=(lambda plain: plain, lambda token: token))
-Once("memory:", history=0)
 Once(MemoryStore(), name="shop", clock=lambda: 0.0)
 
 

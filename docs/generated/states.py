@@ -1,13 +1,13 @@
 """The states of a record, from the tables by which the code decides."""
 
 from generated.markdown import table
-from onceward.core.protocol import RULES, SINGLE_USE, Verdict
-from onceward.core.transitions import ABSENT, TRANSITIONS
+from onceward.core.protocol import RULES, SINGLE_USE, Rule, Verdict
+from transitions import ABSENT, TRANSITIONS
 
 _HEAD = """## The states of a record
 
-Each record has a status. The tables here are those of the code: `TRANSITIONS` in `core/transitions.py`, and `RULES` in
-`core/protocol.py`.
+Each record has a status. The tables here are those of the code: `RULES` in `core/protocol.py`, and the changes by which
+the interleaving explorer of the tests checks every write.
 
 ![The statuses of a record, and their changes](../explanation/pictures/states.svg)
 
@@ -35,10 +35,15 @@ repeats its request during the lease, it gets the same claim. An id cannot win a
 """
 
 
+def _row(rule: Rule) -> tuple[str, str, Verdict]:
+    statuses = "any" if rule.statuses is None else " or ".join(sorted(rule.statuses)) or "any not known to this version"
+    return statuses, ", ".join(condition.__name__.replace("_", " ") for condition in rule.conditions), rule.verdict
+
+
 def part() -> str:
     """Return the section."""
-    rules = [(ABSENT, "", Verdict.START), *((rule.status, rule.when, rule.verdict) for rule in RULES)]
-    single = [(rule.status, rule.when, rule.verdict) for rule in SINGLE_USE if rule not in RULES]
+    rules = [(ABSENT, "", Verdict.START), *map(_row, RULES)]
+    single = [_row(rule) for rule in SINGLE_USE if rule not in RULES]
     head = ("the record's status", "and", "verdict", "what the worker does")
     return "".join(
         (

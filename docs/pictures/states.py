@@ -1,10 +1,13 @@
 """The picture of the state machine, from the table that the code decides by."""
 
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 from svg import box, lines, path, picture, text, wrapped
 
-from onceward.core.transitions import ABSENT, TRANSITIONS
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from transitions import ABSENT, TRANSITIONS
 
 SIZE, BOX = (850, 490), (166, 108)
 PLACES = {

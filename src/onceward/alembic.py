@@ -17,14 +17,7 @@ def without_ledger(
     Args:
         *tables: the values of ``table=`` in the ledgers' URLs, in any schema; by default ``onceward``.
         include_name: a hook of your own, for all other names.
-
-    Raises:
-        TypeError: a table is not a text, or the hook cannot be called.
     """
-    if not all(isinstance(table, str) for table in tables):
-        raise TypeError(f"without_ledger{tables!r}: give names of tables, as in without_ledger('onceward')")
-    if include_name is not None and not callable(include_name):
-        raise TypeError(f"include_name={include_name!r}: give a hook of your own, or leave it out")
     left_out = {table + end for table in tables or ("onceward",) for end in _ENDS}
 
     def include(name: str | None, kind: str, parents: object) -> bool:

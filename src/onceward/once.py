@@ -8,6 +8,7 @@ from onceward.claim.factory import GuardFactory, policy_of
 from onceward.claim.unclaimed import Unclaimed
 from onceward.core.arguments import check_type
 from onceward.core.clock import Clock, boottime
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Options, Policy
 from onceward.core.urls import shown_url
 from onceward.keys.ledger_keys import ledger_key
@@ -282,12 +283,7 @@ class Once(ManyKeys, Unclaimed):
             TypeError, ValueError: this ledger cannot do that, or a write has the wrong form; or ``on_busy="skip"``, because
                 the returned value could not tell whether the writes were made.
         """
-        from onceward.claim.commit import commit
-        from onceward.stores.capabilities import TRANSACT
-
-        write = TRANSACT.require(self.store)(writes)
-        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
-        return commit(guard, ledger_key(guard.name, key), result, write)
+        return drive(self._transacting(key, writes, result, name, options), self.store)
 
     async def transact_async(
         self,
@@ -299,12 +295,17 @@ class Once(ManyKeys, Unclaimed):
         **options: Unpack[Options],
     ) -> object:
         """Like :meth:`transact`, for a coroutine."""
-        from onceward.claim.commit import commit_async
+        return await drive_async(self._transacting(key, writes, result, name, options), self.store)
+
+    def _transacting(
+        self, key: object, writes: "Sequence[object]", result: object, name: str | None, options: Options
+    ) -> Steps[object]:
+        from onceward.claim.commit import commit
         from onceward.stores.capabilities import TRANSACT
 
         write = TRANSACT.require(self.store)(writes)
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
-        return await commit_async(guard, ledger_key(guard.name, key), result, write)
+        return commit(guard, ledger_key(guard.name, key), result, write)
 
     @property
     def ledger(self) -> "Ledger":

@@ -7,13 +7,13 @@ from pathlib import Path
 import onceward
 from onceward import Once
 from onceward.core.protocol import RULES, SINGLE_USE
-from onceward.core.transitions import TRANSITIONS
 from places import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
 from generated import states
 from generated.call import DUPLICATE, FIRST
 from generated.rooms import part
+from transitions import TRANSITIONS
 
 SOURCE = Path(onceward.__file__).parent
 TEXT = (ROOT / "docs" / "explanation" / "architecture.md").read_text()

@@ -22,7 +22,8 @@ from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
-from onceward.core.drivers import drive, drive_async, settle, settle_async
+from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
+from onceward.core.whole import CALLS, drive_whole, drive_whole_async
 from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
@@ -30,11 +31,49 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
+Function = Callable[..., object]
 _NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
 
 
 class Batch(BatchHandler):
     """A handler for batches of records, from ``once.batch(...)``. Any number of threads and event loops can share one."""
+
+    def _handle(self, run: Run, ask: Function, settle_: Function, work_through: Function) -> Steps[list[BatchOutcome]]:
+        """Handle all chunks. Yields calls: of functions that block, or whose results are awaited."""
+        store = self.guard.store
+        for chunk in run.chunks():
+            bids = run.bids(chunk)
+            try:
+                try:
+                    run.claimed(chunk, bids, (yield partial(ask, many.claim_many(store, bids), store)))
+                    run.report.tell()
+                except GeneratorExit:  # a coroutine that is being closed must not await
+                    raise
+                except BaseException:
+                    with suppress(OncewardError):  # what is not given back stays claimed to the end of its lease
+                        yield partial(settle_, partial(many.abandon_many, store, bids), store)
+                    raise
+                yield partial(ask, run.fetching(), store)
+                yield partial(work_through, run)
+            except GeneratorExit:  # as above
+                raise
+            except BaseException as error:
+                run.note(error)
+                run.abandon()
+                yield from self._give_back(run, settle_)
+                raise
+            yield from self._give_back(run, settle_)
+        return run.report.finished(run.items)
+
+    def _give_back(self, run: Run, settle_: Function) -> Steps[None]:
+        try:
+            with suppress(OncewardError):
+                yield partial(settle_, run.giving_back, self.guard.store)
+        except BaseException as interrupt:
+            run.note(interrupt)
+            raise
+        finally:
+            run.report.tell()
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
@@ -55,36 +94,7 @@ class Batch(BatchHandler):
         """
         if self.is_async:
             raise TypeError(f"{self.name} {_NOT_HERE}")
-        run = Run(self, records, time_left)
-        store = self.guard.store
-        for chunk in run.chunks():
-            bids = run.bids(chunk)
-            try:
-                try:
-                    run.claimed(chunk, bids, drive(many.claim_many(store, bids), store))
-                    run.report.tell()
-                except BaseException:
-                    with suppress(OncewardError):  # what is not given back stays claimed to the end of its lease
-                        drive(many.abandon_many(store, bids), store)
-                    raise
-                drive(run.fetching(), store)
-                self._work_through(run)
-            except BaseException as error:
-                run.note(error)
-                raise
-            finally:
-                self._give_back(run)
-        return run.report.finished(run.items)
-
-    def _give_back(self, run: Run) -> None:
-        try:
-            with suppress(OncewardError):
-                settle(run.giving_back, self.guard.store)
-        except BaseException as interrupt:
-            run.note(interrupt)
-            raise
-        finally:
-            run.report.tell()
+        return drive_whole(self._handle(Run(self, records, time_left), drive, settle, self._work_through), CALLS)
 
     def _work_through(self, run: Run) -> None:
         recorder = Recorder(run, self.guard.store)
@@ -106,7 +116,6 @@ class Batch(BatchHandler):
             run.order.stop()
             if not run.order.inherited:  # in a forked child, the threads are in the parent
                 threads.join()  # they finish their current item; a second interrupt stops this wait
-                run.abandon()
             raise
         finally:
             try:
@@ -131,7 +140,7 @@ class Batch(BatchHandler):
                     raise  # an interrupt
             recorder.record_soon()
 
-    def _bind(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
+    def _bind(self, function: Function, item: Item) -> Callable[[], object]:
         args, kwargs = (item.args, {}) if self.parameter is None else self.parameter.fill(item.held, item.args, {})
         return partial(function, *args, **kwargs)
 
@@ -157,42 +166,7 @@ class Batch(BatchHandler):
         that handler already counts.
         """
         run = Run(self, records, time_left)
-        store = self.guard.store
-        for chunk in run.chunks():
-            bids = run.bids(chunk)
-            try:
-                try:
-                    run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store))
-                    run.report.tell()
-                except GeneratorExit:  # a coroutine that is being closed must not await
-                    raise
-                except BaseException:
-                    with suppress(OncewardError):
-                        await settle_async(partial(many.abandon_many, store, bids), store)
-                    raise
-                await drive_async(run.fetching(), store)
-                await self._work_through_async(run)
-            except GeneratorExit:  # as above
-                raise
-            except BaseException as error:
-                run.note(error)
-                run.abandon()
-                await self._give_back_async(run)
-                raise
-            await self._give_back_async(run)
-        return run.report.finished(run.items)
-
-    async def _give_back_async(self, run: Run) -> None:
-        try:
-            with suppress(OncewardError):
-                await settle_async(run.giving_back, self.guard.store)
-        except GeneratorExit:  # as above
-            raise
-        except BaseException as interrupt:
-            run.note(interrupt)
-            raise
-        finally:
-            run.report.tell()
+        return await drive_whole_async(self._handle(run, drive_async, settle_async, self._work_through_async), CALLS)
 
     async def _work_through_async(self, run: Run) -> None:
         import asyncio

@@ -7,7 +7,7 @@ from onceward.batch.outcomes import BatchOutcome, Reading
 from onceward.batch.threads import awaitable
 from onceward.batch.turns import LoopTurns
 from onceward.claim.factory import GuardFactory, refuse_guarded
-from onceward.core.arguments import check_hook
+from onceward.core.arguments import check_count, check_hook
 from onceward.core.policy import Options
 
 Read = Callable[[Any], Reading]
@@ -37,8 +37,7 @@ class BatchHandler:
         values: bool = True,
         **options: Unpack[Options],
     ) -> None:
-        if type(concurrency) is not int or concurrency < 1:
-            raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
+        check_count("concurrency", concurrency)
         if group is not None:
             check_hook("group", group)
         # A busy key is reported, and no call is answered from memory.

@@ -7,8 +7,8 @@ from onceward.core.policy import Options
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
-    from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
+    from onceward.batch.checkpoint.sink import Flush
     from onceward.batch.handler import Group
     from onceward.batch.windows import At
     from onceward.claim.completer import Completer, Sweep
@@ -120,11 +120,10 @@ class ManyKeys:
         """
         from onceward.batch.checkpoint.context import CheckpointContext
         from onceward.batch.checkpoint.items import ItemReader, Limits
-        from onceward.batch.checkpoint.state import CheckpointState
 
         guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(CheckpointState(guard, ItemReader(key, fingerprint, size), limits), flush, on_done)
+        return CheckpointContext(guard, ItemReader(key, fingerprint, size), limits, flush, on_done)
 
     def per(
         self,

@@ -147,16 +147,9 @@ def log_malformed(record: object, error: BaseException | None) -> None:
 
 
 def _without_key(record: object) -> str:
-    """Describe a record without a key: as a delivery does, or by its id if it has one."""
-    try:
-        if isinstance(name := getattr(record, "named", None), str):
-            return name
-        own = getattr(record, "id", None)
-    except Exception:  # a user's property may raise anything
-        own = None
-    source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
-    name = f" of {source}" if isinstance(source, str) and source else ""
-    return f"the record {own}{name}" if isinstance(own, str | int) and own != "" else "a record without a key"
+    """Describe a record without a key: a delivery names itself."""
+    name = getattr(record, "named", None)
+    return name if isinstance(name, str) else "a record without a key"
 
 
 def _without_payload(error: BaseException | None) -> str:

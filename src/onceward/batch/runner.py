@@ -226,7 +226,7 @@ class Run:
 
     def abandon(self) -> None:
         """Stop renewing items marked as begun whose handlers an interrupt prevented. Call it when no handler runs."""
-        for item in self._chunk:
+        for item in self._chunk if not self.order.inherited else ():
             if item.begun and item.end is None and item.outcome is None:
                 self._guard.drop(item.held)
 

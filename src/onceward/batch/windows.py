@@ -4,7 +4,6 @@ The window comes from the ledger's clock, never the worker's. All workers share 
 twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z): ``"1h"`` begins on the hour, ``"1d"`` at midnight UTC.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
@@ -14,6 +13,7 @@ from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.claim.guard import Guard
 from onceward.claim.handler import Handler
 from onceward.core import retries
+from onceward.core.arguments import seconds
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Options
@@ -27,8 +27,6 @@ At = str | Callable[..., object] | datetime | float
 Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
 WindowKey = Callable[[tuple[object, ...], Mapping[str, object]], Steps[str]]  # of a call's arguments
 
-_WINDOW: Final = re.compile(r"([1-9][0-9]*)([smhd])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST: Final = 1e9  # seconds, thirty years
 _EARLY: Final = 60.0  # at most this many seconds before an edge belong to the next window
 _EARLY_PART: Final = 20  # and at most one in so many parts of a window
@@ -141,36 +139,30 @@ def looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
 
 
 def _seconds(window: str | float) -> float:
-    if isinstance(window, str):
-        match = _WINDOW.fullmatch(window)
-        if match is None:
-            raise ValueError(f'window={window!r}: give seconds, or as in "90s", "15m", "1h", "1d"')
-        window = int(match[1]) * _UNITS[match[2]]
-    if isinstance(window, bool) or not isinstance(window, int | float):
-        raise TypeError(f'window={window!r}: give seconds, or as in "90s", "15m", "1h", "1d"')
-    if not 1 <= window <= _LONGEST:
+    try:
+        length = seconds(window)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"window={window!r}: {error}") from error
+    if not 1 <= length <= _LONGEST:
         raise ValueError(f"window={window!r}: give at least a second, and at most {_LONGEST:.0e}")
-    return float(window)
+    return length
 
 
 def _moment(value: object) -> datetime:
     """Return an aware moment. Raises KeyMissing or ValueError."""
     if value is None:
         raise KeyMissing("at= found nothing in the arguments, so there is no window; the function did not run")
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError(
-                f"at= is {value!r}, which is not an ISO 8601 time: {error}; the function did not run"
-            ) from error
-    if isinstance(value, datetime):
-        if value.tzinfo is None or value.utcoffset() is None:
-            raise ValueError(f"at= is {value!r}, which has no time zone; the function did not run")
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return _EPOCH + timedelta(seconds=value)
-        except (OverflowError, ValueError) as error:
-            raise ValueError(f"at= is {value!r}, which is not a time; the function did not run") from error
-    raise ValueError(f"at= is {value!r}: give an aware datetime, seconds since the epoch, or ISO 8601 text")
+    moment = value
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            moment = _EPOCH + timedelta(seconds=value)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"at= is {value!r}, which is not a time: {error}; the function did not run") from error
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise ValueError(
+            f"at= is {value!r}: give a datetime or ISO 8601 text with a time zone, or seconds since the epoch; "
+            "the function did not run"
+        )
+    return moment

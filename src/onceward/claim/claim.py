@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome, parked, released
@@ -76,7 +76,6 @@ class Claim:
     async def extend_async(self, seconds: float | None = None) -> None:
         """Like :meth:`extend`, for a coroutine."""
 
-    @abstractmethod
     def step(
         self,
         name: object,
@@ -118,8 +117,9 @@ class Claim:
             StoreError: the note that a step begins could not be written; it did not run.
             TypeError, ValueError: an argument is wrong, or two steps of an attempt have one name. Nothing ran.
         """
+        chain = self._chained()
+        return cast("T", chain.run(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=False)))
 
-    @abstractmethod
     async def step_async(
         self,
         name: object,
@@ -131,8 +131,10 @@ class Claim:
         **kwargs: object,
     ) -> T:
         """Like :meth:`step`, for a coroutine. It awaits what ``function`` and ``on_lapse`` return, if that can be awaited."""
+        chain = self._chained()
+        result = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
+        return cast("T", result)
 
-    @abstractmethod
     def send(
         self,
         target: str,
@@ -170,6 +172,7 @@ class Claim:
             OncewardError: the claim was ended before, or you call it within a step. A later attempt does not run that
                 step again, so its message would be lost.
         """
+        return self._send(target, message, key=key, delay=delay, group=group, headers=headers)
 
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
@@ -273,6 +276,13 @@ class Claim:
         """Like :meth:`transact`, for a coroutine."""
         await self._settle_async(self._completing(result, writes))
         return result
+
+    @abstractmethod
+    def _chained(self) -> Any:  # its HandlerSteps
+        ...
+
+    @abstractmethod
+    def _send(self, target: str, message: object, **more: Any) -> str: ...
 
     @abstractmethod
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...

@@ -3,7 +3,8 @@
 A record that keeps its call's arguments (``keep_input=True``) needs no redelivery: any worker with the handler can claim it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.claim.decorated import DecoratedHandler
 from onceward.claim.guard import Guard
 from onceward.claim.handler import handler_of
-from onceward.claim.inputs import CallArguments, InputCodec, KeptInput, read_input
+from onceward.claim.inputs import InputCodec, KeptInput, read_input
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Seal
@@ -21,6 +22,7 @@ from onceward.core.recovery import NotFree, leave, resume
 from onceward.core.retries import patience, retry_transient
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria, is_expired
+from onceward.core.whole import CALLS, drive_whole, drive_whole_async
 from onceward.errors import Parked
 from onceward.observe.logs import logger
 from onceward.results.classes import NotReplayable
@@ -58,14 +60,6 @@ class KeepingHandler(NamedTuple):
     inputs: InputCodec
     function: Function
     is_async: bool
-
-
-class _Resumed(NamedTuple):
-    """A call to make again, under the guard of its record."""
-
-    guard: Guard
-    function: Function
-    arguments: CallArguments
 
 
 def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
@@ -139,33 +133,48 @@ class Completer:
 
     def run(self) -> Sweep:
         """Look once. Raises StoreError if the ledger cannot be reached."""
-        tally = _Tally()
-        for handlers in self._spaces.values():
-            for key in self._until_stopped(drive(self._keys(handlers), self._store)):
-                again = self._again(handlers, drive(self._load(key), self._store), tally)
-                if again is not None:
-                    guard, function, (args, kwargs) = again
-                    with tally.of(key):
-                        guard.call(key, None, function, args, kwargs)
-        return tally.sweep
+        return drive_whole(self._sweep(drive, Guard.call), CALLS)
 
     async def run_async(self) -> Sweep:
         """Like :meth:`run`, for coroutine functions, and functions that do not block."""
-        tally = _Tally()
-        for handlers in self._spaces.values():
-            for key in self._until_stopped(await drive_async(self._keys(handlers), self._store)):
-                again = self._again(handlers, await drive_async(self._load(key), self._store), tally)
-                if again is not None:
-                    guard, function, (args, kwargs) = again
-                    with tally.of(key):
-                        await guard.call_async(key, None, function, args, kwargs)
-        return tally.sweep
+        return await drive_whole_async(self._sweep(drive_async, Guard.call_async), CALLS)
 
-    def _until_stopped(self, keys: Iterable[str]) -> Iterator[str]:
-        for key in keys:
-            if self._stop():
-                return
-            yield key
+    def _sweep(self, ask: Callable[..., object], call: Function) -> Steps[Sweep]:
+        """Yield calls: to ``ask`` the store, and to ``call`` handlers."""
+        counts: Counter[str] = Counter()
+        for handlers in self._spaces.values():
+            for key in (yield partial(ask, self._keys(handlers), self._store)):
+                if self._stop():
+                    break
+                seen: Reply = yield partial(ask, self._load(key), self._store)
+                counts[(yield from self._again(handlers, seen, call))] += 1
+        return Sweep(**counts)
+
+    def _again(self, handlers: dict[str, KeepingHandler], seen: Reply, call: Function) -> Steps[str]:
+        """Make a call again, and return what became of its key."""
+        record = seen.record
+        if record is None or not self._is_wanted(record, seen.now):
+            return "taken"  # not half done any more
+        try:
+            handler, call_input = _handler_of(handlers, record)
+            args, kwargs = handler.inputs.decode(call_input)
+        except (NotReplayable, TypeError) as error:
+            if (record.key, record.fence) not in self._warned:
+                self._warned.add((record.key, record.fence))
+                logger().warning("%s: left as it is, and not run: %s", record.key, error)
+            return "left"
+        guard = handler.guard.claiming_by(partial(resume, seen), leave)
+        try:
+            yield partial(call, guard, record.key, None, handler.function, args, kwargs)
+        except NotFree:
+            return "taken"
+        except Exception as error:
+            if isinstance(error, Parked) and error.key == record.key:
+                return "parked"
+            # The text of a handler's own exception may quote the arguments, which must not be logged.
+            logger().warning("%s: run again, and it raised %s", record.key, type(error).__name__)
+            return "failed"
+        return "completed"
 
     def _keys(self, handlers: dict[str, KeepingHandler]) -> Steps[list[str]]:
         """Return the keys of a namespace that are half done, those first that have waited longest."""
@@ -189,23 +198,6 @@ class Completer:
     def _load(self, key: str) -> Steps[Reply]:
         return retry_transient(partial(self._store.load, key), self._clock, patience(self._clock))
 
-    def _again(self, handlers: dict[str, KeepingHandler], seen: Reply, tally: "_Tally") -> _Resumed | None:
-        """Return the call to make again; None if the key is not half done any more, or nobody here can run it."""
-        record = seen.record
-        if record is None or not self._is_wanted(record, seen.now):
-            tally.add("taken")
-            return None
-        try:
-            handler, call_input = _handler_of(handlers, record)
-            arguments = handler.inputs.decode(call_input)
-        except (NotReplayable, TypeError) as error:
-            if (record.key, record.fence) not in self._warned:
-                self._warned.add((record.key, record.fence))
-                logger().warning("%s: left as it is, and not run: %s", record.key, error)
-            tally.add("left")
-            return None
-        return _Resumed(handler.guard.claiming_by(partial(resume, seen), leave), handler.function, arguments)
-
 
 def _handler_of(handlers: dict[str, KeepingHandler], record: Record) -> tuple[KeepingHandler, KeptInput]:
     if not is_known(record):
@@ -225,37 +217,3 @@ def _opened(text: str, seals: Sequence[Seal | None]) -> KeptInput:
         with suppress(NotReplayable):
             return read_input(text, seal)
     return read_input(text, last)
-
-
-class _Tally:
-    """Counts the keys of a sweep."""
-
-    def __init__(self) -> None:
-        self.sweep = Sweep()
-        self._key = ""
-
-    def add(self, what: str) -> None:
-        self.sweep = self.sweep._replace(**{what: getattr(self.sweep, what) + 1})
-
-    def of(self, key: str) -> "_Tally":
-        """Count what becomes of a key in a ``with`` block, which ends the errors of its handler."""
-        self._key = key
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if error is None:
-            self.add("completed")
-        elif not isinstance(error, Exception):
-            return False
-        elif isinstance(error, NotFree):
-            self.add("taken")
-        elif isinstance(error, Parked) and error.key == self._key:
-            self.add("parked")
-        else:
-            # The text of a handler's own exception may quote the arguments, which must not be logged.
-            logger().warning("%s: run again, and it raised %s", self._key, type(error).__name__)
-            self.add("failed")
-        return True

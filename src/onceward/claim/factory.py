@@ -219,9 +219,9 @@ class GuardFactory:
         lasting: bool = True,
         keeps: bool = False,
     ) -> "Guard":
-        from onceward.claim.handler import codec_of  # as above
+        from onceward.results.codec import Codec  # as above
 
-        codec = codec_of(function, handler)
+        codec = Codec(handler.annotation)
         space = self._name_of(function, name, lasting=lasting)
         inputs = None
         if policy.keep_input and keeps:

@@ -191,21 +191,18 @@ class Guard(Leaving):
         record = self.replays.remembered(key)
         if record is None:
             return None
+        mismatch: Mismatch | None = None
         try:
-            outcome = self.replays.recall(key, fingerprint)
-        except Exception as error:  # it may be the recorded one
-            self._tell_recalled(record, error if isinstance(error, Mismatch) else None, comes)
+            return self.replays.recall(key, fingerprint)
+        except Mismatch as error:  # other exceptions are the recorded ones
+            mismatch = error
             raise
-        if outcome is not None:
-            self._tell_recalled(record, None, comes)
-        return outcome
-
-    def _tell_recalled(self, record: Record, mismatch: Mismatch | None, comes: "Comes | None") -> None:
-        event = observe.of_memory(record.key, record.trace, mismatch)
-        if (span := self.observers.begin(self.name, record.key, comes)) is not None:
-            span.note(event)
-            span.end()
-        self.observers.tell(event)
+        finally:
+            event = observe.of_memory(record.key, record.trace, mismatch)
+            if (span := self.observers.begin(self.name, record.key, comes)) is not None:
+                span.note(event)
+                span.end()
+            self.observers.tell(event)
 
     # --- claim and end, sync and async ----------------------------------------------------------------------------
 
@@ -288,8 +285,6 @@ class Guard(Leaving):
         """Return a bid for ``key``, by default as a new owner; raises Reentrant when the caller is handling this key."""
         if CURRENT.get() is not None:
             check_free(self.store, key)
-        if self.codec.resolve is not None:
-            self.codec.resolve()
         bid = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock, provenance)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 

@@ -10,20 +10,15 @@ from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
 from onceward.keys.ledger_keys import function_name
 from onceward.keys.paths import name_of
-from onceward.results.codec import Codec, decoder_of
 
 
 class Handler(NamedTuple):
-    """What onceward needs to know of a function.
-
-    With ``hints_late``, the result's annotation uses a name that is not defined yet. It is read again at the first call.
-    """
+    """What onceward needs to know of a function. An annotation that uses an undefined name counts as none."""
 
     name: str | None
     is_async: bool
     parameter: ClaimParameter | None
     annotation: object
-    hints_late: bool
 
     @property
     def claim(self) -> str | None:
@@ -40,7 +35,7 @@ def handler_of(function: Callable[..., object]) -> Handler:
         )
     # The outermost function decides: a plain one can wrap a coroutine function, and the other way round.
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-    hints, late = _hints(function)
+    hints = _hints(function)
     for_claim = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
     parameter = None if for_claim is None else ClaimParameter(for_claim, _place(function, for_claim))
     try:
@@ -50,7 +45,7 @@ def handler_of(function: Callable[..., object]) -> Handler:
     annotation = hints.get("return", object)
     if not is_async and get_origin(annotation) in {Awaitable, Coroutine}:
         annotation = get_args(annotation)[-1]  # what run_async gets by awaiting
-    return Handler(name, is_async, parameter, annotation, late)
+    return Handler(name, is_async, parameter, annotation)
 
 
 def _place(function: Callable[..., object], name: str) -> int | None:
@@ -74,15 +69,15 @@ def _annotated(function: Callable[..., object]) -> Callable[..., object]:
     return function if hasattr(function, "__annotations__") else type(function).__call__
 
 
-def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
-    """Return the evaluated annotations, and whether the result's must wait."""
+def _hints(function: Callable[..., object]) -> dict[str, object]:
+    """Return the annotations that can be evaluated."""
     target = _annotated(function)
     try:
-        return get_type_hints(target, include_extras=True), False
+        return get_type_hints(target, include_extras=True)
     except NameError:
         pass  # a name is undefined, or for type checkers only; that annotation may not matter
     except TypeError:
-        return {}, False  # a callable without annotations of its own
+        return {}  # a callable without annotations of its own
     hints: dict[str, object] = {}
     for name, annotation in target.__annotations__.items():
         try:
@@ -90,36 +85,8 @@ def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
         except NameError:
             if annotation in {"Claim", "onceward.Claim"}:
                 hints[name] = Claim
-    return hints, "return" in target.__annotations__ and "return" not in hints
+    return hints
 
 
 def _is_claim(kind: object) -> bool:
     return kind is Claim or Claim in get_args(kind)
-
-
-def codec_of(function: Callable[..., object], handler: Handler) -> Codec:
-    """Return the codec of a handler; raises TypeError if results of its return type cannot be stored."""
-    return LateCodec(function) if handler.hints_late else Codec(handler.annotation)
-
-
-class LateCodec(Codec):
-    """The codec of a handler whose annotations use names that are defined later. It is made at the first use."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self._function: Callable[..., object] | None = function
-        self.resolve = self._resolve
-
-    def _resolve(self) -> None:
-        """Read the annotations now; raises TypeError if they still use an undefined name, or a type that cannot be stored."""
-        if self._function is None:
-            return
-        try:
-            annotation = hint(self._function, "return")
-        except NameError as error:
-            raise TypeError(
-                f"{self._function.__qualname__}: its annotations name {error.name!r}, which is not defined when it is called; "
-                "import it at run time, or leave the return annotation out"
-            ) from error
-        self._decoder = decoder_of(annotation)  # at once: other threads may be reading a result
-        self._function = self.resolve = None

@@ -1,11 +1,11 @@
 """A claim as its handler has it: the verbs of :class:`Claim`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from onceward.claim import lease
-from onceward.claim.claim import Claim, OnLapse, Transaction
+from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.replays import CallOutcome
 from onceward.core import protocol
@@ -33,51 +33,12 @@ class HeldClaim(EndingClaim):
         assert self.chain is not None
         return self.chain
 
-    def step(
-        self,
-        name: object,
-        function: Callable[..., T],
-        /,
-        *args: object,
-        on_lapse: OnLapse = "retry",
-        not_made: tuple[type[Exception], ...] = (),
-        **kwargs: object,
-    ) -> T:
-        """See :class:`Claim`."""
-        chain = self._chained()
-        return cast("T", chain.run(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=False)))
-
-    async def step_async(
-        self,
-        name: object,
-        function: Callable[..., Awaitable[T] | T],
-        /,
-        *args: object,
-        on_lapse: OnLapse = "retry",
-        not_made: tuple[type[Exception], ...] = (),
-        **kwargs: object,
-    ) -> T:
-        """See :class:`Claim`."""
-        chain = self._chained()
-        result = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
-        return cast("T", result)
-
     @property
     def follows(self) -> bool:
         """Whether an earlier attempt may have begun a step of which nothing is recorded."""
         return self._chained().follows
 
-    def send(
-        self,
-        target: str,
-        message: object,
-        *,
-        key: object = None,
-        delay: float | None = None,
-        group: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
-        """See :class:`Claim`."""
+    def _send(self, target: str, message: object, **more: Any) -> str:
         self._check_sending()
         if self.outbox is None:
             from onceward.outbox.pending import PendingMessages, check_outbox  # as below: only who sends pays for it
@@ -86,8 +47,7 @@ class HeldClaim(EndingClaim):
             messages = PendingMessages(self.record.key, self.record.owner, self.policy)
             vars(self).setdefault("outbox", messages)  # of several threads, one wins
         assert self.outbox is not None
-        trace = self.observers.headers()
-        return self.outbox.add(target, message, key, delay, group, headers, self._check_sending, trace)
+        return self.outbox.add(target, message, **more, check=self._check_sending, trace=self.observers.headers())
 
     def request_key(self, *parts: object) -> str:
         """Return the key of a request that is made here, in the handler or in a step of it.
@@ -130,7 +90,7 @@ class HeldClaim(EndingClaim):
 
     def transaction(self, connection: C) -> Transaction[C]:
         """See :class:`Claim`."""
-        from onceward.claim.transaction import ClaimTransaction
+        from onceward.claim.claim_transaction import ClaimTransaction
 
         return ClaimTransaction(self, connection)
 

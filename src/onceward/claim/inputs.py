@@ -66,7 +66,6 @@ class InputCodec:
         self.name = name
         self._seal = seal
         self._signature = without(function, claim)
-        self._late: Callable[..., object] | None = None  # the function, while an annotation cannot be read yet
         self._codecs: dict[str, Codec] = {}
         for at, parameter in enumerate(self._signature.parameters.values()):
             if at == 0 and parameter.name in {"self", "cls"}:
@@ -74,16 +73,13 @@ class InputCodec:
                     f"{name}: keep_input=True cannot keep {parameter.name}. Guard a plain function; or call the method by "
                     "once.using(keep_input=True).run(key, thing.method, ...), and give thing.method to complete_lapsed()"
                 )
-            try:
-                self._codecs[parameter.name] = self._codec(function, parameter)
-            except NameError:
-                self._late = function
+            self._codecs[parameter.name] = self._codec(function, parameter)
 
     def _codec(self, function: Callable[..., object], parameter: inspect.Parameter) -> Codec:
         try:
             kind = hint(function, parameter.name)
-        except (KeyError, AttributeError, TypeError):
-            return Codec()  # without an annotation, each by its own type
+        except (KeyError, AttributeError, TypeError, NameError):
+            return Codec()  # without an annotation that can be read, each by its own type
         if parameter.kind is parameter.VAR_POSITIONAL:
             kind = GenericAlias(tuple, (kind, ...))
         elif parameter.kind is parameter.VAR_KEYWORD:
@@ -96,21 +92,6 @@ class InputCodec:
                 f"{error.__cause__}. {_FIX}"
             ) from error
 
-    def resolve(self) -> None:
-        """Read annotations whose names were not defined before; raises TypeError if they still are not."""
-        if (function := self._late) is None:
-            return
-        for name, parameter in self._signature.parameters.items():
-            if name not in self._codecs:
-                try:
-                    self._codecs[name] = self._codec(function, parameter)
-                except NameError as error:
-                    raise TypeError(
-                        f"{self.name}: the annotation of {name!r} uses {error.name!r}, which is not defined when it is called; "
-                        "import it at run time, or leave the annotation out"
-                    ) from error
-        self._late = None
-
     def encode(self, args: Args, kwargs: Kwargs) -> str:
         """Return the text to keep of a call.
 
@@ -118,7 +99,6 @@ class InputCodec:
             InputNotKept: an argument cannot be encoded, the seal failed, or all of them take more than 64 KiB.
             TypeError: the arguments do not fit the function.
         """
-        self.resolve()
         arguments = self._signature.bind(*args, **kwargs).arguments
         try:
             text = self._encode(arguments)
@@ -143,7 +123,6 @@ class InputCodec:
 
     def decode(self, call_input: KeptInput) -> CallArguments:
         """Return the arguments of a kept call; raises NotReplayable if they do not fit the function today."""
-        self.resolve()
         values: dict[str, object] = {}
         for name, text in call_input.arguments.items():
             if name not in self._codecs:

@@ -1,136 +1,105 @@
 """The logic of a transaction that a record has joined: two generators, which ``transaction.py`` drives with the body between them.
 
 They yield the requests of the connection's session, and those :class:`Apart` for the store. Drive them with
-``core/whole.py``: they must see every interrupt. What follows when nothing was committed is in ``aftermath.py``.
+``core/whole.py``: they must see every interrupt.
+
+If nothing was committed, or nobody knows whether it was, the store's own connection asks, by conditional writes. A write waits for the
+row that a lost transaction may still hold, so it learns how that one ends. A read does not wait: what it does not find can still be
+committed.
 """
 
 import contextlib
-import os
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from onceward.claim import heartbeat
-from onceward.claim.aftermath import Aftermath, OfClaim, ended_by_body
 from onceward.claim.ends import EndingClaim
-from onceward.core import retries, steps, worker
+from onceward.core import retries, worker
 from onceward.core.clock import boottime
-from onceward.core.drivers import Steps
-from onceward.core.record import Record
-from onceward.core.steps import Lost
-from onceward.errors import ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
+from onceward.core.drivers import Steps, mapped
+from onceward.errors import ForkedClaim, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.results.outcomes import warn_of_missing
-from onceward.stores.capabilities import Anew, Ended, Session, SessionTransport, TransactionState
+from onceward.stores.capabilities import Anew, Apart, Ended, Session, SessionTransport, TransactionState
 from onceward.stores.contract import Store
 
+T = TypeVar("T")
+ENDED: Final = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
 _OPEN: dict[int, int] = {}  # id(connection) to id() of the Joined that began there last
 
 
-class Joined:
-    """A transaction, and the record of a claim that was made before it.
+def apart(verb: Steps[T]) -> Steps[T]:
+    """Run steps on the store's own connection, in the middle of a transaction's."""
+    return mapped(verb, Apart)
 
-    Args:
-        session: the caller's connection.
-        place: its id.
-        store: the ledger.
-        key: the key.
-        held: the claim; None while a transaction that makes its own has not.
-        undo: what the claim's own guard calls after an interrupt, to roll back.
+
+class Joined:
+    """A transaction, and the record of a claim.
 
     Attributes:
+        connection: the caller's.
+        session: the same, for one entry of the block.
+        held: the claim; None while a transaction that makes its own has not.
         entered: whether its transaction can be open.
         committed: whether effect and record were committed.
+        others: the claims that have recorded that nothing was committed.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        place: int,
-        store: Store,
-        key: str,
-        held: EndingClaim | None,
-        undo: Callable[[], None],
-    ) -> None:
-        self.session = session
-        self.held = held
-        self.entered = False
-        self.committed = False
-        self._place = place
+    connection: object
+    session: Session
+    held: EndingClaim | None
+    entered = False
+    committed = False
+    _both: SessionTransport
+    _raised: BaseException | None = None  # by the body
+    _process = -1
+
+    def __init__(self, store: Store, key: str) -> None:
         self._store = store
-        self._both = SessionTransport(session, store)
         self._key = key
-        self._undo = undo
-        self._after: Aftermath | None = None
-        self._inside: Record | None = None  # of a claim that was made before, as it was last written here
-        self._raised: BaseException | None = None  # by the body
-        self._process = worker.generation
+        self.others: list[EndingClaim] = []
+
+    @property
+    def _held(self) -> EndingClaim:
+        if self.held is None:
+            raise RuntimeError("this transaction was not entered, or was refused")
+        return self.held
 
     # --- the way in -----------------------------------------------------------------------------------------------
 
-    def enter(self) -> Steps[None]:
+    def _entering(self) -> Steps[None]:
         """Begin the transaction, and claim the key in it or check the claim that is held."""
         limit = boottime() + retries.CLAIM_PATIENCE
         while True:
             try:
-                yield from self._begin()
-            except Parked:
+                return (yield from self._begin())
+            except BaseException as error:
                 # The refused claim may have parked the key: keep that write.
-                yield from self._end(self.session.commit)
-                raise
-            except Anew:  # nothing has run yet
-                yield from self._end(self.session.rollback)
-                if boottime() > limit:
+                yield from self._end(self.session.commit if isinstance(error, Parked) else self.session.rollback)
+                if not isinstance(error, Anew) or boottime() > limit:  # Anew: nothing has run yet
                     raise
-            except BaseException:
-                yield from self._end(self.session.rollback)
-                raise
-            else:
-                return
 
-    def _begin(self) -> Steps[None]:
-        held = self.held
-        assert held is not None
-        self._opening()
-        # Before: a heartbeat would wait for the transaction, and so would a signal handler that claims a key.
-        held.paused, held.exclusive = self._undo, self.session.exclusive
-        yield from self.session.begin()
-        yield from self._confirmed(held)
+    @abstractmethod
+    def _begin(self) -> Steps[None]: ...
 
     def _opening(self) -> None:
-        _OPEN[self._place] = id(self)
+        _OPEN[id(self.connection)] = id(self)
         self.entered = True
-
-    def _confirmed(self, held: EndingClaim) -> Steps[None]:
-        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open.
-
-        Its beat leaps: no version that is rolled back with this transaction comes again.
-        """
-        renewals, leap = [(held.record, held.policy.lease)], int.from_bytes(os.urandom(5))
-        (outcome,) = yield from steps.heartbeat(self._store, renewals, [held.policy], held.clock, leap)
-        if isinstance(outcome, Lost):
-            held.renewed(outcome)
-            raise LeaseLost(self._key, "begin its transaction")
-        self._after = self._aftermath(held)
-        held.record = self._inside = outcome.record
-
-    def _aftermath(self, held: EndingClaim) -> Aftermath:
-        """Return what follows if a transaction of a claim that was made before it does not commit."""
-        return OfClaim(held, held.record)
 
     # --- the way out ----------------------------------------------------------------------------------------------
 
-    def leave(self, error: BaseException | None, result: object) -> Steps[None]:
+    def _leaving(self, error: BaseException | None, result: object) -> Steps[None]:
         """Commit effect and record with ``result``; or roll back, after a body that raised ``error``."""
-        held, after = self.held, self._after
-        assert held is not None
-        assert after is not None
+        held = self._held
         self._raised = error
         try:
             if error is None and self.session.state is not TransactionState.ENDED:
-                yield from self._commit(held, after, result)
+                yield from self._commit(held, result)
             else:
-                yield from self._give_up(after, error)
+                yield from self._give_up(error)
         finally:
             yield from self._end(self.session.rollback)  # if an interrupt came before it was ended
-            self.forget()
+            self._forget()
             if self.committed:  # after an interrupt nobody knows, and a relay sends what was
                 held.hand_over()
             if held.settled is None:
@@ -140,7 +109,7 @@ class Joined:
         """Go on with a claim that this transaction has not ended."""
         heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
 
-    def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
+    def _commit(self, held: EndingClaim, result: object) -> Steps[None]:
         sent, committed, in_vain = False, False, held.in_vain
         try:
             yield from self.session.flush()
@@ -148,16 +117,16 @@ class Joined:
             sent = True
             held.record = (yield from self.session.commit()) or held.record
         except Ended:
-            yield from self._give_up(after, None)
+            yield from self._give_up(None)
         except BaseException as met:
             held.in_vain = in_vain  # what was completed in vain here is rolled back with its effect
             error = self._rolled_back(met) if isinstance(met, ResultNotRecorded) else met
             if sent and self.session.state is not TransactionState.OPEN:
                 yield from self.session.rollback()  # the caller can use the connection while the store is asked
-                committed = yield from after.was_committed(error)
+                committed = yield from self._was_committed(error)
             else:
                 with contextlib.suppress(StoreError):  # the caller must see the commit's error
-                    yield from self._give_up(after, error)
+                    yield from self._give_up(error)
             if error is not met:
                 raise error from met
             if not committed or not isinstance(error, OncewardError):  # also an interrupt
@@ -175,7 +144,7 @@ class Joined:
         why = f"{self._key}: the transaction failed, and the effect was rolled back with its record: {cause}"
         return StoreError(why, transient=again)
 
-    def _give_up(self, after: Aftermath, error: BaseException | None) -> Steps[None]:
+    def _give_up(self, error: BaseException | None) -> Steps[None]:
         """Roll back, and record why. Raises for a body that has ended the transaction itself, and maybe begun another."""
         mine = True
         try:
@@ -187,24 +156,64 @@ class Joined:
             if self.session.state is TransactionState.OPEN:
                 raise  # else the connection is lost, and the store tells what the body has committed
         if not mine or error is None:
-            yield from after.ended_early()
-            raise ended_by_body(self._key) from self._raised
-        yield from after.failed(error)
+            yield from self._refuse_ended(self._raised)
+        else:
+            yield from self._failed(error)
+
+    # --- what follows when nothing was committed with the record ----------------------------------------------------
+
+    @abstractmethod
+    def _failed(self, error: BaseException) -> Steps[None]:
+        """Record that the body raised ``error``. The transaction was rolled back."""
+
+    @abstractmethod
+    def _park(self) -> Steps[None]:
+        """Park the key: the body has ended the transaction. It is rolled back, if another was open."""
+
+    @abstractmethod
+    def _was_committed(self, error: BaseException) -> Steps[bool]:
+        """Find out whether a COMMIT that raised ``error`` was made. If not, record the failure.
+
+        Raises:
+            StoreError: the store could not tell.
+            OncewardError: the body has committed what began the transaction, and then lost the connection. The key is parked.
+        """
+
+    def _refuse_ended(self, error: BaseException | None) -> Steps[None]:
+        """Park the key, and raise why: the body has ended the transaction itself."""
+        yield from self._park()
+        raise OncewardError(
+            f"{self._key}: {ENDED}, without the record. The key is parked: look at the effect, then `onceward clear` or "
+            "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
+        ) from error
+
+    def _ask_again(self, verb: Callable[[], Steps[T]], error: BaseException) -> Steps[T]:
+        """Ask until the store answers, for one lease; after an interrupt, for CLAIM_PATIENCE."""
+        claim = self._held
+        limit = claim.limit(1) if isinstance(error, Exception) else claim.clock() + retries.CLAIM_PATIENCE
+        try:
+            return (yield from retries.retry_transient(verb, claim.clock, lambda: limit))
+        except OncewardError as trouble:
+            raise StoreError(
+                f"{self._key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Effect and "
+                "record are both written, or neither is. Deliver it again",
+                transient=True,
+            ) from error
 
     # --- rolling back ---------------------------------------------------------------------------------------------
 
-    def undo(self) -> Steps[None]:
+    def _undoing(self) -> Steps[None]:
         """Roll back if this transaction is still open, but no later one on its connection."""
-        if not self.is_last():
+        if not self._is_last():
             return
         if self.session.state is not TransactionState.OPEN:
             yield from self.session.rollback()  # an interrupt came before BEGIN was sent: the driver still counts it
         elif (yield from self.session.began_here()):
             yield from self._end(self.session.rollback)
 
-    def is_last(self) -> bool:
+    def _is_last(self) -> bool:
         """Return whether no other transaction of ours began on the connection since."""
-        return _OPEN.get(self._place) == id(self)
+        return _OPEN.get(id(self.connection)) == id(self)
 
     def _end(self, ending: Callable[[], Steps[object]]) -> Steps[None]:
         """End the transaction by the session's commit, or roll back."""
@@ -216,30 +225,22 @@ class Joined:
         finally:
             yield from self.session.rollback()  # also a commit that failed
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Note that the transaction is over. One that never began leaves alone what another holds."""
-        if not self.entered:
-            return
-        self.entered = False
-        _OPEN.pop(self._place, None)
-        if self.held is not None:
-            if not self.committed and self._after is not None and self.held.record is self._inside:
-                self._after.untold()
-            self.held.paused = None
+        if self.entered:
+            self.entered = False
+            _OPEN.pop(id(self.connection), None)
+            if self.held is not None:
+                self.held.paused = None
 
-    @property
-    def stands(self) -> bool:
-        """Whether the claim is not one that was rolled back with this transaction."""
-        return True
-
-    def warn(self) -> None:
+    def _warn(self) -> None:
         """Warn if what was committed has no result."""
-        if self.committed and self.held is not None:
-            warn_of_missing(self.held.record, 4)
+        if self.committed:
+            warn_of_missing(self._held.record, 4)
 
-    def tell(self) -> None:
+    def _tell(self) -> None:
         """Tell observers what has happened. Call it when nothing is locked, because they can use the ledger."""
-        for claim in (self.held, *(self._after.ended if self._after is not None else ())):
+        for claim in (self.held, *self.others):
             if claim is not None:
                 claim.tell()
 

@@ -32,6 +32,20 @@ def check_flag(option: str, value: object) -> None:
         raise TypeError(f"{option}={value!r}: give True or False")
 
 
+def check_count(option: str, value: object, least: int = 1) -> None:
+    """Raise ValueError unless ``value`` is a whole number, and at least ``least``."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{option}={value!r}: give a whole number, at least {least}")
+
+
+def check_exceptions(option: str, value: object) -> None:
+    """Raise TypeError unless ``value`` is a tuple of exception classes."""
+    if not isinstance(value, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in value
+    ):
+        raise TypeError(f"{option}={value!r}: give a tuple of exception classes, as in {option}=(CardDeclined,)")
+
+
 DURATION: Final = r"[0-9]{1,12}(\.[0-9]{1,6})? ?(ms|s|m|min|h|d)?"
 _UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST: Final = 100 * 366 * 86400.0  # seconds: a longer pause overflows in the system's clocks

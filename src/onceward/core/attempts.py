@@ -1,7 +1,9 @@
 """The last attempts of a record, for readers: what its ``history`` has, and the attempt that its own fields tell of."""
 
-import json
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
 
 from onceward.core import history
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
@@ -34,7 +36,7 @@ class Attempt(NamedTuple):
 
 def attempts_of(record: Record, now: float) -> list[Attempt]:
     """Return the last attempts of a record, the oldest first, at the store's time ``now``."""
-    attempts = [one for line in _lines(record.history) if (one := _attempt(line, record)) is not None]
+    attempts = [_attempt(line, record) for line in _lines(record.history or "")]
     if record.status not in {IN_PROGRESS, COMPLETED} or (attempts and attempts[-1].fence == record.fence):
         return attempts
     done = record.status == COMPLETED
@@ -51,40 +53,35 @@ def attempts_of(record: Record, now: float) -> list[Attempt]:
     return [*attempts, last]
 
 
-def _lines(text: str | None) -> list[dict[str, Any]]:
-    """Return the lines that can be read. Another version may have left one open."""
-    entries: list[dict[str, Any]] = []
-    for line in (text or "").split("\n"):
+class _Line(msgspec.Struct):
+    """A line of the history. A line that only notes the begin of an attempt is none: another version has ended it."""
+
+    attempt: int
+    fence: int
+    outcome: str
+    begin: float | None = None
+    end: float | None = None
+    worker: str | None = None
+    error: str | None = None
+    trace: str | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Line)
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """Yield the lines that can be read. Another version may have left one open."""
+    for line in text.split("\n"):
         for whole in (line, line + "}"):
             try:
-                entry = json.loads(whole, strict=False)
-            except ValueError:
+                yield _DECODER.decode(whole)
+            except msgspec.DecodeError:
                 continue
-            if isinstance(entry, dict):
-                entries.append(entry)
             break
-    return entries
 
 
-def _attempt(line: dict[str, Any], record: Record) -> Attempt | None:
-    number, fence, outcome = line.get("attempt"), line.get("fence"), line.get("outcome")
-    if not isinstance(number, int) or not isinstance(fence, int) or not isinstance(outcome, str):
-        return None  # the begin of an attempt that another version ended
-    end = _number(line.get("end"))
-    if end is None and fence == record.fence and outcome == record.status:
+def _attempt(line: _Line, record: Record) -> Attempt:
+    end = line.end
+    if end is None and line.fence == record.fence and line.outcome == record.status:
         end = record.lease_until  # the write that ends a claim leaves no lease
-    worker, error, trace = line.get("worker"), line.get("error"), line.get("trace")
-    return Attempt(
-        number=number,
-        begin=_number(line.get("begin")),
-        end=end,
-        worker=worker if isinstance(worker, str) else None,
-        outcome=outcome,
-        error=error if isinstance(error, str) else None,
-        fence=fence,
-        trace=trace if isinstance(trace, str) else None,
-    )
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    return Attempt(line.attempt, line.begin, end, line.worker, line.outcome, line.error, line.fence, line.trace)

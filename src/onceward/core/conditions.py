@@ -1,4 +1,4 @@
-"""The conditions of the decision table, each with its name.
+"""The conditions of the decision table.
 
 A condition can read all of a record but its status: the table in ``protocol.py`` does that.
 """
@@ -20,38 +20,47 @@ class Look(NamedTuple):
     policy: Policy
 
 
-class Condition(NamedTuple):
-    """One condition: what it says, and whether it holds."""
-
-    says: str
-    holds: Callable[[Look], bool]
+Condition = Callable[[Look], bool]  # its name is what the docs say of it
 
 
-def _is_expired(k: Look) -> bool:
+def same_owner(k: Look) -> bool:
+    """Return whether the record is mine."""
+    return k.held.owner == k.owner
+
+
+def expired(k: Look) -> bool:
+    """Return whether garbage collection can delete it."""
     return k.held.expires_at is not None and k.held.expires_at <= k.now
 
 
-def _differs(k: Look) -> bool:
+def no_live_lease(k: Look) -> bool:
+    """Return whether nobody holds it."""
+    return k.held.lease_until <= k.now
+
+
+def lease_live(k: Look) -> bool:
+    """Return whether somebody holds it."""
+    return k.now < k.held.lease_until
+
+
+def fingerprint_differs(k: Look) -> bool:
+    """Return whether it has another input."""
     return k.fingerprint is not None and k.held.fingerprint is not None and k.fingerprint != k.held.fingerprint
 
 
-def _used_up(k: Look) -> bool:
+def on_lapse_parks(k: Look) -> bool:
+    """Return whether the policy parks a key whose worker vanished."""
+    return k.policy.on_lapse == "park"
+
+
+def attempts_used_up(k: Look) -> bool:
+    """Return whether no attempt is left."""
     return k.policy.max_attempts is not None and k.held.attempts >= k.policy.max_attempts
 
 
-MINE = Condition("same owner as mine", lambda k: k.held.owner == k.owner)
-EXPIRED = Condition("expired", _is_expired)
-LEASE_OVER = Condition("no live lease", lambda k: k.held.lease_until <= k.now)
-LEASE_LIVE = Condition("lease live", lambda k: k.now < k.held.lease_until)
-DIFFERS = Condition("fingerprint differs", _differs)
-PARKS_LAPSED = Condition('on_lapse="park"', lambda k: k.policy.on_lapse == "park")
-USED_UP = Condition("attempts used up", _used_up)
-
-
-def all_of(conditions: tuple[Condition, ...]) -> Callable[[Look], bool]:
+def all_of(conditions: tuple[Condition, ...]) -> Condition:
     """Return one function that checks all of them."""
-    holds = [condition.holds for condition in conditions]
-    if not holds:
+    if not conditions:
         return lambda _: True
-    first, *rest = holds
+    first, *rest = conditions
     return first if not rest else lambda k: first(k) and all(one(k) for one in rest)

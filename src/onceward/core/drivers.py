@@ -36,16 +36,16 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-def drive(steps: Steps[T], store: Transport) -> T:
-    """Run ``steps`` on ``store`` and return their value. Raises what they raise."""
+def drive(steps: Steps[T], store: Transport, met: type[Exception] = OncewardError) -> T:
+    """Run ``steps`` on ``store`` and return their value. Raises what they raise. Of an exchange, they see what is a ``met``."""
     exchange = store.exchange
     try:
         request = next(steps)
         while True:
             try:
                 reply = exchange(request) if type(request) is not Sleep else _sleep(request.seconds)
-            except OncewardError as error:  # the steps decide what a failed exchange means
-                request = steps.throw(error)
+            except met as error:  # the steps decide what a failed exchange means
+                request = steps.throw(_seen(error))
             else:
                 request = steps.send(reply)
     except StopIteration as end:
@@ -56,7 +56,7 @@ def drive(steps: Steps[T], store: Transport) -> T:
         raise
 
 
-async def drive_async(steps: Steps[T], store: Transport) -> T:
+async def drive_async(steps: Steps[T], store: Transport, met: type[Exception] = OncewardError) -> T:
     """Like :func:`drive`, for a coroutine."""
     exchange = store.exchange_async
     try:
@@ -64,8 +64,8 @@ async def drive_async(steps: Steps[T], store: Transport) -> T:
         while True:
             try:
                 reply = await (exchange(request) if type(request) is not Sleep else _sleep_async(request.seconds))
-            except OncewardError as error:  # the steps decide what a failed exchange means
-                request = steps.throw(error)
+            except met as error:  # the steps decide what a failed exchange means
+                request = steps.throw(_seen(error))
             else:
                 request = steps.send(reply)
     except StopIteration as end:
@@ -92,6 +92,15 @@ def mapped(steps: Steps[T], each: Callable[[object], object], met: type[Exceptio
         return value
 
 
+def _seen(error: Exception) -> OncewardError:
+    """Return the error that steps see: a StoreError for one of a store that breaks the contract."""
+    if isinstance(error, OncewardError):
+        return error
+    seen = StoreError(f"the store failed: {error!r}")
+    seen.__cause__ = error
+    return seen
+
+
 def _close(steps: Steps[object]) -> None:
     """Close steps now, not when the last one who keeps their exception lets go of it. The caller must see that exception."""
     try:
@@ -111,7 +120,7 @@ def settle(make: Callable[[], Steps[T]], store: Transport) -> T:
         raise
     except BaseException as interrupt:
         try:
-            drive(make(), AllStoreErrors(store))
+            drive(make(), store, Exception)
         except OncewardError as trouble:  # the caller must see the interrupt
             interrupt.add_note(f"{NOTE}and then {trouble}")
         except BaseException as second:
@@ -120,14 +129,16 @@ def settle(make: Callable[[], Steps[T]], store: Transport) -> T:
         raise
 
 
-async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
+async def settle_async(
+    make: Callable[[], Steps[T]], store: Transport, patience: int = 2, met: type[Exception] = OncewardError
+) -> T:
     """Like :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
 
     After ``patience`` cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
     cancel every await, and do not aim at these steps.
     """
     try:
-        return await drive_async(make(), store)
+        return await drive_async(make(), store, met)
     except (OncewardError, GeneratorExit):  # a closed coroutine must not await
         raise
     except BaseException as interrupt:
@@ -144,31 +155,6 @@ def was_settled(interrupt: BaseException) -> bool:
     return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
-class AllStoreErrors:
-    """Turns every ``Exception`` of a store into StoreError on the second try, for a store that breaks the contract."""
-
-    def __init__(self, store: Transport) -> None:
-        self._store = store
-
-    def exchange(self, request: object) -> object:
-        """Send one request and return its reply."""
-        try:
-            return self._store.exchange(request)
-        except OncewardError:
-            raise
-        except Exception as error:
-            raise StoreError(f"the store failed: {error!r}") from error
-
-    async def exchange_async(self, request: object) -> object:
-        """Send one request and return its reply, awaiting it."""
-        try:
-            return await self._store.exchange_async(request)
-        except OncewardError:
-            raise
-        except Exception as error:
-            raise StoreError(f"the store failed: {error!r}") from error
-
-
 _ENDING: "set[asyncio.Task[Any]]" = set()  # keeps tasks alive, which a loop does not
 
 
@@ -178,7 +164,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
         return
     import asyncio
 
-    settling = partial(settle_async, make, AllStoreErrors(store), patience - 1)
+    settling = partial(settle_async, make, store, patience - 1, Exception)
     task = asyncio.get_running_loop().create_task(trouble_of(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)

@@ -13,10 +13,10 @@ from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
 from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
-from onceward.core.record import Record, Reply, Write
+from onceward.core.record import Record, Reply
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
-from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim, unclaim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
@@ -37,7 +37,10 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     verb: Verb = lambda numbers: store.insert_many([writes[number] for number in numbers])
     others = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
     if len(outcomes) < len(bids) and (free := {n: other for n, other in others.items() if other[0] in FREE}):
-        pairs = {n: (_next(bids[n], writes[n], held, verdict), held) for n, (verdict, held) in free.items()}
+        pairs = {
+            n: (next_claim(writes[n], held, fresh=verdict is Verdict.START), held)
+            for n, (verdict, held) in free.items()
+        }
         verb = lambda numbers: store.swap_many([pairs[number] for number in numbers])
         yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
     for number, bid in enumerate(bids):
@@ -47,10 +50,6 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
             except OncewardError as error:  # the other keys go on
                 outcomes[number] = error
     return [outcomes[number] for number in range(len(bids))]
-
-
-def _next(bid: Bid, claim: Write, held: Record, verdict: Verdict) -> Write:
-    return next_claim(claim, held, fresh=verdict is Verdict.START, noting=bid.policy.history != 0)
 
 
 def _claims(
@@ -140,22 +139,19 @@ def give_back(
     Raises:
         OncewardError: the store's, after the others were given back. A claim not given back stays until its lease ends.
     """
-    todo = dict(enumerate(claims))
-    trouble: StoreError | None = None
-    while todo:
-        pairs = {number: (unclaimed(record, policy), record) for number, (record, policy) in todo.items()}
-        verb: Verb = lambda asked, pairs=pairs: store.swap_many([pairs[number] for number in asked])  # type: ignore[misc]
-        answers = yield from _answers(verb, list(todo), clock, until)
-        again: dict[int, tuple[Record, Policy]] = {}
-        for number, (_, reply) in answers.items():
-            record, policy = todo[number]
+    pairs = [(unclaimed(record, policy), record) for record, policy in claims]
+    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
+    answers = yield from _answers(verb, range(len(pairs)), clock, until)
+    trouble: OncewardError | None = None
+    for number, (_, reply) in answers.items():
+        record, policy = claims[number]
+        try:
             if isinstance(reply, StoreError):
-                trouble = reply
-            # A store that refuses to change an unchanged record would refuse for ever.
-            elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record):
-                assert reply.record is not None
-                again[number] = (reply.record, policy)  # a heartbeat of mine came between
-        todo = again
+                raise reply
+            if not reply.won and reply.record != record:
+                yield from unclaim(store, reply.record, record, policy, clock, until)
+        except OncewardError as error:  # the others go on
+            trouble = error
     if trouble is not None:
         raise trouble
 

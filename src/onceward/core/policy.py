@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict
 
+from onceward.core.arguments import check_count, check_exceptions, check_flag
+
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
-History = bool | Literal[0]
 Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # (seal, open)
 
 DAY = 86400.0
@@ -28,7 +29,6 @@ class Options(TypedDict, total=False):
     max_result: int | None
     seal: Seal | None
     keep_input: bool
-    history: History
 
 
 class Policy(NamedTuple):
@@ -54,8 +54,6 @@ class Policy(NamedTuple):
             fails, the result is not recorded.
         keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed, and does not expire
             before. Then :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
-        history: Whether the record keeps a list of its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that
-            succeeds adds no line.
     """
 
     lease: float = 60.0
@@ -70,7 +68,6 @@ class Policy(NamedTuple):
     max_result: int | None = None
     seal: Seal | None = None
     keep_input: bool = False
-    history: History = True
 
     @property
     def beat_every(self) -> float:
@@ -103,15 +100,14 @@ class Policy(NamedTuple):
         if self.retention is not None and self.retention > LONGEST:
             raise ValueError(f"retention={self.retention!r}: give at most {LONGEST:.0e} seconds; None is for ever")
         if self.max_attempts is not None:
-            _check_count("max_attempts", self.max_attempts, least=1)
-        _check_count("cache", self.cache, least=0)
+            check_count("max_attempts", self.max_attempts)
+        check_count("cache", self.cache, least=0)
         if self.max_result is not None:
-            _check_count("max_result", self.max_result, least=0)
+            check_count("max_result", self.max_result, least=0)
         self._check_choices()
         if self.seal is not None:
             _check_seal(self.seal)
-        if type(self.keep_input) is not bool:
-            raise TypeError(f"keep_input={self.keep_input!r}: give True or False")
+        check_flag("keep_input", self.keep_input)
         return self
 
     def _check_choices(self) -> None:
@@ -123,24 +119,7 @@ class Policy(NamedTuple):
             raise ValueError(f'on_lapse={self.on_lapse!r}: give "retry" or "park"')
         if self.on_error not in {"release", "park"}:
             raise ValueError(f'on_error={self.on_error!r}: give "release" or "park"')
-        if (
-            self.on_error == "park"
-            and self.max_attempts is not None
-            and self.max_attempts > 1
-            and self.on_lapse == "park"
-        ):
-            raise ValueError(
-                f'max_attempts={self.max_attempts!r} contradicts on_error="park" with on_lapse="park": the first failure '
-                "of either kind parks the key, so there is no second attempt; drop one of them"
-            )
-        history: object = self.history
-        if history not in {0, 1}:
-            raise ValueError(f"history={history!r}: give 0 to keep no attempts, or leave it out")
-        final: object = self.final
-        if not isinstance(final, tuple) or not all(
-            isinstance(kind, type) and issubclass(kind, Exception) for kind in final
-        ):
-            raise TypeError(f"final={final!r}: give a tuple of exception classes, as in final=(CardDeclined,)")
+        check_exceptions("final", self.final)
 
 
 def _check_seal(seal: object) -> None:
@@ -151,10 +130,3 @@ def _check_seal(seal: object) -> None:
         raise TypeError(f"seal= is a {kind}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
     if any(map(iscoroutinefunction, seal)):
         raise TypeError("seal= has a coroutine function, and nobody would await it: give plain ones")
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r}: give a whole number")
-    if value < least:
-        raise ValueError(f"{name}={value!r}: give a whole number, at least {least}")

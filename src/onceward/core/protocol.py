@@ -1,10 +1,9 @@
 """The state machine: this file alone decides about a record's status.
 
-``RULES`` says what a worker does about the record it meets. ``transitions.py`` lists every change a record can make. Both are
-data: ``docs/pictures/states.py`` draws the diagram from them, and the interleaving explorer checks every write against them.
+``RULES`` says what a worker does about the record it meets. ``docs/transitions.py`` lists every change a record can make. Both are
+data: the docs are drawn from them, and the interleaving explorer checks every write against the changes.
 """
 
-from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
@@ -46,47 +45,43 @@ class Rule(NamedTuple):
     conditions: tuple[Condition, ...]
     verdict: Verdict
 
-    @property
-    def status(self) -> str:
-        """The statuses, in words."""
-        if self.statuses is None:
-            return "any"
-        return " or ".join(sorted(self.statuses)) or "any not known to this version"
-
-    @property
-    def when(self) -> str:
-        """The conditions, in words."""
-        return ", ".join(condition.says for condition in self.conditions)
-
 
 def _is(*statuses: str) -> frozenset[str]:
     return frozenset(statuses)
 
 
-UNKNOWN_NEEDS = Condition("needs a feature not known to this version", lambda k: bool(unknown_needs(k.held)))
+def needs_what_this_version_does_not_know(k: Look) -> bool:
+    """Return whether the record needs a feature that this version lacks."""
+    return bool(unknown_needs(k.held))
+
+
 # The first rule that holds decides about a record.
 RULES: tuple[Rule, ...] = (
     Rule(_is(), (), Verdict.UNKNOWN),
-    Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),
-    Rule(_is(IN_PROGRESS), (conditions.MINE,), Verdict.WON),
-    Rule(None, (conditions.EXPIRED, conditions.LEASE_OVER), Verdict.START),
-    Rule(None, (conditions.DIFFERS,), Verdict.MISMATCH),
+    Rule(None, (needs_what_this_version_does_not_know,), Verdict.UNKNOWN),
+    Rule(_is(IN_PROGRESS), (conditions.same_owner,), Verdict.WON),
+    Rule(None, (conditions.expired, conditions.no_live_lease), Verdict.START),
+    Rule(None, (conditions.fingerprint_differs,), Verdict.MISMATCH),
     Rule(_is(COMPLETED), (), Verdict.REPLAY),
     Rule(_is(PARKED), (), Verdict.PARKED),
-    Rule(_is(IN_PROGRESS), (conditions.LEASE_LIVE,), Verdict.BUSY),
-    Rule(_is(IN_PROGRESS), (conditions.PARKS_LAPSED,), Verdict.PARK),
-    Rule(_is(IN_PROGRESS, RELEASED), (conditions.USED_UP,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS), (conditions.lease_live,), Verdict.BUSY),
+    Rule(_is(IN_PROGRESS), (conditions.on_lapse_parks,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS, RELEASED), (conditions.attempts_used_up,), Verdict.PARK),
     Rule(_is(IN_PROGRESS, RELEASED), (), Verdict.NEXT),
 )
 # An owner that a client made is for one claim. A repeated request is honoured within the lease that it won.
 SINGLE_USE: tuple[Rule, ...] = (
     *RULES[:2],
-    Rule(_is(IN_PROGRESS), (conditions.MINE, conditions.LEASE_LIVE, conditions.DIFFERS), Verdict.MISMATCH),
-    Rule(_is(IN_PROGRESS), (conditions.MINE, conditions.LEASE_LIVE), Verdict.WON),
-    Rule(None, (conditions.MINE,), Verdict.USED),
+    Rule(
+        _is(IN_PROGRESS),
+        (conditions.same_owner, conditions.lease_live, conditions.fingerprint_differs),
+        Verdict.MISMATCH,
+    ),
+    Rule(_is(IN_PROGRESS), (conditions.same_owner, conditions.lease_live), Verdict.WON),
+    Rule(None, (conditions.same_owner,), Verdict.USED),
     *(rule for rule in RULES[2:] if rule.verdict is not Verdict.WON),
 )
-_Checks = tuple[tuple[Callable[[Look], bool], Verdict], ...]
+_Checks = tuple[tuple[Condition, Verdict], ...]
 
 
 def by_status(rules: tuple[Rule, ...]) -> dict[str, _Checks]:
@@ -201,23 +196,21 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
         return unclaimed(record, policy)
     status, result, error, unsent = outcome[:]
     keep = None if status == PARKED else policy.retention
-    write = next_version(record, status, keep, result, error, noting=policy.history != 0)
+    write = next_version(record, status, keep, result, error)
     return write if unsent is None else with_messages(write, unsent, policy)
 
 
-def given_up(record: Record, policy: Policy) -> Write:
+def given_up(record: Record) -> Write:
     """Return the write that parks a key whose worker has vanished, or whose attempts are used up."""
     error = lapsed(record) if record.status == IN_PROGRESS else record.error
-    parking = next_version(record, PARKED, error=error, keep=None, noting=policy.history != 0)
-    return _by_another(parking, record) if policy.history else parking
+    return _by_another(next_version(record, PARKED, error=error, keep=None), record)
 
 
 def unclaimed(record: Record, policy: Policy) -> Write:
     """Return the write that gives back a claim whose handler has not begun. It counts no attempt."""
     attempts = record.attempts - 1
-    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention, noting=False)
-    if record.history is not None:
-        back = back._replace(history=history.without_begin(record))
+    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention)
+    back = back._replace(history=history.without_begin(record))
     if attempts or record.steps is not None:  # an operator can have set the attempts to 0
         return back
     # No handler saw this input, so do not bind it.

@@ -42,9 +42,9 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
     if verdict is Verdict.NEXT:
         provenance = bid.provenance._replace(input=held.input)
         first = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, provenance)
-        write = next_claim(first, held, fresh=False, noting=bid.policy.history != 0)
+        write = next_claim(first, held, fresh=False)
     elif verdict is Verdict.PARK:
-        write = given_up(held, bid.policy)
+        write = given_up(held)
     else:
         raise NotFree(f"{bid.key}: {verdict.value}")
     sent = clock()
@@ -76,7 +76,8 @@ def go_on(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Repla
             return outcome
         held, clock = outcome.record, bid.clock
         first = first_claim(bid.key, bid.owner, held.fingerprint, bid.policy, bid.provenance)
-        write = next_claim(first, held, fresh=False, noting=False)._replace(attempts=held.attempts, error=held.error)
+        write = next_claim(first, held, fresh=False)
+        write = write._replace(attempts=held.attempts, error=held.error, history=held.history)
         sent = clock()
         reply = yield from retry_transient(partial(store.swap, write, held), clock, patience(clock))
         if reply.won and reply.record is not None:

@@ -170,11 +170,11 @@ def claim(
             if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{key}: the store refuses to change a record although it is the one seen")
             seen = held
-            following = next_claim(first, held, fresh=verdict is Verdict.START, noting=policy.history != 0)
+            following = next_claim(first, held, fresh=verdict is Verdict.START)
             verb = _claiming(store, following, held, effect, policy)
         elif verdict is Verdict.PARK:
             parking = True
-            verb = partial(store.swap, given_up(held, policy), held)
+            verb = partial(store.swap, given_up(held), held)
         elif verdict is Verdict.BUSY and (remaining := began + policy.wait - clock()) > 0:
             if shared is None:
                 from onceward.core.waiting import watch
@@ -308,14 +308,21 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     """
     until = patience(bid.clock)
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
-    held = outcome.record if isinstance(outcome, Won) else None
-    mine = held
-    while held is not None and mine is not None and is_mine(held, mine):
-        verb = partial(store.swap, unclaimed(held, bid.policy), held)
-        reply = yield from retry_transient(verb, bid.clock, until)
-        if reply.won:
+    if isinstance(outcome, Won):
+        yield from unclaim(store, outcome.record, outcome.record, bid.policy, bid.clock, until)
+
+
+def unclaim(
+    store: Register, held: Record | None, mine: Record, policy: Policy, clock: Clock, until: Callable[[], float]
+) -> Steps[None]:
+    """Give back the claim that has seen the version ``mine``, if it still stands; ``held`` is the current record."""
+    while held is not None and is_mine(held, mine):
+        reply = yield from retry_transient(partial(store.swap, unclaimed(held, policy), held), clock, until)
+        if (
+            reply.won or reply.record == held
+        ):  # a store that refuses to change an unchanged record would refuse for ever
             return
-        held = reply.record
+        held = reply.record  # a heartbeat of mine came between
 
 
 def _claiming(

@@ -17,6 +17,23 @@ PATIENCE: Final = 2.0  # seconds that a cancelled caller waits for the steps
 LEAVING: Final = 0.5  # seconds more, after giving up, in which they let go of what is the caller's
 
 
+class Calls:
+    """A transport whose requests are calls, which it makes, or awaits."""
+
+    @staticmethod
+    def exchange(request: Any) -> object:
+        """Make the call."""
+        return request()
+
+    @staticmethod
+    async def exchange_async(request: Any) -> object:
+        """Await the call."""
+        return await request()
+
+
+CALLS: Final = Calls()
+
+
 def drive_whole(steps: Steps[T], transport: Transport) -> T:
     """Run ``steps`` and return their value; they see every exception of an exchange, and every interrupt."""
     try:

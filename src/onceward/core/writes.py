@@ -67,16 +67,12 @@ def locked(claim: Write) -> Reply:
     return Reply(False, claim._replace(owner="", fingerprint=None, worker=None, lease=LOCKED_FOR).at(0.0), 0.0)
 
 
-LAPSED: Final = "attempt {} ended without a word: its lease lapsed"
 # What a claim can have from the record that it replaces, besides its fence.
 CARRIED: Final = ("attempts", "error", "created_at", "needs", "steps", "origin", "history")
 
 
-def next_claim(claim: Write, held: Record, *, fresh: bool, noting: bool = True) -> Write:
-    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows.
-
-    It adds to the history if it is ``noting``.
-    """
+def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
+    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows."""
     claim = claim._replace(fence=held.fence + 1, created_at=held.created_at, needs=held.needs)
     if fresh:
         return claim
@@ -86,7 +82,7 @@ def next_claim(claim: Write, held: Record, *, fresh: bool, noting: bool = True) 
         error=error,
         steps=held.steps,
         origin=held.origin,
-        history=past(held) if noting else held.history,
+        history=past(held),
     )
 
 
@@ -104,12 +100,11 @@ def next_version(
     *,
     attempts: int | None = None,
     lease: float = 0.0,
-    noting: bool = True,
 ) -> Write:
-    """Return the next version of a record: same owner, same fence, next beat. If it is ``noting``, the history goes on."""
+    """Return the next version of a record: same owner, same fence, next beat."""
     (key, _, owner, fence, beat, held_until, tries, mark, _, held_error, created_at, _, at, by, needs, did,
          _, _, origin, input_, past, trace) = record[:]  # fmt: skip # as above
-    if noting and (past is not None or tries > 1 or created_at != at or status not in _SILENT):
+    if past is not None or tries > 1 or created_at != at or status not in _SILENT:
         past = history.following(record, status, error)
     if attempts is not None:
         tries = attempts
@@ -139,7 +134,7 @@ def send_lease(policy: Policy) -> float:
 
 def renewal(record: Record, lease: float, policy: Policy, leap: int = 0) -> Write:
     """Return the renewal of a claim for ``lease`` seconds, whose beat grows by ``leap`` more than by one."""
-    write = next_version(record, IN_PROGRESS, lease=lease, keep=kept(policy), noting=policy.history != 0)
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=kept(policy))
     return write._replace(beat=write.beat + leap) if leap else write
 
 
@@ -156,4 +151,4 @@ def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write
 
 def lapsed(record: Record) -> str:
     """Return the recorded error of a claim that was taken over."""
-    return LAPSED.format(record.attempts)
+    return f"attempt {record.attempts} ended without a word: its lease lapsed"

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from onceward.claim.handler import codec_of, handler_of
+from onceward.claim.handler import handler_of
 from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.keys.paths import Roots
@@ -38,7 +38,7 @@ class Function:
         self.identity = f"call\0{place}"
         try:
             handler = handler_of(self._function)
-            self.codec: Codec | None = codec_of(self._function, handler)
+            self.codec: Codec | None = Codec(handler.annotation)
         except TypeError as error:
             raise ValueError(f"{self.target}: {error}") from error
         self._parameter = handler.parameter

@@ -10,7 +10,7 @@ Each value is read back and compared before it is stored. One that cannot be sto
 
 import datetime as dt
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MemberDescriptorType
 from typing import Any, Never, NoReturn, Self, cast
 
@@ -33,12 +33,7 @@ class Codec:
 
     Raises:
         TypeError: no value of that type can be stored.
-
-    Attributes:
-        resolve: to call before the handler runs; None when nothing is left to do.
     """
-
-    resolve: Callable[[], None] | None = None
 
     def __init__(self, annotation: object = object) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=model_data)

@@ -1,6 +1,5 @@
 """The ``steps`` of a record: what is recorded of each step, as JSON that a person can read in the ledger."""
 
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -8,7 +7,6 @@ import msgspec
 
 from onceward.core import history
 from onceward.core.record import PARKED, Record
-from onceward.core.writes import LAPSED
 
 LONGEST: Final = 16 * 1024  # bytes of all steps of a record: each write of a claim can send all of them
 
@@ -81,9 +79,6 @@ def without(text: str | None, name: str) -> str | None:
     return text_of({one: entries[one] for one in names[: names.index(name)]})
 
 
-_LAPSED: Final = re.compile(LAPSED.format("[0-9]+")).fullmatch
-
-
 class Doubt(NamedTuple):
     """Nobody knows whether the effect of a parked key was made.
 
@@ -104,5 +99,4 @@ def doubt_about(record: Record) -> Doubt | None:
         unfinished = []
     if unfinished:
         return Doubt(unfinished[0])
-    # A policy without history leaves the error alone; somebody who parks a lapsed key leaves the history alone.
-    return Doubt(None) if _LAPSED(record.error or "") or history.ends_lapsed(record) else None
+    return Doubt(None) if history.ends_lapsed(record) else None

@@ -1,5 +1,6 @@
 """The explorer's states, how much can go wrong between them, and what must always hold: a sentence for each violation."""
 
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -7,8 +8,11 @@ from explorer.actors import Left, Node, messages_in, steps_in
 from onceward.core.policy import Policy
 from onceward.core.protocol import has_messages, is_live, may_send
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
-from onceward.core.transitions import ABSENT, TRANSITIONS
 from onceward.testing.clock import EPOCH
+from places import DOCS
+
+sys.path.insert(0, str(DOCS))
+from transitions import ABSENT, TRANSITIONS
 
 SLOW = 0.9905  # how fast the workers' clocks run; the protocol allows for a hundredth
 

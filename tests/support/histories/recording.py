@@ -121,7 +121,7 @@ def _lost_write(store: Store) -> None:
 
 def _live_taken(_: Store) -> None:
     """A live lease is taken over."""
-    is_taken = lambda rule: rule.verdict is protocol.Verdict.BUSY and conditions.LEASE_LIVE in rule.conditions
+    is_taken = lambda rule: rule.verdict is protocol.Verdict.BUSY and conditions.lease_live in rule.conditions
     protocol.CHECKS = protocol.by_status(tuple(rule for rule in protocol.RULES if not is_taken(rule)))
 
 

@@ -44,24 +44,24 @@ DEFECTS = tuple(
     _read(r"""
 [core/protocol.py: PROTOCOL]
 1 a live lease is taken over
-    Rule(_is(IN_PROGRESS), (conditions.LEASE_LIVE,), Verdict.[-BUSY-]{+NEXT+})
+    Rule(_is(IN_PROGRESS), (conditions.lease_live,), Verdict.[-BUSY-]{+NEXT+})
 3 a completed key runs again
     Rule(_is(COMPLETED), (), Verdict.[-REPLAY-]{+NEXT+})
 another input gets the recorded result
-        Rule([-None, (conditions.DIFFERS,), Verdict.MISMATCH),
+        Rule([-None, (conditions.fingerprint_differs,), Verdict.MISMATCH),
         Rule(-]_is(COMPLETED)
 a failed handler gets one attempt more
     record.attempts >[-=-] policy.max_attempts)
 [core/protocol.py: PROTOCOL conformance/test_conformance.py]
 4 a claim does not know its own write
-    [-    Rule(_is(IN_PROGRESS), (conditions.MINE,), Verdict.WON),
+    [-    Rule(_is(IN_PROGRESS), (conditions.same_owner,), Verdict.WON),
     -]
 [core/protocol.py: unit/core/test_protocol.py]
 1 an expired record is free while its lease lives
-    Rule(None, (conditions.EXPIRED,[- conditions.LEASE_OVER-]), Verdict.START)
+    Rule(None, (conditions.expired,[- conditions.no_live_lease-]), Verdict.START)
 [core/protocol.py: unit/core]
 a record that needs a newer version is taken
-    [-    Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),
+    [-    Rule(None, (needs_what_this_version_does_not_know,), Verdict.UNKNOWN),
     -]
 [core/protocol.py: CLAIM]
 what has not begun counts as an attempt
@@ -79,7 +79,7 @@ a lapsed key runs again although it is to be parked
     k.policy.on_lapse == "[-park-]{+parked+}"
 [core/conditions.py: unit/core/test_protocol.py]
 a lease counts as live when it has just ended
-    lambda k: k.now <{+=+} k.held.lease_until
+    return k.now <{+=+} k.held.lease_until
 [core/writes.py: STEPS]
 a takeover keeps the fence
     claim._replace(fence=held.fence[- + 1-],
@@ -297,7 +297,7 @@ a seal that fails records in the open
 [batch/order.py: unit/batch/test_batch_cut_short.py]
 a batch begins a handler whose claim was lost
     elif [-claim.lost-]{+False+}:
-[batch/checkpoint/blocking.py: unit/batch/test_checkpoint_failures.py]
+[batch/checkpoint/sink.py: unit/batch/test_checkpoint_failures.py]
 a lost claim is flushed
                 [-raise lost-]{+pass+}
 [aws/events/sqs.py: unit/aws/test_lambda_handlers.py]

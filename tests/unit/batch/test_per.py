@@ -148,7 +148,7 @@ def test_when_the_ledger_cannot_tell_the_time_the_job_does_not_run(job):
     assert job.runs == 0
 
 
-@each("window", ["", "1", "h", "0h", "-1h", "1 h", "1w", "1.5h", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12])
+@each("window", ["", "h", "0h", "-1h", "1w", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12])
 def test_a_window_an_offset_or_a_time_that_is_none_is_refused_when_decorating(once, window):
     with pytest.raises((ValueError, TypeError), match="window="):
         once.per(window)

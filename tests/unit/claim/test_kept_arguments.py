@@ -97,15 +97,18 @@ def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
     assert (unparked.fingerprint, unparked.input) == ("f", "{}")
 
 
-def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once, monkeypatch):
-    @once(key="order.id", keep_input=True, name="late")
-    def place(order: "Later"):  # noqa: F821 - it is defined below
-        raise Stopped
+def test_annotations_that_are_defined_later_count_as_none(once):
+    @once(key="order.id", keep_input=True, name="late", on_error="park")
+    def place(order: "Later") -> "Later":  # noqa: F821 - nowhere defined
+        if order.id == 7:
+            raise Stopped
+        return order
 
-    monkeypatch.setitem(globals(), "Later", Order)
+    orders = [Order(number, Decimal(1), datetime(2026, 1, 2, tzinfo=UTC)) for number in (7, 8)]
     with pytest.raises(Stopped):
-        place(Order(7, Decimal(1), datetime(2026, 1, 2, tzinfo=UTC)))
-    assert json.loads(kept(once))["arguments"]["order"]["id"] == 7
+        place(orders[0])
+    assert json.loads(kept(once))["arguments"]["order"]["value"]["fields"]["id"] == 7
+    assert place(orders[1]) == place(orders[1]) == orders[1]
 
 
 def test_sealed_arguments_are_nowhere_in_plain_text(once):

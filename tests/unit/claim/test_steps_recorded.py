@@ -10,7 +10,7 @@ import onceward
 from faults.injected import Faults, fail_after, fail_before, when
 from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
-from onceward.claim.stepping.writer import StepWriter
+from onceward.claim.stepping.notes import StepNotes
 from onceward.core.policy import DAY
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
@@ -196,7 +196,7 @@ def test_an_interrupt_after_a_step_lets_it_be_recorded_and_holds_nobody_up(once,
         raise KeyboardInterrupt
 
     def parts(claim):
-        for name, owner, function in (("charge", handler_steps.called, "failure"), ("mail", StepWriter, "_leave")):
+        for name, owner, function in (("charge", handler_steps.called, "failure"), ("mail", StepNotes, "_leave")):
             monkeypatch.setattr(owner, function, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 yield step(name, effects.append, name)

@@ -156,17 +156,6 @@ def test_the_history_is_bounded_and_drops_the_oldest(scene, text):
     assert len(numbers) >= 3
 
 
-def test_no_history_is_written_when_it_is_turned_off_and_what_others_wrote_stays(scene):
-    scene.attempt("first", history=0)
-    scene.vanish(history=0)
-    assert scene.record.history is None
-    scene.attempt("third")
-    before = scene.once.ledger.attempts("n:k")
-    scene.attempt("fourth", history=0)
-    assert [one.fence for one in scene.once.ledger.attempts("n:k")] == [one.fence for one in before]
-    assert (scene.record.attempts, scene.record.error) == (4, "LookupError: fourth")
-
-
 def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attempt(scene):
     scene.attempt("first")
     store, record = scene.once.store, scene.record

@@ -21,7 +21,7 @@ def vanish(once, key="k", **options):
 
 
 def test_the_defaults_are_safe():
-    assert Policy() == (60.0, None, None, "raise", "retry", "release", (), 14 * 86400.0, 0, None, None, False, True)
+    assert Policy() == (60.0, None, None, "raise", "retry", "release", (), 14 * 86400.0, 0, None, None, False)
     assert Policy().beat_every == 20.0
 
 
@@ -31,7 +31,6 @@ def test_the_defaults_are_safe():
         ({"lease": 10, "retention": 5}, "retention=5.*lease=10"),
         ({"lease": 10, "heartbeat": 10}, "heartbeat=10.*lease=10"),
         ({"heartbeat": -1}, "heartbeat=-1.*lease=60"),
-        ({"max_attempts": 3, "on_error": "park", "on_lapse": "park"}, 'max_attempts=3.*on_error="park".*on_lapse="park"'),
         ({"retention": float("inf")}, "retention=inf.*None is for ever"),
     ],
 )  # fmt: skip

@@ -206,13 +206,12 @@ def stopped(once, **policy):
     return error.value
 
 
-@pytest.mark.parametrize("history", [0, 1])
-def test_a_key_that_a_lapse_has_parked_is_in_doubt(once, clock, history):
-    once.using(history=history).acquire("k").release("it failed before")
-    once.using(history=history, lease=10).acquire("k")
+def test_a_key_that_a_lapse_has_parked_is_in_doubt(once, clock):
+    once.acquire("k").release("it failed before")
+    once.using(lease=10).acquire("k")
     clock.advance(11)
     for _ in range(2):
-        told = stopped(once, history=history, on_lapse="park")
+        told = stopped(once, on_lapse="park")
         assert told.in_doubt
         assert "its lease lapsed" in told.last_error
         assert "Ask the downstream whether its effect was made" in str(told)

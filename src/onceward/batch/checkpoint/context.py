@@ -3,8 +3,10 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from onceward.batch.checkpoint.blocking import Checkpoint, Flush
-from onceward.batch.checkpoint.state import CheckpointState
+from onceward.batch.checkpoint.blocking import Checkpoint
+from onceward.batch.checkpoint.items import ItemReader, Limits
+from onceward.batch.checkpoint.sink import Flush
+from onceward.claim.guard import Guard
 from onceward.claim.handler import handler_of
 
 if TYPE_CHECKING:
@@ -16,10 +18,11 @@ T = TypeVar("T")
 class CheckpointContext(Generic[T]):
     """The context that ``once.checkpoint(...)`` returns. Enter it once, with ``with`` or ``async with``."""
 
-    def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._state = state
-        self._functions = (flush, on_done)
-        self._is_async = any(handler_of(function).is_async for function in self._functions if function is not None)
+    def __init__(
+        self, guard: Guard, reader: ItemReader[T], limits: Limits, flush: Flush[T], on_done: Flush[T] | None
+    ) -> None:
+        self._arguments = (guard, reader, limits, flush, on_done)
+        self._is_async = any(handler_of(function).is_async for function in (flush, on_done) if function is not None)
         self._entered = False
         self._sink: Checkpoint[T]
         self._async_sink: AsyncCheckpoint[T]
@@ -28,7 +31,7 @@ class CheckpointContext(Generic[T]):
         if self._is_async:
             raise TypeError("flush or on_done is a coroutine function: use `async with once.checkpoint(...)`")
         self._check_new()
-        self._sink = Checkpoint(self._state, *self._functions)
+        self._sink = Checkpoint(*self._arguments)
         return self._sink
 
     def __exit__(
@@ -37,14 +40,14 @@ class CheckpointContext(Generic[T]):
         try:
             self._sink.close(error)
         except BaseException:
-            self._state.drop(self._state.take())  # an interrupt came before these were flushed: renew them no more
+            self._sink.drop()  # an interrupt came before these were flushed: renew them no more
             raise
 
     async def __aenter__(self) -> "AsyncCheckpoint[T]":
         from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 
         self._check_new()
-        self._async_sink = AsyncCheckpoint(self._state, *self._functions)
+        self._async_sink = AsyncCheckpoint(*self._arguments)
         return self._async_sink
 
     async def __aexit__(
@@ -53,7 +56,7 @@ class CheckpointContext(Generic[T]):
         try:
             await self._async_sink.close(error)
         except BaseException:
-            self._state.drop(self._state.take())
+            self._async_sink.drop()
             raise
 
     def _check_new(self) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from onceward.core.arguments import check_count
 from onceward.keys.paths import fixed
 from onceward.keys.reading import KeyReader
 
@@ -26,8 +27,8 @@ class Limits(NamedTuple):
     def checked(self) -> "Limits":
         """Return self. Raises ValueError, which names the option and valid values."""
         for name, most in (("count", self.items), ("bytes", self.bytes)):
-            if most is not None and (type(most) is not int or most < 1):
-                raise ValueError(f"{name}={most!r}: give a whole number, at least 1, or None")
+            if most is not None:
+                check_count(name, most)
         age: object = self.seconds
         if age is not None and (isinstance(age, bool) or not isinstance(age, int | float) or not 0 < age <= _LONGEST):
             raise ValueError(f"age={age!r}: give a positive number of seconds, at most {_LONGEST:.0e}, or None")

@@ -97,7 +97,7 @@ class StepsOfAttempt:
                 f"{key}: a message was sent within a step. A later attempt skips that step, so the message would be "
                 "lost. Send it after the step"
             )
-        if self.notes.room.running and not self._place.is_handlers():
+        if self.notes.running and not self._place.is_handlers():
             raise OncewardError(
                 f"{key}: a message was sent while a step runs, from a thread without the handler's context, so it may be within "
                 "that step. Send it after the step, or start the thread with contextvars.copy_context().run"
@@ -105,8 +105,8 @@ class StepsOfAttempt:
 
     def check_none_runs(self, doing: str) -> None:
         """Raise OncewardError if another step still runs: a later attempt would make it a second time."""
-        if self.notes.room.running and self.within() is None:
-            name = next(iter(self.notes.room.running))
+        if self.notes.running and self.within() is None:
+            name = next(iter(self.notes.running))
             raise OncewardError(
                 f"{self._claim.record.key}: cannot {doing} while its step {name!r} runs, because a later attempt would make that "
                 "step again. Wait for the step first"

@@ -7,19 +7,20 @@ result is recorded all the same.
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.claim import OnLapse
-from onceward.claim.handler import Handler, codec_of, handler_of
+from onceward.claim.handler import Handler, handler_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.claim.stepping.attempt import INNERMOST, StepsOfAttempt
 from onceward.claim.stepping.kept import fetch
-from onceward.claim.stepping.writer import Note
+from onceward.claim.stepping.notes import Note
+from onceward.core.arguments import check_exceptions
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.results.codec import Codec
@@ -73,7 +74,7 @@ class HandlerSteps(StepsOfAttempt):
         """
         self.is_over = True
         until = limit(self._claim.clock() + self._claim.policy.lease)
-        while self.notes.room.running and not self._claim.lost:
+        while self.notes.running and not self._claim.lost:
             if self._claim.clock() >= until:
                 return False
             yield Sleep(_LOOK)
@@ -105,7 +106,7 @@ class HandlerSteps(StepsOfAttempt):
             return call[RETURNED]
         finally:
             INNERMOST.set(outer)
-            self.notes.room.leave(step.name)
+            self.notes.leave(step.name)
 
     async def run_async(self, step: "Step | RecordedStep") -> object:
         """Like :meth:`run`, for a coroutine; awaits what can be awaited."""
@@ -134,7 +135,7 @@ class HandlerSteps(StepsOfAttempt):
             return call[RETURNED]
         finally:
             INNERMOST.set(outer)
-            self.notes.room.leave(step.name)
+            self.notes.leave(step.name)
 
     def step(
         self,
@@ -198,27 +199,31 @@ class HandlerSteps(StepsOfAttempt):
 
     def _leave(self, step: Step, since: float, _: None, call: Call) -> BaseException | None:
         """Record how the function ended. After an interrupt, it is called again."""
-        failure, note = called.failure(call), None
-        if failure is None:
-            note = self.notes.write(self._noted(step, call, since), call[RETURNED])
-        elif self._ends_unmade(step, failure):
-            self.notes.write(Note(step.name, None))
-        call[OVER] = True
-        if note is not None:
-            self.notes.tell(note)
-        return failure
+        note = self._noted(step, call, since)
+        return self._over(call, note and self.notes.write(note, call.get(RETURNED)))
 
     async def _leave_async(self, step: Step, since: float, _: None, call: Call) -> BaseException | None:
         """Like :meth:`_leave`, for a coroutine."""
-        failure, note = called.failure(call), None
-        if failure is None:
-            note = await self.notes.write_async(self._noted(step, call, since), call[RETURNED])
-        elif self._ends_unmade(step, failure):
-            await self.notes.write_async(Note(step.name, None))
+        note = self._noted(step, call, since)
+        return self._over(call, note and await self.notes.write_async(note, call.get(RETURNED)))
+
+    def _noted(self, step: Step, call: Call, since: float) -> Note | None:
+        """Return what to record of a function that has ended, if anything: the same each time."""
+        failure = called.failure(call)
+        if _NOTE not in call:
+            note = None
+            if failure is None:
+                note = self.notes.success(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
+            elif self._ends_unmade(step, failure):
+                note = Note(step.name, None)
+            call[_NOTE] = note
+        return cast("Note | None", call[_NOTE])
+
+    def _over(self, call: Call, note: Note | None) -> BaseException | None:
         call[OVER] = True
-        if note is not None:
+        if note is not None and note.entry is not None:
             self.notes.tell(note)
-        return failure
+        return called.failure(call)
 
     def _ends_unmade(self, step: Step, failure: BaseException) -> bool:
         """Note what a failure means. Return whether the note of a step that parks must be struck out."""
@@ -234,22 +239,12 @@ class HandlerSteps(StepsOfAttempt):
         self.parks = f"its step {step.name!r} raised, and may have been made: {describe(failure)}"
         return False
 
-    def _noted(self, step: Step, call: Call, since: float) -> Note:
-        """Return what to record of a step that was made: the same each time."""
-        noted = call.get(_NOTE)
-        if not isinstance(noted, Note):
-            call[_NOTE] = noted = self.notes.success(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
-        return noted
-
 
 def _check_options(on_lapse: object, not_made: object) -> None:
     """Raise TypeError or ValueError if the options of a step are wrong."""
     if not callable(on_lapse) and (not isinstance(on_lapse, str) or on_lapse not in {"retry", "park"}):
         raise TypeError(f'on_lapse={on_lapse!r}: give "retry", "park", or a function that finds out what was made')
-    if not isinstance(not_made, tuple) or not all(
-        isinstance(one, type) and issubclass(one, Exception) for one in not_made
-    ):
-        raise TypeError(f"not_made={not_made!r}: give a tuple of exception classes")
+    check_exceptions("not_made", not_made)
     if not_made and on_lapse != "park":
         raise ValueError('not_made= is for steps with on_lapse="park"')
 
@@ -265,12 +260,9 @@ def _handler_and_codec(function: Callable[..., object]) -> tuple[Handler, Codec]
             both = _KNOWN[one] = _read(function)
     except TypeError:  # it takes no weak reference, or no hash, or its results cannot be stored
         both = _read(function)
-    handler, codec = both
-    if codec.resolve is not None:
-        codec.resolve()
-    return handler, codec
+    return both
 
 
 def _read(function: Callable[..., object]) -> tuple[Handler, Codec]:
     handler = handler_of(function)
-    return handler, codec_of(function, handler)
+    return handler, Codec(handler.annotation)

@@ -1,16 +1,25 @@
-"""What is noted of the steps of one claim, and the room that the notes take."""
+"""What is noted of the steps of one claim, the room that the notes take, and how they are written.
+
+Steps that end at the same time share a write, whether threads or tasks run them. It renews the lease, too.
+"""
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from functools import partial
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from onceward.claim.stepping.writer import Note, StepWriter
-from onceward.errors import ForkedClaim, LeaseLost, OncewardError, ResultWarning, StepNotRecorded
+from onceward.claim.stepping.kept import keep
+from onceward.core.drivers import Sleep, Steps, settle, settle_async
+from onceward.core.step_writes import write_steps
+from onceward.core.steps import Lost
+from onceward.errors import ForkedClaim, LeaseLost, OncewardError, ResultWarning, StepNotRecorded, StoreError
 from onceward.keys.ledger_keys import kept_key
 from onceward.results.codec import Codec
-from onceward.results.outcomes import completion, size_of
-from onceward.results.step_entries import LONGEST, Entry, entries_of
+from onceward.results.outcomes import completion, size_of, storable
+from onceward.results.step_entries import LONGEST, Entry, entries_of, text_of
 
 if TYPE_CHECKING:
     from onceward.claim.lease import Lease
@@ -18,23 +27,70 @@ if TYPE_CHECKING:
 _EACH: Final = 150  # bytes that a step takes beside its name and its result
 _LEAST: Final = 400  # and what it keeps while it runs: for a short result, or for where a large one is
 _SPARE: Final = 250  # bytes for the reason why a result is not recorded
+_LEASES: Final = 2  # for how many leases to try a write, while they are renewed
+_FIRST_LOOK, _LAST_LOOK = 0.001, 0.02  # seconds between two looks of a caller whose change another one writes
 
 
-class Room:
-    """Which steps of an attempt run, and the room that each needs.
+class Note(NamedTuple):
+    """What to record of a step.
 
     Attributes:
-        running: the bytes that each takes.
+        name: the step's, in the form of a key.
+        entry: what its record gets; None strikes it out.
+        large: its result, if that gets a record of its own.
     """
 
-    def __init__(self) -> None:
-        self.running: dict[str, int] = {}
+    name: str
+    entry: Entry | None
+    large: str | None = None
 
-    def fits(self, recorded: str | None, name: str, result: int = 0) -> bool:
+
+class _Change:
+    """A note on its way, with the ``value`` of a step that was made.
+
+    ``blocks`` is whether its caller blocks the ``thread``. ``error`` says why it was not written.
+    """
+
+    def __init__(self, note: Note, value: object, *, blocks: bool) -> None:
+        self.note = note
+        self.value = value
+        self.blocks, self.thread = blocks, get_ident()
+        self.is_written = False
+        self.error: OncewardError | None = None
+
+
+class StepNotes:
+    """Makes the notes, and writes them. One caller at a time writes: its change, and those of all who wait.
+
+    Attributes:
+        running: the steps that run, and the bytes that each needs.
+        failed: why this attempt must begin no later step: nobody knows what is recorded of one that was made.
+    """
+
+    def __init__(self, claim: "Lease") -> None:
+        self._claim = claim
+        self.running: dict[str, int] = {}
+        self.failed: OncewardError | None = None
+        self._lock = RLock()  # reentrant: a signal handler may make a step in this thread
+        self._waiting: list[_Change] = []
+        self._writing: _Change | None = None  # of the caller who writes
+
+    # --- room -----------------------------------------------------------------------------------------------------
+
+    def check_room(self, name: str) -> None:
+        """Raise OncewardError if the record has no room for a step that is about to begin."""
+        if not self._fits(name):
+            raise OncewardError(
+                f"{self._claim.record.key}: no room for the step {name!r}: the steps of a record take at most {LONGEST} "
+                "bytes. Nothing of it ran. Make fewer steps, or give each part a key of its own"
+            )
+
+    def _fits(self, name: str, result: int = 0) -> bool:
         """Keep room for a step that runs, with a result of so many bytes. Return whether there is that much.
 
         Threads that ask at the same time may all be refused, but never all be served.
         """
+        recorded = self._claim.record.steps
         # Some characters of a name take a byte more in the record.
         self.running[name] = 2 * size_of(name) + (_LEAST if result < _LEAST - _EACH else _EACH + result)
         sizes = self.running.copy()
@@ -48,28 +104,7 @@ class Room:
         """Note that a step has ended."""
         self.running.pop(name, None)
 
-
-class StepNotes:
-    """Makes the notes, and writes them.
-
-    Attributes:
-        room: the steps that run, and the room that they need.
-        failed: why this attempt must begin no later step: nobody knows what is recorded of one that was made.
-    """
-
-    def __init__(self, claim: "Lease") -> None:
-        self._claim = claim
-        self._writer = StepWriter(claim)
-        self.room = Room()
-        self.failed: OncewardError | None = None
-
-    def check_room(self, name: str) -> None:
-        """Raise OncewardError if the record has no room for a step that is about to begin."""
-        if not self.room.fits(self._claim.record.steps, name):
-            raise OncewardError(
-                f"{self._claim.record.key}: no room for the step {name!r}: the steps of a record take at most {LONGEST} "
-                "bytes. Nothing of it ran. Make fewer steps, or give each part a key of its own"
-            )
+    # --- notes ----------------------------------------------------------------------------------------------------
 
     def beginning(self, name: str) -> Note:
         """Return the note that a step begins."""
@@ -85,39 +120,11 @@ class StepNotes:
         text = outcome.result
         if text is None:
             return Note(name, Entry(*common, why=outcome.error))
-        if self.room.fits(claim.record.steps, name, size_of(text)):
+        if self._fits(name, size_of(text)):
             return Note(name, Entry(*common, msgspec.Raw(text.encode())))
-        self.room.fits(claim.record.steps, name)  # without it
+        self._fits(name)  # without it
         why = f"its result is in the record {kept_key(claim.record.key, name, claim.fence)}"
         return Note(name, Entry(*common, why=why, kept=claim.fence), text)
-
-    def write(self, note: Note, value: object = None) -> Note:
-        """Record a note, and return it as it was recorded. ``value`` is the result of a step that was made.
-
-        Raises:
-            LeaseLost: the key has gone on without this worker.
-            StepNotRecorded: the store refuses the write, or was unreachable until the lease was over.
-        """
-        try:
-            return self._writer.write(note)
-        except OncewardError as error:
-            self._check_made(note, value, error)
-            raise
-
-    async def write_async(self, note: Note, value: object = None) -> Note:
-        """Like :meth:`write`, for a coroutine."""
-        try:
-            return await self._writer.write_async(note)
-        except OncewardError as error:
-            self._check_made(note, value, error)
-            raise
-
-    def _check_made(self, note: Note, value: object, error: OncewardError) -> None:
-        """Raise StepNotRecorded if ``error`` kept the note of a step from being written that was made."""
-        if note.entry is None or not note.entry.done or isinstance(error, LeaseLost | ForkedClaim):
-            return
-        self.failed = StepNotRecorded(self._claim.record.key, note.name, value, str(error))
-        raise self.failed from error
 
     def tell(self, note: Note, *, again: bool = False) -> None:
         """Tell observers of a step, and warn if its result is missing: a filter can make that an error. Call it last."""
@@ -133,3 +140,123 @@ class StepNotes:
                 ResultWarning,
                 stacklevel=4,
             )
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def write(self, note: Note, value: object = None) -> Note:
+        """Record a note, and return it: without its result, if only the store did not take that. An interrupt waits for the write.
+
+        Args:
+            note: the note.
+            value: the result of a step that was made.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker.
+            StepNotRecorded: the step was made, and the store refuses the write, or was unreachable until the lease was over.
+            StoreError: the same, for another note.
+        """
+        return settle(partial(self._record, _Change(note, value, blocks=True)), self._claim.store)
+
+    async def write_async(self, note: Note, value: object = None) -> Note:
+        """Like :meth:`write`, for a coroutine."""
+        return await settle_async(partial(self._record, _Change(note, value, blocks=False)), self._claim.store)
+
+    def _record(self, change: _Change) -> Steps[Note]:
+        try:
+            yield from self._share(change)
+        except OncewardError as error:
+            note = change.note
+            if note.entry is None or not note.entry.done or isinstance(error, LeaseLost | ForkedClaim):
+                raise
+            self.failed = StepNotRecorded(self._claim.record.key, note.name, change.value, str(error))
+            raise self.failed from error
+        return change.note
+
+    def _share(self, change: _Change) -> Steps[None]:
+        """Write, or wait for the caller who writes. It can be driven again after an interrupt."""
+        claim, look = self._claim, _FIRST_LOOK
+        claim.check_own()
+        limit = claim.clock() + _LEASES * claim.policy.lease
+        if change not in self._waiting:
+            if change.note.large is not None:
+                yield from self._keep(change)
+            self._waiting.append(change)
+        try:
+            while not change.is_written:
+                if change.error is not None:
+                    raise change.error
+                if not claim.paused and self._may_write(change):
+                    yield from self._write(limit)
+                elif claim.clock() >= limit:
+                    raise StoreError(f"{claim.record.key}: its steps could not be written for {_LEASES} leases")
+                else:
+                    yield Sleep(look)
+                    look = min(look * 2, _LAST_LOOK)
+        finally:
+            self._leave(change)
+
+    def _keep(self, change: _Change) -> Steps[None]:
+        """Record a large result. Do without it if the store does not take it within a lease: the step was made."""
+        claim, note = self._claim, change.note
+        assert note.entry is not None
+        assert note.large is not None
+        limit = claim.clock() + claim.policy.lease
+        try:
+            yield from keep(claim, note.name, note.large, lambda: min(limit, claim.clock() + claim.remaining))
+        except OncewardError as error:
+            why = storable(f"the store refused the result: {error}")
+            change.note = Note(note.name, msgspec.structs.replace(note.entry, why=why, kept=0))
+
+    def _may_write(self, change: _Change) -> bool:
+        with self._lock:
+            writing = self._writing
+            # One that is suspended in this thread, such as a task, cannot go on while this caller blocks it.
+            if writing is None or (change.blocks and writing.thread == change.thread):
+                self._writing = change
+            return self._writing is change
+
+    def _leave(self, change: _Change) -> None:
+        if self._claim.inherited:
+            return  # in a forked child, another thread of the parent may hold the lock for ever
+        with self._lock:
+            if self._writing is change:
+                self._writing = None
+            if change in self._waiting and (change.is_written or change.error is not None):
+                self._waiting.remove(change)
+
+    def _write(self, limit: float) -> Steps[None]:
+        claim = self._claim
+        together = [one for one in self._waiting if not one.is_written and one.error is None]
+        try:
+            outcome = yield from write_steps(
+                claim.store,
+                claim.record,
+                # Not those that a blocking caller in this thread has written meanwhile: their steps may have gone on.
+                lambda text: with_notes([one.note for one in together if not one.is_written], text),
+                claim.policy,
+                lease=lambda: claim.renewal,
+                clock=claim.clock,
+                until=lambda: min(limit, claim.clock() + claim.remaining),
+            )
+            if isinstance(outcome, Lost):
+                if claim.settled is None:
+                    claim.lose()
+                raise LeaseLost(claim.record.key, f"record its step {together[0].note.name!r}")
+        except OncewardError as error:
+            for one in together:
+                one.error = error
+            raise
+        claim.renewed(outcome)
+        for one in together:
+            one.is_written = True
+
+
+def with_notes(notes: Sequence[Note], text: str | None) -> str:
+    """Return a record's ``steps`` with these notes."""
+    entries = entries_of(text)
+    for one in notes:
+        if one.entry is None:
+            entries.pop(one.name, None)
+        else:
+            entries[one.name] = one.entry
+    return text_of(entries)

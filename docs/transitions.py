@@ -1,4 +1,4 @@
-"""Every change that a record can make, as data."""
+"""Every change that a record can make, as data: the docs are drawn from it, and the interleaving explorer checks every write against it."""
 
 from typing import Final, NamedTuple
 

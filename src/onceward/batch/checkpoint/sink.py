@@ -1,0 +1,333 @@
+"""What both forms of a checkpoint have: items with their claims, when to flush them, and how their claims end.
+
+The generators yield calls, and get what these return: ``blocking.py`` makes the calls, and ``awaiting.py`` awaits them.
+"""
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from onceward.batch.checkpoint.items import ItemReader, Limits
+from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
+from onceward.claim import called, heartbeat
+from onceward.claim.called import OVER, Call, refuse_not_begun
+from onceward.claim.guard import Guard
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import CallOutcome
+from onceward.core import worker
+from onceward.core.drivers import Steps
+from onceward.core.record import COMPLETED
+from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultUnavailable
+from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
+from onceward.observe.observers import DeferredObservers
+
+T = TypeVar("T")
+Added = Literal["added", "buffered", "replayed"]
+Flush = Callable[[list[T]], object]
+_TOLD: Final = 3  # keys that an error about many of them names
+_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in the flush's tasks and threads
+
+
+class ItemKey(NamedTuple):
+    """Key, fingerprint and size of an item to add."""
+
+    key: str
+    fingerprint: str | None
+    size: int
+
+
+class BufferedItem(HandledClaim, Generic[T], eq=False, kw_only=True):
+    """An item in the buffer, with its claim."""
+
+    item: T
+    fingerprint: str | None
+    twins: list[T] = msgspec.field(default_factory=list)  # later items with the same key, which share its outcome
+
+
+class Sink(Generic[T]):
+    """The items that wait for a flush, and the first failure."""
+
+    # How a key is claimed, steps are settled, and the flush is called: the forms that block, or those that are awaited.
+    _enter: Callable[..., Any]
+    _settle: Callable[..., Any]
+    _run: Callable[..., Any]
+    _function: Flush[T]
+    _on_done: Flush[T] | None
+
+    def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
+        self._guard = guard
+        self._store = guard.store
+        self._observers = guard.observers = DeferredObservers(guard.observers)  # told when no lock is held
+        self._reader = reader
+        self._limits = limits
+        self._held: dict[str, BufferedItem[T]] = {}
+        self._bytes = 0
+        self._oldest = 0.0
+        self._failure: BaseException | None = None
+        self._is_raised = False
+        self._flushing: object = None  # marks the running flush
+        self._process = worker.generation
+        self._closed = False  # set when its block is being left
+
+    # --- what a caller does, under the lock -----------------------------------------------------------------------
+
+    def _add(self, item: T) -> Steps[Added]:
+        self._check_open()
+        item_key = self._item_key(item)
+        if item_key is None:
+            return "buffered"
+        if self._is_crowded(item_key.size):
+            yield from self._flush()
+        try:
+            claim = yield partial(self._enter, item_key.key, item_key.fingerprint, value=False)
+        except ResultUnavailable:
+            return "replayed"
+        match claim:  # not isinstance(): an interrupt may come after any call
+            case CallOutcome():
+                return "replayed"
+        try:
+            first = self._put(item, item_key, claim)
+        except BaseException:
+            if all(one.claim is not claim for one in self._held.values()):
+                self._guard.drop(claim)
+            raise
+        if self._is_due:
+            yield from self._flush()
+        elif first and self._seconds_left is not None:
+            self._watch_soon()
+        return "added"
+
+    def _flush_now(self) -> Steps[None]:
+        self._check_open()
+        yield from self._flush()
+
+    def _close(self, error: BaseException | None) -> Steps[None]:
+        self._stop_watching()
+        if error is None:
+            self._check()
+            yield from self._flush()
+            return
+        if self._failure is not None and not self._is_raised:
+            self._is_raised = True
+            error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
+        held = self._take()
+        yield partial(self._settle, lambda: self._giving_back(held, error), self._store)
+
+    def _flush(self) -> Steps[None]:
+        """Flush all held items, and end their claims as the flush ended."""
+        before, self._flushing = _FLUSHING.get(), object()  # set first: a signal handler may flush at any point
+        _FLUSHING.set(self._flushing)
+        held: list[BufferedItem[T]] = []
+        try:
+            if held := self._take():
+                yield from self._write(held)
+        except BaseException as error:
+            self._forget(held)
+            if any(one.held.settled != COMPLETED for one in held):
+                self._fail(error)
+            if not isinstance(error, OncewardError):
+                note_troubles(error, held)
+            raise
+        finally:
+            self._flushing = None
+            _FLUSHING.set(before)
+
+    def _write(self, held: list[BufferedItem[T]]) -> Steps[None]:
+        lost = self._lost(held)
+        if lost is not None:
+            yield partial(self._settle, lambda: self._giving_back(held, lost), self._store)
+            raise lost
+        call = Call(partial(self._function, [one.item for one in held]))
+        leave = lambda _, call: self._settle(lambda: self._ending(held, call), self._store)
+        failure = yield partial(self._run, None, call, leave)
+        if failure is not None:
+            raise failure
+        items, trouble = self._recorded(held)
+        if self._on_done is not None and items:
+            try:
+                refuse_not_begun(self._on_done, (yield partial(self._on_done, items)))
+            except Exception as error:  # all is recorded; unacknowledged items come again, as duplicates
+                logger().error("on_done of a checkpoint raised. The ledger is as it was", exc_info=error)
+        if trouble is not None:
+            raise trouble
+
+    def _watch_soon(self) -> None:
+        """Schedule the flush for when the oldest item is old enough."""
+        raise NotImplementedError
+
+    def _stop_watching(self) -> None:
+        raise NotImplementedError
+
+    # --- whether it can be used -----------------------------------------------------------------------------------
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the owner, so that the claims are not its own."""
+        return self._process != worker.generation
+
+    def _check_own(self) -> None:
+        if self.inherited:
+            raise ForkedClaim(f"the checkpoint of {self._guard.name}")
+
+    def _check_outside(self) -> None:
+        """Raise OncewardError within its own flush, and ForkedClaim in a forked process. Call it before you take the lock."""
+        self._check_own()
+        if self._flushing is not None and self._flushing is _FLUSHING.get():
+            raise OncewardError("flush and on_done run while their checkpoint is at work, and cannot use it")
+
+    def _fail(self, error: BaseException, *, is_raised: bool = True) -> None:
+        """Take no more items. Without ``is_raised`` (the error is raised now), the next check raises it."""
+        if self._failure is None:
+            self._failure = error
+        self._is_raised = is_raised
+
+    def _check(self) -> None:
+        """After a failure, raise its error. If that was raised before, raise one that says so."""
+        failure = self._failure
+        if failure is None:
+            return
+        if not self._is_raised and isinstance(failure, Exception):
+            self._is_raised = True
+            raise failure
+        raise OncewardError(
+            "this checkpoint has failed before, and the keys of its items were given back. It takes no more items: leave its "
+            "block, and open a new checkpoint for the redeliveries"
+        ) from failure
+
+    def _check_open(self) -> None:
+        self._check()
+        if self._closed:
+            raise OncewardError("this checkpoint is closed: use it within its with block")
+
+    # --- the buffer -----------------------------------------------------------------------------------------------
+
+    def _item_key(self, item: T) -> ItemKey | None:
+        """Return what to claim for an item. If its key is already held, add the item there and return None.
+
+        Raises:
+            KeyMissing, Mismatch, TypeError: it cannot be added; other items are not affected.
+        """
+        part, fingerprint = self._reader.read(item)
+        key = ledger_key(self._guard.name, part)
+        held = self._held.get(key)
+        if held is None:
+            item_key = ItemKey(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            self._check_own()  # the user's callables may have forked
+            return item_key
+        if held.fingerprint != fingerprint:
+            raise Mismatch(key)
+        held.twins.append(item)
+        return None
+
+    def _is_crowded(self, size: int) -> bool:
+        """Whether ``size`` more bytes are too many, so that the buffer must be flushed first."""
+        most = self._limits.bytes
+        return most is not None and bool(self._held) and self._bytes + size > most
+
+    def _put(self, item: T, item_key: ItemKey, claim: HeldClaim) -> bool:
+        """Add an item whose key is claimed. Return whether it is the first."""
+        first = not self._held
+        if first:
+            self._oldest = self._guard.clock()
+        self._bytes += item_key.size
+        self._held[item_key.key] = BufferedItem(claim=claim, item=item, fingerprint=item_key.fingerprint)
+        return first
+
+    def _take(self) -> list[BufferedItem[T]]:
+        """Return all items, in the order added, and empty the buffer."""
+        held, self._held, self._bytes = list(self._held.values()), {}, 0
+        return held
+
+    @property
+    def _is_due(self) -> bool:
+        items, size, _ = self._limits
+        full = (items is not None and len(self._held) >= items) or (size is not None and self._bytes >= size)
+        return bool(self._held) and (full or self._seconds_left == 0)
+
+    @property
+    def _seconds_left(self) -> float | None:
+        """Seconds until the oldest item is old enough. None without an item or an age."""
+        age = self._limits.seconds
+        return None if age is None or not self._held else max(0.0, self._oldest + age - self._guard.clock())
+
+    # --- how claims end -------------------------------------------------------------------------------------------
+
+    def _lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
+        """Return the error about claims lost while their items waited, or None. It is a failure for good."""
+        lost = [one.held.record.key for one in held if one.held.lost]
+        if not lost:
+            return None
+        error = _and_others(LeaseLost(lost[0], "be flushed"), lost)
+        self._fail(error)
+        return error
+
+    def _recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
+        """Return the items whose keys are completed, including later ones with the same keys, and why others are not."""
+        self._forget(held)
+        items = [item for one in held if one.held.settled == COMPLETED for item in (one.item, *one.twins)]
+        troubled = [one for one in held if one.held.settled != COMPLETED]
+        if not troubled:
+            return items, None
+        trouble = troubled[0].trouble
+        assert trouble is not None
+        self._fail(_and_others(trouble, [one.held.record.key for one in troubled]))
+        return items, trouble
+
+    def _ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
+        """End all as the flush ended, and return its failure. You can drive it again after an interrupt."""
+        failure = called.failure(call)
+        if failure is None:
+            self._check_own()
+        elif not self.inherited:
+            self._fail(failure)
+        if failure is None or (isinstance(failure, Exception) and not self.inherited):
+            for one in held:
+                one.handled(None, failure)
+            yield from end_together(self._guard, held, (2,))
+            if failure is not None:
+                self._forget(held)
+                note_troubles(failure, held)
+        elif not self.inherited:
+            self.drop(held)
+        call[OVER] = True
+        return failure
+
+    def _giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
+        """Give all back because of ``error``, without counting an attempt. Its own errors become notes on ``error``."""
+        self._forget(held)
+        if not held:
+            return
+        claims = [one.held for one in held]
+        try:
+            yield from give_back_together(self._guard, claims)
+            for claim in claims:
+                if claim.story is not None:
+                    claim.story.note("released", claim.record)
+                claim.tell()
+        except OncewardError as trouble:  # the keys stay claimed to the end of their leases
+            error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
+
+    def drop(self, held: Sequence[BufferedItem[T]] | None = None) -> None:
+        """Leave all claimed to the end of their leases: an interrupted flush may still go on. By default, what waits in the buffer."""
+        for one in self._take() if held is None else held:
+            self._guard.drop(one.held)
+
+    def _forget(self, held: Sequence[BufferedItem[T]]) -> None:
+        for one in held:
+            heartbeat.HEARTBEAT.forget(one.held)
+            one.held.tell()
+
+
+_E = TypeVar("_E", bound=Exception)
+
+
+def _and_others(error: _E, keys: Sequence[str]) -> _E:
+    """Add the other ``keys`` that an error is about as a note. The error already names the first."""
+    if others := keys[1:]:
+        more = f", and {len(others) - _TOLD} more" if len(others) > _TOLD else ""
+        error.add_note(f"onceward: the same holds for {', '.join(others[:_TOLD])}{more}")
+    return error
