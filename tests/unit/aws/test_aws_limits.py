@@ -8,7 +8,7 @@ import pytest
 from onceward import Once
 from onceward.aws import SqsWorker
 from onceward.aws.sqs.message import Message
-from onceward.aws.sqs.queue import Outgoing, Queue
+from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import Address, address_of
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
@@ -69,8 +69,6 @@ def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(aws, body, att
     queue = Queue(OWN, endpoint=NOBODY)
     with pytest.raises(error, match=says):
         queue.send(body, attributes)
-    with pytest.raises(error, match=says):
-        queue.send_many([Outgoing("fine"), Outgoing(body, attributes)])
 
 
 ADDRESSES = {

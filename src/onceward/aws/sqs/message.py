@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -121,25 +121,6 @@ def entry_of(message: Outgoing) -> dict[str, object]:
         "DelaySeconds": message.delay,
     }
     return entry | {name: value for name, value in optional.items() if value is not None}
-
-
-def batches(sizes: Iterable[int], most: int, together: int) -> Iterator[list[int]]:
-    """Divide the indexes of ``sizes`` into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
-    batch: list[int] = []
-    room = together
-    for index, size in enumerate(sizes):
-        if batch and (len(batch) == most or size > room):
-            yield batch
-            batch, room = [], together
-        batch.append(index)
-        room -= size
-    if batch:
-        yield batch
-
-
-def chunks(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """Divide the indexes of entries into batches that SQS accepts, in order."""
-    return batches(map(size_of, entries), ENTRIES, TOGETHER)
 
 
 def size_of(entry: Mapping[str, Any]) -> int:

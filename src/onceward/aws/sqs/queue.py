@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, AttributeValue, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries, address_of
+from onceward.aws.sqs.queue_steps import LONGEST_WAIT, Address, QueueError, QueueSteps, address_of
 from onceward.core.arguments import check_type
 from onceward.core.drivers import drive, drive_async
 from onceward.wire.endpoints import from_environment
@@ -159,22 +159,6 @@ class Queue:
         """As :meth:`send`, awaiting it."""
         return await drive_async(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
 
-    def send_many(self, messages: Sequence[Outgoing], *, within: float = math.inf) -> list[str | QueueError]:
-        """Send messages, up to ten with one request, in order.
-
-        Args:
-            messages: what to send.
-            within: seconds after which no request is repeated.
-
-        Returns:
-            For each message its id, or the error, if it was not sent. Repetitions are as for :meth:`send`. Messages of
-            one group keep their order unless one of them fails.
-
-        Raises:
-            ValueError, TypeError: SQS cannot take one of them; nothing was sent.
-        """
-        return drive(self._steps.send_many(messages, Tries(within)), self._steps)
-
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""
         return drive(self._steps.attributes(), self._steps)
@@ -193,7 +177,7 @@ _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
 def build_message(
-    queue: Queue,
+    queue: Address | Queue,
     body: str,
     key: str,
     attributes: Mapping[str, AttributeValue],
