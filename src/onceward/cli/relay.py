@@ -71,7 +71,7 @@ class RelayReport(RunReport):
     def tick(self, waiting: int) -> None:
         """Show the figures."""
         with self.lock:
-            self._screen.update(0, f"{self._summary()}; {waiting} record(s) under way")
+            self._screen.update(f"{self._summary()}; {waiting} record(s) under way")
 
     def _summary(self) -> str:
         return super()._summary().replace("send_failed", "not now")

@@ -23,20 +23,18 @@ FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between l
 class Shown:
     """Shows a run while it goes on: a line after two seconds, then at intervals that double up to a minute.
 
-    The caller must let in one thread at a time. ``total`` is how many bytes or messages there are; None if nobody knows.
+    The caller must let in one thread at a time.
     """
 
-    def __init__(self, total: int | None) -> None:
-        self._total = total
+    def __init__(self) -> None:
         self._every = FIRST_LINE
         self._next = time.monotonic() + self._every
 
-    def update(self, read: int, text: str) -> None:
-        """Show how much is read and what became of it, if it is time for a line."""
+    def update(self, text: str) -> None:
+        """Show what became of the messages, if it is time for a line."""
         if time.monotonic() < self._next:
             return
-        share = f"{100 * read / self._total:.0f}% read, " if self._total else ""
-        self.say(f"onceward: {share}{text}\n")
+        self.say(f"onceward: {text}\n")
         self._every = min(2 * self._every, LAST_LINE)
         self._next = time.monotonic() + self._every
 
@@ -61,15 +59,11 @@ class RunReport:
         broken: why the standard output cannot be written; None while it can.
         stop: called when ``broken`` is set.
         nothing: stands for the counts while there are none.
-        read: bytes of an input with an end that were read so far.
-        total: how many it has; None if nobody knows.
         missing: how many duplicates had an output that no record has.
         has_output: whether the standard output is for what the command itself writes; with JSON it always is.
     """
 
     nothing = "nothing done yet"
-    read = 0
-    total: int | None = None
     missing = 0
     has_output = False
 
@@ -79,12 +73,12 @@ class RunReport:
         self.broken: OSError | None = None
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
-        self._screen = Shown(None)
+        self._screen = Shown()
         self._began = time.monotonic()
 
     def start(self) -> None:
         """Show the figures from now on. What called functions print may go to the standard error."""
-        self._screen = Shown(self.total)
+        self._screen = Shown()
         if self.as_json or self.has_output:
             sys.stdout = sys.stderr
 
@@ -152,7 +146,7 @@ class WorkReport(RunReport):
     def tick(self, in_flight: int) -> None:
         """Show the figures."""
         with self.lock:
-            self._screen.update(self.read, f"{self._summary()}; in flight {in_flight}")
+            self._screen.update(f"{self._summary()}; in flight {in_flight}")
 
 
 @contextmanager
@@ -226,10 +220,9 @@ class PipeReport(RunReport, Reporter):
         self._signals, self._new_only = stop, new_only
         self._unstored = 0
 
-    def start(self, total: int | None = None) -> None:
+    def start(self) -> None:
         """Take the signals of this process and show the progress from now on."""
         self._signals.listen()
-        self.total = total
         super().start()
 
     def show(self, job: LineJob) -> None:
@@ -267,7 +260,7 @@ class PipeReport(RunReport, Reporter):
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
 
     def _update(self) -> None:
-        self._screen.update(self.read, super()._summary())
+        self._screen.update(super()._summary())
 
     def _pass_on(self, errors: BinaryIO) -> None:
         errors.seek(0)
