@@ -27,7 +27,6 @@ from onceward.wire.calls import (
     passes,
     short,
 )
-from onceward.wire.clock import ServerClock
 from onceward.wire.wires import Wires
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue
@@ -140,15 +139,14 @@ class QueueSteps:
         self._address = address
         self._url = address.url
         self._wires = wires
-        self._clock = ServerClock(boottime)
 
     def exchange(self, request: object) -> object:
         """Send a call."""
-        return self._wires.send(cast("Call", request), self._clock.signing())
+        return self._wires.ask(cast("Call", request))
 
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
-        return await self._wires.send_async(cast("Call", request), self._clock.signing())
+        return await self._wires.ask_async(cast("Call", request))
 
     def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
         """Ask for messages. A retry waits only for the rest of the wait."""
@@ -225,7 +223,7 @@ class QueueSteps:
             if self._url is None:
                 self._url = (yield from self._ask(LOCATE, self._address.owned, tries))["QueueUrl"]
             body = {"QueueUrl": self._url, **body}
-        end, rest, renewed = boottime() + (wait or 0.0), 0, False
+        end, rest = boottime() + (wait or 0.0), 0
         while True:
             if wait is not None:
                 rest = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
@@ -237,12 +235,8 @@ class QueueSteps:
                 failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=error.transient)
                 failed.unsure, failed.__cause__ = error.transient, error
             else:
-                self._clock.learn(answer)
                 if answer.status == 200:
                     return cast("Mapping[str, Any]", answer.body)
-                if not renewed and self._wires.may_renew(answer):
-                    renewed = True
-                    continue
                 failed = self._refusal(action, code_of(answer), message_of(answer), transient=passes(answer))
                 failed.unsure = answer.status >= 500
             # A standard queue gets a message again only if it certainly has not taken it.

@@ -21,7 +21,7 @@ from onceward.aws.targets.sending import BatchTarget, options_of
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import OutboxMessage, refuse_options
-from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer, code_of, message_of, short
+from onceward.wire.calls import QUERY, Call, Document, Service, ServiceAnswer, code_of, message_of, short
 
 
 class SqsTarget(BatchTarget):
@@ -55,7 +55,7 @@ class SqsTarget(BatchTarget):
     def body(self, messages: Sequence[OutboxMessage]) -> Document:
         """See :class:`BatchTarget`."""
         if self._url is None:
-            answer = self.ask(LOCATE, self._address.owned)
+            answer = self.wires.ask(Call(SQS, LOCATE, self._address.owned))
             if answer.status != 200:
                 raise StoreError(f"sqs:{LOCATE} was refused, {code_of(answer)} ({message_of(answer)})")
             self._url = answer.body["QueueUrl"]

@@ -9,7 +9,6 @@ from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refusal_of
 from onceward.wire.calls import FIXES, Call, Document, Service, ServiceAnswer, code_of, message_of
-from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
@@ -34,6 +33,7 @@ class BatchTarget(ABC):
         largest: bytes of a message.
         together: bytes of a request.
         refusals: the codes that speak of a message itself.
+        wires: to the service.
 
     Raises:
         ValueError: the endpoint is not a URL.
@@ -51,8 +51,7 @@ class BatchTarget(ABC):
         self.where = where
         # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
         services: dict[str, str | None] = {self.service.name: from_environment(self.service.title.lower()) or endpoint}
-        self._wires = opened(region, timeout=TIMEOUT, clock=boottime, **services)
-        self._clock = ServerClock(boottime)
+        self.wires = opened(region, timeout=TIMEOUT, clock=boottime, **services)
 
     @abstractmethod
     def size(self, message: OutboxMessage) -> int:
@@ -75,7 +74,7 @@ class BatchTarget(ABC):
 
     def close(self) -> None:
         """Close idle connections."""
-        self._wires.close()
+        self.wires.close()
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Result]:
         """Send messages, as many as possible with one request, and return the answer of each.
@@ -116,7 +115,7 @@ class BatchTarget(ABC):
     def _answers(self, messages: Sequence[OutboxMessage]) -> list[Result]:
         """Make one request, and return the answer of each message: the same error for all, if the request has failed."""
         try:
-            answer = self.ask(self.action, self.body(messages))
+            answer = self.wires.ask(Call(self.service, self.action, self.body(messages)))
         except StoreError as error:
             return [not_sent(self.where, error)] * len(messages)  # nobody knows what became of it
         if answer.status != 200:
@@ -124,21 +123,6 @@ class BatchTarget(ABC):
         codes = self.codes(answer)
         told = [codes.get(str(number), ("", _UNKNOWN)) for number in range(len(messages))]
         return [None if code is None else self._error(code, why) for code, why in told]
-
-    def ask(self, action: str, body: Document) -> ServiceAnswer:
-        """Make a request, and once more if new credentials or the server's time can help.
-
-        Raises:
-            StoreError: no answer came, or there are no credentials.
-        """
-        answer = self._asked(action, body)
-        return self._asked(action, body) if self._wires.may_renew(answer) else answer
-
-    def _asked(self, action: str, body: Document) -> ServiceAnswer:
-        answer = self._wires.send(Call(self.service, action, body), self._clock.signing())
-        assert isinstance(answer, ServiceAnswer)
-        self._clock.learn(answer)
-        return answer
 
     def _error(self, code: str, message: str) -> MessageRefused | MessageNotSent:
         """Return what a refusal means."""
