@@ -89,9 +89,9 @@ def vet(
         schema: Print the JSON Schema of the file for editors.
     """
     if schema:
-        from onceward.pipelines.reading import text
+        from onceward.pipelines.reading import schema as described
 
-        sys.stdout.write(text())
+        sys.stdout.write(described())
         return
     if file is None:
         refuse("give the file of a pipeline, or --schema")

@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -146,23 +145,3 @@ class SinkList(tuple[SinkChoice, ...]):
 
     __slots__ = ()
     of = SinkChoice
-
-
-def settings_in(*kinds: type[Settings]) -> Iterator[type[Settings]]:
-    """Yield these settings and all that their fields are made of, each once."""
-    seen: set[type[Settings]] = set()
-    waiting = list(kinds)
-    while waiting:
-        one = waiting.pop(0)
-        if one in seen:
-            continue
-        seen.add(one)
-        yield one
-        for field in msgspec.structs.fields(one):
-            waiting += _settings_of(field.type)
-
-
-def _settings_of(annotation: Any) -> list[type[Settings]]:
-    if isinstance(annotation, type) and issubclass(annotation, Settings):
-        return [annotation]
-    return [kind for one in get_args(annotation) for kind in _settings_of(one)]
