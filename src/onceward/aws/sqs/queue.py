@@ -148,17 +148,6 @@ class Queue:
         """
         return drive(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
 
-    async def send_async(
-        self,
-        body: str,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        group: str | None = None,
-        dedup: str | None = None,
-        delay: int | None = None,
-    ) -> str:
-        """As :meth:`send`, awaiting it."""
-        return await drive_async(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
-
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""
         return drive(self._steps.attributes(), self._steps)
