@@ -255,7 +255,7 @@ class Redrive:
             if not self._dry_run:
                 plan, record = look(dry_run=False)
                 if plan.moves:
-                    self._target.send(*copy)
+                    self._target.send(copy)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome: Outcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
