@@ -18,33 +18,23 @@ class Seconds(float):
     Attributes:
         written: as the file says it.
         words: texts that stand for a number.
-        least: the shortest duration.
     """
 
     __slots__ = ("written",)
     written: float | str
     words: ClassVar[dict[str, float]] = {}
-    least: ClassVar[float] = 0.0
 
     def __new__(cls, written: float | str) -> Self:
         """Read a duration; raises ValueError."""
         if not isinstance(written, str | int | float):
             raise ValueError(f"{written!r}: give seconds, or a number with a unit, as in 90s")
         length = cls.words[written] if written in cls.words else seconds(written)
-        if length < cls.least:
-            raise ValueError(f"{written!r} is too short: give at least {cls.least:g} s")
         self = super().__new__(cls, length)
         self.written = written
         return self
 
     def __str__(self) -> str:
         return str(self.written)
-
-
-class SomeSeconds(Seconds):
-    """One that is not 0."""
-
-    least = 0.001
 
 
 class Retention(Seconds):
