@@ -1,6 +1,9 @@
 """Print the CloudWatch alarms as a template. Run: python observability/print_alarms.py > observability/cloudwatch-alarms.yaml."""
 
-from onceward.aws.templates.parts import yaml_text
+import json
+
+import yaml
+
 from onceward.observe.cloudwatch import NAMESPACE, resources
 
 HEAD = """\
@@ -22,4 +25,5 @@ if __name__ == "__main__":
         },
         "Resources": resources({"Ref": "Service"}, {"Ref": "Namespace"}, {"Ref": "Topic"}, prefix="${Service}"),
     }
-    print(HEAD + yaml_text(document), end="")
+    document = json.loads(json.dumps(document))  # else it has aliases, which CloudFormation does not read
+    print(HEAD + yaml.safe_dump(document, sort_keys=False, width=1000), end="")

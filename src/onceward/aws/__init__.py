@@ -6,7 +6,7 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
   ``loop`` and ``response``.
 - ``sqs``: ``queue`` (the client and a queue's settings; its steps in ``queue_steps``, with ``message``), ``producer``, and the
   worker in ``broker``, with ``visibility``.
-- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy).
+- ``dead_letters``: ``redrive`` (a queue), ``letters`` (a message's key and copy).
 - ``targets``: where the outbox sends messages.
 - ``templates``: a ledger and what feeds a function, as code.
 - ``doctor``: ``look`` reads the facts; ``queue`` and ``mapping`` judge them, and each store its ledger.

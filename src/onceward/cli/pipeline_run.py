@@ -62,14 +62,9 @@ def run(
     if dry_run:
         pipeline.stand_in = DryRun(report)
 
-    def build() -> PipelineRun:
-        report.running = running = PipelineRun(pipeline, report.outcome)
-        report.total = running.progress[1]
-        return running
-
     run_worker(
         pipeline.once,
-        build,
+        lambda: PipelineRun(pipeline, report.outcome),
         until_empty=until_empty or pipeline.source.ends,
         report=report,
         has_grace=pipeline.model.grace is not None,
@@ -96,9 +91,9 @@ def vet(
     if schema is (file is not None):
         refuse("give the file of a pipeline, or --schema")
     if file is None:
-        from onceward.pipelines.reading import text
+        from onceward.pipelines.reading import schema as described
 
-        sys.stdout.write(text())
+        sys.stdout.write(described())
         return
     _, mistakes = _examined(file, None, None)
     for one in mistakes:
@@ -155,7 +150,6 @@ class PipelineReport(WorkReport):
     def __init__(self, *, as_json: bool, new_only: bool) -> None:
         super().__init__(as_json=as_json)
         self._new_only = new_only
-        self.running: PipelineRun | None = None
 
     def outcome(self, outcome: BatchOutcome) -> None:
         super().outcome(outcome)
@@ -172,11 +166,6 @@ class PipelineReport(WorkReport):
         data = "".join(f"{one if isinstance(one, str) else json(one)}\n" for one in values)
         with self.lock:
             self._out([encoded(data)])
-
-    def tick(self, more: str = "") -> None:
-        if self.running is not None:
-            self.read = self.running.progress[0]
-        super().tick(more)
 
 
 class DryRun:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from onceward.consumers.redriving import DeadLetter, LetterRedrive
 
 _PREFIXES = ("kafka:", "amqp:", "amqps:")
-_OUTCOMES = ("moved", "finished", "dropped", "refused", "failed")
-_WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
+_OUTCOMES = ("moved", "dropped", "refused", "failed")
+_WOULD = {"moved": "would move", "dropped": "would drop"}  # in a dry run
 
 
 def redrive(

@@ -29,15 +29,11 @@ class RunReport:
         broken: why the standard output cannot be written; None while it can.
         stop: called when ``broken`` is set.
         nothing: stands for the counts while there are none.
-        read: bytes of an input with an end that were read so far.
-        total: how many it has; None if nobody knows.
         missing: how many duplicates had an output that no record has.
         has_output: whether the standard output is for what the command itself writes; with JSON it always is.
     """
 
     nothing = "nothing done yet"
-    read = 0
-    total: int | None = None
     missing = 0
     has_output = False
 
@@ -94,8 +90,7 @@ class RunReport:
 
     def _tick(self, more: str = "") -> None:
         if time.monotonic() >= self._next:
-            share = f"{100 * self.read / self.total:.0f}% read, " if self.total else ""
-            _tell(f"onceward: {share}{self._summary()}{more}\n")
+            _tell(f"onceward: {self._summary()}{more}\n")
             self._every = min(2 * self._every, LAST_LINE)
             self._next = time.monotonic() + self._every
 
@@ -193,10 +188,9 @@ class PipeReport(RunReport, Reporter):
         self._signals, self._new_only = stop, new_only
         self._unstored = 0
 
-    def start(self, total: int | None = None) -> None:
+    def start(self) -> None:
         """Take the signals of this process and show the progress from now on."""
         self._signals.listen()
-        self.total = total
         super().start()
 
     def show(self, job: LineJob) -> None:

@@ -53,15 +53,14 @@ def unparked_after(ledger: Ledger, key: str, send: Callable[[Record], None], que
 
 OnCompleted = Literal["keep", "drop"]
 InDoubt = Literal["keep", "rerun"]
-Step = Literal["move", "unpark", "reset", "drop", "finish", "keep", "wait"]
+Step = Literal["move", "unpark", "reset", "drop", "keep", "wait"]
 
 
 class Plan(NamedTuple):
     """What to do with a message because of its record.
 
     Attributes:
-        step: "move" it as it is; "unpark" its key or "reset" its attempts, and move it; "drop" the message, because its effect has happened; "finish" what an earlier run began, because the effect has happened
-            since; "keep" it, because its key is completed; or "wait" for a worker that has the key, or for a person.
+        step: "move" it as it is; "unpark" its key or "reset" its attempts, and move it; "drop" the message, because its effect has happened; "keep" it, because its key is completed; or "wait" for a worker that has the key, or for a person.
         reason: why, for people.
     """
 
@@ -88,15 +87,9 @@ def planned(
     now: float,
     completed: OnCompleted,
     in_doubt: InDoubt,
-    *,
-    has_begun: bool,
     fingerprint: str | None = None,
 ) -> Plan:
-    """Return what to do with a message because of the ``record`` of its key.
-
-    ``has_begun`` says that a run has begun to move the message: a completed record is then of its copy. The fingerprint is the
-    message's; None if it is unknown.
-    """
+    """Return what to do with a message because of the ``record`` of its key; the fingerprint is the message's, None if unknown."""
     verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:
         return Plan("move", "no record of its key")
@@ -110,7 +103,7 @@ def planned(
         why = "its key was used with another input, so its consumer refuses it: fix the message, or its sender"
         return Plan("keep", why)
     if verdict is Verdict.REPLAY:
-        return _of_completed(record, completed, finished=has_begun, unknown=fingerprint is None)
+        return _of_completed(record, completed, unknown=fingerprint is None)
     if message_in(record) is not None:
         why = "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again"
         return Plan("wait", why)
@@ -128,8 +121,8 @@ def planned(
     return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
 
 
-def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unknown: bool) -> Plan:
-    if not finished and completed == "keep":
+def _of_completed(record: Record, completed: OnCompleted, *, unknown: bool) -> Plan:
+    if completed == "keep":
         why = "completed already: --completed drop deletes the message. To run it again, `onceward clear KEY` first"
         return Plan("keep", why)
     if unknown and record.fingerprint is not None:
@@ -138,8 +131,6 @@ def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unk
             "this message's effect could be lost"
         )
         return Plan("keep", why)
-    if finished:
-        return Plan("finish", "a run had begun to move it, and its effect has happened since")
     return Plan("drop", "completed: its effect has happened")
 
 
@@ -251,7 +242,6 @@ def readied(
     in_doubt: InDoubt,
     *,
     dry_run: bool,
-    has_begun: bool = False,
     fingerprint: str | None = None,
 ) -> tuple[Plan, Record | None]:
     """Return what to do with a dead letter, and its record; unpark its key or reset its attempts if it is to run again.
@@ -265,7 +255,6 @@ def readied(
         in_doubt: what to do if the effect may be made: "keep" the letter of a parked key, and leave a lapsed key as it is; or
             "rerun" both.
         dry_run: change nothing.
-        has_begun: as for :func:`planned`.
         fingerprint: as for :func:`planned`.
 
     Raises:
@@ -276,7 +265,7 @@ def readied(
     while True:
         reply = drive(once.store.load(key), once.store)
         record = reply.record
-        plan = planned(record, reply.now, completed, in_doubt, has_begun=has_begun, fingerprint=fingerprint)
+        plan = planned(record, reply.now, completed, in_doubt, fingerprint)
         if dry_run or plan.step not in {"reset", "unpark"} or record is None:
             return plan, record
         try:

@@ -9,7 +9,7 @@ from onceward.core.origin import headers_for
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.once import Once, check_once
-from onceward.outbox.targets import OutboxMessage, open_target
+from onceward.outbox.targets import OutboxMessage, open_target, refusal_of
 from onceward.results.message_entries import body_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def _sending(
     target.check(outgoing)
 
     def sent() -> str:
-        (answer,) = target.send([outgoing])
+        traced = outgoing._replace(headers={**guard.observers.headers(), **all_headers})
+        has_room = refusal_of(target, traced) is None
+        (answer,) = target.send([traced if has_room else outgoing])
         if answer is not None:
             raise answer
         return outgoing.key

@@ -104,7 +104,7 @@ class HttpTarget:
             _check(more)
             raw = _SOCKETS.exchange(self._request(message, more), begun)
         except (OSError, Unreadable, UnicodeError, StoreError) as error:
-            # UnicodeError: the host name is not possible. StoreError: the wire's own word for a proxy or a certificate.
+            # UnicodeError: the host name is not possible. StoreError: the wire's own word for a certificate.
             if begun:  # only its content is too long, cut short or without an end
                 return self._answer(begun[0])
             return not_sent(str(self._origin), error)

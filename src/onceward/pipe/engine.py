@@ -115,7 +115,7 @@ class Pipe:
         self._cause: tuple[Why, str] | None = None  # why it stops early
         rejects_file = Rejects(rejects)
         lines = Lines(files, self._stop)
-        self._reporter.start(lines.total)
+        self._reporter.start()
         jobs = Jobs(self._count, self._stop, self._run)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
@@ -145,7 +145,6 @@ class Pipe:
 
     def _read(self, lines: Lines, rejects: Rejects, jobs: Jobs) -> None:
         for line in lines:
-            self._reporter.read = lines.read
             if not line.data.strip():
                 continue
             job = self._job(line)

@@ -4,7 +4,6 @@ import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
@@ -26,18 +25,10 @@ class Line(NamedTuple):
 
 
 class Lines:
-    """The lines of all ``files`` in their order, until ``stop``.
-
-    Attributes:
-        total: bytes in all files together, None when one of them is a stream.
-        read: bytes handed out so far.
-    """
+    """The lines of all ``files`` in their order, until ``stop``."""
 
     def __init__(self, files: Sequence[str], stop: Stop) -> None:
-        self._files = files
-        self._stop = stop
-        self.total = _total(files)
-        self.read = 0
+        self._files, self._stop = files, stop
 
     def __iter__(self) -> Iterator[Line]:
         """Yield each line; raises OSError when a file cannot be read, or has a line that is too long."""
@@ -48,7 +39,6 @@ class Lines:
                     if self._stop.asked:
                         return
                     number += 1
-                    self.read += len(data)
                     if len(data) > LONGEST:
                         raise OSError(f"{label}: line {number} takes more than {LONGEST} bytes: take it out")
                     yield Line(label, number, data)
@@ -102,8 +92,3 @@ class _Stream(io.RawIOBase):
         if not self.closed:
             os.close(self._fd)
         super().close()
-
-
-def _total(files: Sequence[str]) -> int | None:
-    sizes = [os.fstat(0) if name == STDIN else Path(name).stat() for name in files]
-    return sum(size.st_size for size in sizes) if all(stat.S_ISREG(size.st_mode) for size in sizes) else None

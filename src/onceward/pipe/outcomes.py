@@ -103,13 +103,11 @@ class Reporter:
 
     Attributes:
         counts: how many lines have each outcome.
-        read: bytes of the input that were read so far.
         broken: why the output cannot be written; the engine stops when it is set.
     """
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(KINDS, 0)
-        self.read = 0
         self.broken: OSError | None = None
         self.lock = threading.Lock()
 
@@ -119,8 +117,8 @@ class Reporter:
             self.counts[job.kind] += 1
             self.show(job)
 
-    def start(self, total: int | None) -> None:
-        """Begin; ``total`` is the size of the input in bytes, None when it is not known."""
+    def start(self) -> None:
+        """Begin."""
 
     def show(self, job: LineJob) -> None:
         """Show the outcome of a line. Its files are closed after this call."""

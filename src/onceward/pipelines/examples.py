@@ -71,10 +71,12 @@ class ExampleStage:
         self.points: list[str | None] = []
         self._kill_at: int | None = None
 
-    @property
-    def outputs(self) -> dict[str, list[Any]]:
-        """What each sink got for good."""
-        return {title: [*data] for title, data in self._outputs.items()}  # as it is now
+    def seen(self) -> dict[str, dict[str, Any]]:
+        """Return how often each effect was made, and what each sink got for good, as it is now."""
+        return {
+            "effects": dict(self.effects),
+            "output": {title: [*data] for title, data in self._outputs.items()},
+        }
 
     def run(self, number: int, kill_at: int | None = None) -> "BatchOutcome | None":
         """Bring the example's message; return the outcome, or None if the run was killed."""
@@ -132,24 +134,32 @@ def _run(file: Path, example: "Example") -> ExampleResult:
     first = ExampleStage(file, example)
     outcome = first.run(0)
     assert outcome is not None
-    points = first.points
+    points, seen = first.points, first.seen()
     unknown = {*example.results, *example.errors} - first.pipeline.built.titles.keys()
-    faults = [f"there is no effect or sink {name!r}" for name in sorted(unknown)] + _compared(first, example, outcome)
-    if faults or example.fails is not None or not outcome.ok:
+    faults = [f"there is no effect or sink {name!r}" for name in sorted(unknown)]
+    if example.fails is not None:
+        text = "" if outcome.error is None else describe(outcome.error)
+        if outcome.ok or not example.fails.search(text):
+            faults.append(f"it should fail with {example.fails.pattern!r}, and ended with {_why(outcome)}")
+    elif not outcome.ok:
+        faults.append(f"it ended with {_why(outcome)}")
+    for name, wanted in (("effects", example.effects), ("output", example.output)):
+        expected = None if wanted is None else {title: one for title, one in wanted.items() if one}
+        if expected is not None and seen[name] != expected:
+            faults.append(f"{name}: expected {json(expected)}, and there was {json(seen[name])}")
+    if faults or not outcome.ok:
         return ExampleResult(example.name, faults, 0)
-    effects, outputs = Counter(first.effects), first.outputs
     again = first.run(1)
-    if first.effects != effects or first.outputs != outputs:
-        faults.append(f"a duplicate is not harmless: {_difference(first, effects, outputs)}")
+    if first.seen() != seen:
+        faults.append(f"a duplicate is not harmless: {_difference(first, seen)}")
     elif again is None or not again.ok:
         faults.append(f"a duplicate fails: {_why(again)}")
-    kills = (_killed(file, example, number, unit, effects, outputs) for number, unit in enumerate(points))
-    faults += filter(None, kills)
+    faults += filter(None, (_killed(file, example, number, unit, seen) for number, unit in enumerate(points)))
     return ExampleResult(example.name, faults, len(points))
 
 
 def _killed(
-    file: Path, example: "Example", number: int, unit: str | None, effects: Counter[str], outputs: dict[str, list[Any]]
+    file: Path, example: "Example", number: int, unit: str | None, seen: dict[str, dict[str, Any]]
 ) -> str | None:
     """Kill a run at a point, and let the message come again. Return what is wrong then."""
     where = f"killed within {unit}" if unit is not None else f"killed at point {number + 1}"
@@ -164,37 +174,17 @@ def _killed(
         return None if parked else f"{where}: it is not parked: {_why(outcome)}"
     if outcome is None or not outcome.ok:
         return f"{where}: the next attempt ends with {_why(outcome)}"
+    effects = Counter(seen["effects"])
     more = [title for title in stage.effects - effects if stage.units[title] != unit]
     if more:
         return f"{where}: made again although it was recorded: {', '.join(more)}"
-    if effects - stage.effects or stage.outputs != outputs:
-        return f"{where}: {_difference(stage, effects, outputs)}"
+    if effects - stage.effects or stage.seen()["output"] != seen["output"]:
+        return f"{where}: {_difference(stage, seen)}"
     return None
 
 
-def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") -> list[str]:
-    """Return how the first run differs from what the example says."""
-    faults = []
-    if example.fails is not None:
-        text = "" if outcome.error is None else describe(outcome.error)
-        if outcome.ok or not example.fails.search(text):
-            faults.append(f"it should fail with {example.fails.pattern!r}, and ended with {_why(outcome)}")
-    elif not outcome.ok:
-        faults.append(f"it ended with {_why(outcome)}")
-    if example.effects is not None:
-        counts = {title: count for title, count in example.effects.items() if count}
-        if dict(stage.effects) != counts:
-            faults.append(f"effects: expected {json(counts)}, and there were {json(dict(stage.effects))}")
-    if example.output is not None:
-        wanted_outputs = {title: [*data] for title, data in example.output.items() if data}
-        if stage.outputs != wanted_outputs:
-            faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(stage.outputs)}")
-    return faults
-
-
-def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:
-    before = f"effects {json(dict(stage.effects))}, before {json(dict(effects))}"
-    return f"{before}; output {json(stage.outputs)}, before {json(outputs)}"
+def _difference(stage: ExampleStage, seen: dict[str, dict[str, Any]]) -> str:
+    return f"{json(stage.seen())}, before {json(seen)}"
 
 
 def _why(outcome: "BatchOutcome | None") -> str:

@@ -36,14 +36,12 @@ class Flow(msgspec.Struct, eq=False):
         handler: takes a message.
         guard_options: the pipeline's own keywords of a worker.
         report: is called with each recorded outcome.
-        progress: returns the bytes that are read, and of how many; 0 and None if the source has no end.
     """
 
     built: Built
     handler: Callable[..., Awaitable[object]]
     guard_options: DeliveryOptions
     report: Callable[[BatchOutcome], object] = lambda _: None
-    progress: Callable[[], tuple[int, int | None]] = lambda: (0, None)
     batch: StoppableBatch | None = None
     is_held: bool = False
 

@@ -10,7 +10,6 @@ import msgspec
 from onceward.errors import OncewardError
 
 _MOST: Final = 20_000  # parts of a file, with those that an alias repeats
-_DEEPEST: Final = 60
 FILLED: Final = (
     "not valid here, and not shown, because a variable fills it; in an expression, a constant is written 'text'"
 )
@@ -97,11 +96,13 @@ def parse(text: str, environ: Mapping[str, str] = os.environ) -> tuple[Marked | 
     """
     reader = _Reader(environ)
     try:
-        tree = reader.read(_composed(text), 0)
+        tree = reader.read(_composed(text))
         if not isinstance(tree.value, dict):
             raise _Unreadable(tree.place, "a pipeline is a mapping, as in name: orders")
     except _Unreadable as error:
         return None, [*reader.mistakes, Mistake(*error.args)]
+    except RecursionError:
+        return None, [Mistake(Position(1, 1), "nested too deeply, or an alias contains itself")]
     return tree, reader.mistakes
 
 
@@ -119,8 +120,6 @@ def _composed(text: str) -> Any:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise _Unreadable(Position(1, 1) if mark is None else _place(mark), f"not YAML: {reason}") from error
-    except RecursionError:
-        raise _Unreadable(Position(1, 1), "not YAML that can be read: it is nested too deeply") from None
     if node is None:
         raise _Unreadable(Position(1, 1), "the file is empty")
     return node
@@ -134,26 +133,24 @@ class _Reader:
         self._environ = environ
         self._count = 0
 
-    def read(self, node: Any, depth: int, name_place: Position | None = None) -> Marked:
+    def read(self, node: Any, name_place: Position | None = None) -> Marked:
         place = _place(node.start_mark)
         self._count += 1
         if self._count > _MOST:
             raise _Unreadable(place, f"the file has more than {_MOST} parts, counting those that aliases repeat")
-        if depth > _DEEPEST:
-            raise _Unreadable(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
         parts: dict[str | int, Marked] = {}
         if node.id == "mapping":
-            parts = self._mapping(node, depth)
+            parts = self._mapping(node)
             value: Any = {name: part.value for name, part in parts.items()}
         elif node.id == "sequence":
-            parts = {number: self.read(part, depth + 1) for number, part in enumerate(node.value)}
+            parts = {number: self.read(part) for number, part in enumerate(node.value)}
             value = [part.value for part in parts.values()]
         else:
             value = self._scalar(node, place)
         is_filled = isinstance(value, str) and value != node.value
         return Marked(value, place, name_place or place, is_filled, parts)
 
-    def _mapping(self, node: Any, depth: int) -> dict[str | int, Marked]:
+    def _mapping(self, node: Any) -> dict[str | int, Marked]:
         parts: dict[str | int, Marked] = {}
         for key, value in node.value:
             at = _place(key.start_mark)
@@ -163,7 +160,7 @@ class _Reader:
                 first = parts[key.value].name_place.line
                 self.mistakes.append(Mistake(at, f"{key.value!r} is here twice; the first is in line {first}"))
             else:
-                parts[key.value] = self.read(value, depth + 1, at)
+                parts[key.value] = self.read(value, at)
         return parts
 
     def _scalar(self, node: Any, place: Position) -> object:

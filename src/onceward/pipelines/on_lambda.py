@@ -1,8 +1,8 @@
 """A pipeline as the handler of an AWS Lambda function: :func:`lambda_handler` takes the events of any trigger."""
 
 import os
-import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
 from onceward.pipelines.sources.brokers import LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
-Handler = LambdaHandler[Any]
 # What makes the handler of each kind of event, and the settings that it takes.
 _KINDS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
     "sqs": (on_sqs, ("concurrency", "unwrap", "partial")),
@@ -38,41 +37,34 @@ _KINDS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
 }
 
 
-class LambdaPipeline:
-    """A pipeline, and a handler for each kind of event that has come."""
+@cache
+def _pipeline(name: str) -> Pipeline:
+    pipeline = load(Path(os.environ.get("LAMBDA_TASK_ROOT", "."), name))
+    if pipeline.model.hold is not None:
+        raise PipelineInvalid(name, [Mistake(pipeline.places.place_of("hold"), NO_HOLD)])
+    return pipeline
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._handlers: dict[str, Handler] = {}
-        if pipeline.model.hold is not None:
-            raise PipelineInvalid(pipeline.model.name, [Mistake(pipeline.places.place_of("hold"), NO_HOLD)])
 
-    def __call__(self, event: object, context: object = None) -> object:
-        """Handle one event of any kind."""
-        kind = kind_of(event)
-        handler = self._handlers.get(kind)
-        if handler is None:
-            handler = self._handlers[kind] = self._handler(kind, event)
-        return handler(event, context)
-
-    def _handler(self, kind: str, event: object) -> Handler:
-        pipeline = self._pipeline
-        source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
-        if kind == "invoke" and not source.direct:
-            raise MalformedEvent(
-                f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
-                "source: {lambda: {direct: true}}"
-            )
-        settings: dict[str, Any] = {
-            "concurrency": pipeline.model.concurrency,
-            "unwrap": source.unwrap,
-            "partial": source.partial,
-        }
-        make, names = _KINDS[kind]
-        handler: Handler = make(pipeline.once, **{name: settings[name] for name in names}, **pipeline.options)(
-            transformation(pipeline) if kind == "firehose" else pipeline.handler
+@cache
+def _handler(name: str, kind: str) -> LambdaHandler[Any]:
+    """Return what handles the events of a kind."""
+    pipeline = _pipeline(name)
+    source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
+    if kind == "invoke" and not source.direct:
+        raise MalformedEvent(
+            f"the event is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write source: "
+            "{lambda: {direct: true}}"
         )
-        return handler
+    settings: dict[str, Any] = {
+        "concurrency": pipeline.model.concurrency,
+        "unwrap": source.unwrap,
+        "partial": source.partial,
+    }
+    make, names = _KINDS[kind]
+    handler: LambdaHandler[Any] = make(pipeline.once, **{name: settings[name] for name in names}, **pipeline.options)(
+        transformation(pipeline) if kind == "firehose" else pipeline.handler
+    )
+    return handler
 
 
 def kind_of(event: object) -> str:
@@ -97,15 +89,6 @@ def kind_of(event: object) -> str:
     return "invoke"
 
 
-def members(event: object) -> str:
-    """Return the names of an event's members, without their values."""
-    return (
-        ", ".join(sorted(map(str, event))[:10]) or "no member"
-        if isinstance(event, dict)
-        else f"a {type(event).__name__}"
-    )
-
-
 def transformation(pipeline: Pipeline) -> Callable[..., object]:
     """Return what gives Firehose the record that the sink ``stdout`` gets, and drops a record that does not come so far."""
 
@@ -114,10 +97,6 @@ def transformation(pipeline: Pipeline) -> Callable[..., object]:
         return DROPPED if not lines else lines[0]
 
     return transform
-
-
-_LOCK: Final = threading.Lock()
-_PIPELINES: dict[str, LambdaPipeline] = {}
 
 
 def lambda_handler(event: object, context: object = None) -> object:
@@ -130,9 +109,4 @@ def lambda_handler(event: object, context: object = None) -> object:
         PipelineInvalid: the file has mistakes.
         OSError: there is no such file.
     """
-    name = os.environ.get(VARIABLE) or "pipeline.yaml"
-    with _LOCK:
-        pipeline = _PIPELINES.get(name)
-        if pipeline is None:
-            pipeline = _PIPELINES[name] = LambdaPipeline(load(Path(os.environ.get("LAMBDA_TASK_ROOT", "."), name)))
-    return pipeline(event, context)
+    return _handler(os.environ.get(VARIABLE) or "pipeline.yaml", kind_of(event))(event, context)

@@ -225,11 +225,6 @@ class PipelineRun:
         """How many messages are held."""
         return self._runs.in_flight
 
-    @property
-    def progress(self) -> tuple[int, int | None]:
-        """The bytes that are read, and of how many; 0 and None for a source without an end."""
-        return self._flow.progress()
-
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`, or until the source ends. With ``until_empty`` a queue ends when it has no more messages.
 

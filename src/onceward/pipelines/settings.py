@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,33 +18,23 @@ class Seconds(float):
     Attributes:
         written: as the file says it.
         words: texts that stand for a number.
-        least: the shortest duration.
     """
 
     __slots__ = ("written",)
     written: float | str
     words: ClassVar[dict[str, float]] = {}
-    least: ClassVar[float] = 0.0
 
     def __new__(cls, written: float | str) -> Self:
         """Read a duration; raises ValueError."""
         if not isinstance(written, str | int | float):
             raise ValueError(f"{written!r}: give seconds, or a number with a unit, as in 90s")
         length = cls.words[written] if written in cls.words else seconds(written)
-        if length < cls.least:
-            raise ValueError(f"{written!r} is too short: give at least {cls.least:g} s")
         self = super().__new__(cls, length)
         self.written = written
         return self
 
     def __str__(self) -> str:
         return str(self.written)
-
-
-class SomeSeconds(Seconds):
-    """One that is not 0."""
-
-    least = 0.001
 
 
 class Retention(Seconds):
@@ -146,23 +135,3 @@ class SinkList(tuple[SinkChoice, ...]):
 
     __slots__ = ()
     of = SinkChoice
-
-
-def settings_in(*kinds: type[Settings]) -> Iterator[type[Settings]]:
-    """Yield these settings and all that their fields are made of, each once."""
-    seen: set[type[Settings]] = set()
-    waiting = list(kinds)
-    while waiting:
-        one = waiting.pop(0)
-        if one in seen:
-            continue
-        seen.add(one)
-        yield one
-        for field in msgspec.structs.fields(one):
-            waiting += _settings_of(field.type)
-
-
-def _settings_of(annotation: Any) -> list[type[Settings]]:
-    if isinstance(annotation, type) and issubclass(annotation, Settings):
-        return [annotation]
-    return [kind for one in get_args(annotation) for kind in _settings_of(one)]

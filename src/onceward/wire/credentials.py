@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
@@ -30,13 +30,6 @@ class Credentials(NamedTuple):
         return f"Credentials(access_key={self.access_key!r})"
 
 
-class Chain(Protocol):
-    """Credentials that botocore found. If they expire, they also have a method ``refresh_needed``."""
-
-    def get_frozen_credentials(self) -> Credentials:
-        """Return one consistent set, renewed if needed."""
-
-
 class CredentialSource:
     """Credentials, renewed before they end. Any number of wires and threads can share one source."""
 
@@ -44,7 +37,7 @@ class CredentialSource:
         self._clock = clock
         self._held: Credentials | None = None
         self._got_at = self._look_at = -math.inf
-        self._chain: Chain | None = None
+        self._chain: Any = None  # what botocore found
         self._lock = threading.RLock()  # reentrant: a signal handler may call in this thread
         self._renewing = False
         _SOURCES.add(self)
@@ -181,14 +174,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def _ends_soon(chain: Chain, within: float | None = None) -> bool:
+def _ends_soon(chain: Any, within: float | None = None) -> bool:
     """Return whether botocore's credentials expire ``within`` seconds; the default is botocore's 15 minutes."""
     return hasattr(chain, "refresh_needed") and bool(chain.refresh_needed(within))
 
 
-def _chain() -> Chain:
+def _chain() -> Any:
     try:
-        chain: Chain | None = _session().get_credentials()
+        chain = _session().get_credentials()
     except ImportError as error:
         raise StoreError(
             "no AWS credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `pip install "

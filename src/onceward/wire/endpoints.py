@@ -80,26 +80,6 @@ def from_environment(service: str) -> str | None:
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
-def check_direct(origin: Origin) -> None:
-    """Refuse an origin for which the environment sets a proxy: these wires cannot use one.
-
-    Raises:
-        StoreError: HTTPS_PROXY (HTTP_PROXY for http) is set, NO_PROXY does not except the host, and it is not this machine.
-    """
-    name = f"{origin.scheme}_proxy"
-    if not (os.environ.get(name) or os.environ.get(name.upper())):
-        return
-    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    names = [part.strip().lstrip(".").lower() for part in excepted.split(",")]
-    host = origin.host.lower()
-    local = host in {"localhost", "::1"} or host.startswith("127.")
-    if not local and not any(part in {"*", host} or (part and host.endswith(f".{part}")) for part in names):
-        raise StoreError(
-            f"{name.upper()} is set, but onceward's own connections cannot use a proxy: add {origin.host} to NO_PROXY if you "
-            "can reach it directly. For DynamoDB you can also pass client=, a boto3 client, which can use a proxy"
-        )
-
-
 def split_url(url: str) -> "tuple[Origin, SplitResult]":
     """Return the origin of an ``http://`` or ``https://`` URL, and its parts. Raises ValueError if it has a user or a fragment."""
     from urllib.parse import urlsplit

@@ -17,7 +17,7 @@ from onceward.wire import connections, tls
 from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.connections import IdleConnections, is_quiet
 from onceward.wire.credentials import CredentialSource
-from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.endpoints import Endpoints, Origin
 from onceward.wire.http1 import Raw, Unreadable, reply
 from onceward.wire.http_calls import Encoder, WireRequest, decode
 
@@ -186,7 +186,6 @@ class _Pool:
 
 async def _connect(origin: Origin, loop: asyncio.AbstractEventLoop) -> socket.socket:
     """Connect to the first of the host's addresses that answers."""
-    check_direct(origin)
     trouble: OSError = ConnectionError("the host has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)

@@ -13,7 +13,7 @@ from onceward.wire import connections, tls
 from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.connections import IdleConnections, is_quiet
 from onceward.wire.credentials import CredentialSource
-from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.endpoints import Endpoints, Origin
 from onceward.wire.http1 import Raw, Unreadable, reply
 from onceward.wire.http_calls import Encoder, WireRequest, decode
 
@@ -82,7 +82,7 @@ class Sockets:
 
         Raises:
             OSError, Unreadable, UnicodeError: no complete answer came.
-            StoreError: the environment sets a proxy, or the server's certificate cannot be verified.
+            StoreError: the server's certificate cannot be verified.
         """
         deadline = time.monotonic() + self._timeout + request.wait
         if self._pid != os.getpid():  # the parent still uses its connections; closing our copies leaves them open there
@@ -127,7 +127,6 @@ class Sockets:
 
 def _connect(origin: Origin, deadline: float, bundle: str) -> socket.socket:
     """Connect to the first of the host's addresses that answers."""
-    check_direct(origin)
     trouble: OSError = ConnectionError("the host has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)

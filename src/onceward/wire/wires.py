@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from onceward.core.clock import Clock, boottime
 from onceward.wire.calls import EXPIRED, SKEWED, AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire, code_of
+from onceward.wire.clock import ServerClock
 
 AT_ONCE = 8  # parallel calls of one batch; the sync wire uses one thread each
 
@@ -23,6 +24,30 @@ class Wires:
         self._wire: Wire | None = None
         self._async_wire: AsyncWire | None = None
         self._lock = threading.RLock()  # reentrant: a signal handler may call in this thread
+        self._clock = ServerClock(boottime)
+
+    def ask(self, call: Call | ObjectCall) -> ServiceAnswer:
+        """Send a call signed with the server's time, and once more if that or new credentials can help.
+
+        Raises:
+            StoreError: no answer came, or there are no credentials.
+        """
+        answer = self._learned(self.send(call, self._clock.signing()))
+        if not self.may_renew(answer):
+            return answer
+        return self._learned(self.send(call, self._clock.signing()))
+
+    async def ask_async(self, call: Call | ObjectCall) -> ServiceAnswer:
+        """Like :meth:`ask`, but async."""
+        answer = self._learned(await self.send_async(call, self._clock.signing()))
+        if not self.may_renew(answer):
+            return answer
+        return self._learned(await self.send_async(call, self._clock.signing()))
+
+    def _learned(self, answer: object) -> ServiceAnswer:
+        assert isinstance(answer, ServiceAnswer)
+        self._clock.learn(answer)
+        return answer
 
     def send(self, request: Call | ObjectCall | Many, at: float) -> ServiceAnswer | list[ServiceAnswer | Exception]:
         """Send a call and return its answer, or send many in parallel and return a list of answers and errors."""

@@ -216,6 +216,22 @@ def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
+def test_large_messages_do_not_share_a_request_and_a_queue_without_a_url_is_asked_for(placed, ministack):
+    place = placed("sqs")
+    target = open_target(f"sqs:{ministack.queue_arn(place.queue)}")
+    sizes = [100_000, 150_000, 20_000, 300_000, 5, 5]
+    assert target.send([place.message("x" * size) for size in sizes]) == [None] * 6
+    bodies = [seen.body for seen in place.front.seen]
+    assert "QueueOwnerAWSAccountId" in bodies.pop(0)
+    sent = [[len(entry["MessageBody"]) for entry in body["Entries"]] for body in bodies]
+    assert sent == [[100_000, 150_000], [20_000], [300_000], [5, 5]]
+    target.close()
+    lost = open_target("sqs:nowhere")
+    (told,) = lost.send([place.message()])
+    assert isinstance(told, MessageNotSent)
+    assert "QueueDoesNotExist" in str(told)
+
+
 billing = closing_fixture(Answering)
 
 

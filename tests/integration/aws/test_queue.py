@@ -7,7 +7,6 @@ import time
 import pytest
 
 from fixtures import closing_fixture
-from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
@@ -64,14 +63,12 @@ def of(proxy, action):
 def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
     url = ask.made()
     queue = ask.queue(url)
-    given = {"text": "ü", "whole": 7, "part": 2.5, "raw": b"\x00\xff", "own": Attribute("Number.int", "12")}
-    sent = ask(queue, "send", ODD, given)
+    given = {"text": "ü", "raw": Attribute("Binary", b"\x00\xff"), "own": Attribute("Number.int", "12")}
+    sent = ask(queue, "send", Outgoing(ODD, given))
     (message,) = ask(queue, "receive", wait=0)
     assert (message.id, message.body, message.receive_count) == (sent, ODD, 1)
     assert message.user_attributes == {
         "text": ("String", "ü"),
-        "whole": ("Number", "7"),
-        "part": ("Number", "2.5"),
         "raw": ("Binary", b"\x00\xff"),
         "own": ("Number.int", "12"),
     }
@@ -82,11 +79,10 @@ def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
     assert ministack.left(url) == 0
 
 
-def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
+def test_many_are_received_held_and_deleted_in_tens(ask, front, ministack):
     url = ask.made(VisibilityTimeout=30)
     queue = ask.queue(url)
-    ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(23)])
-    assert [len(body["Entries"]) for body in of(front, "SendMessageBatch")] == [10, 10, 3]
+    ids = [ask(queue, "send", Outgoing(str(number))) for number in range(23)]
     got = [message for _ in range(3) for message in ask(queue, "receive", wait=0)]
     assert {message.id: message.body for message in got} == {id: str(number) for number, id in enumerate(ids)}
     assert ask(queue, "receive", wait=0) == []
@@ -97,17 +93,8 @@ def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
     assert {message.receive_count for message in again} == {2}
     receipts = [message.receipt for message in again] + receipts[12:]
     assert ask(queue, "delete_many", receipts) == [None] * 23
+    assert [len(body["Entries"]) for body in of(front, "DeleteMessageBatch")] == [10, 10, 3]
     assert ministack.left(url) == 0
-
-
-def test_large_messages_are_not_sent_together(ask, front):
-    queue = ask.queue()
-    sizes = [100_000, 150_000, 20_000, 300_000, 5, 5]
-    messages = [Outgoing("x" * size, {"b": b"\0" * 1000}) for size in sizes]
-    assert all(isinstance(one, str) for one in ask(queue, "send_many", messages))
-    batches = [[len(entry["MessageBody"]) for entry in body["Entries"]] for body in of(front, "SendMessageBatch")]
-    assert batches == [[100_000, 150_000], [20_000], [300_000], [5, 5]]
-    assert max(sum(batch) for batch in batches if len(batch) > 1) <= TOGETHER
 
 
 PASSING = [
@@ -124,24 +111,22 @@ PASSING = [
 def test_what_passes_by_itself_is_tried_again(ask, front, what):
     queue = ask.queue(ask.made(fifo=True, VisibilityTimeout=0))
     for method, action, arguments in [
-        ("send", "SendMessage", ("a", {"n": 1})),
-        ("send_many", "SendMessageBatch", ([Outgoing("b", group="h", dedup="b")],)),
+        ("send", "SendMessage", (Outgoing("a", {"n": "1"}, "g", "a"),)),
         ("attributes", "GetQueueAttributes", ()),
         ("receive", "ReceiveMessage", (10, 0)),
     ]:
         front.clear()
         front.rule = first(2, what)
-        options = {"group": "g", "dedup": "a"} if method == "send" else {}
-        value = ask(queue, method, *arguments, **options)
+        value = ask(queue, method, *arguments)
         assert not isinstance(value, list) or not any(isinstance(one, Exception) for one in value)
         assert len(of(front, action)) == 3
-    assert {message.body for message in value} == {"a", "b"}
+    assert [message.body for message in value] == ["a"]
     held = [(message.receipt, 60) for message in value]
     front.rule = first(2, what)
-    assert ask(queue, "change_many", held) == [None, None]
+    assert ask(queue, "change_many", held) == [None]
     # A lost answer to a delete is another matter here: this server, unlike SQS, knows a deleted message no more.
     front.rule = first(2, what if what != Fault(reset_reply=True) else Refuse("RequestThrottled"))
-    assert ask(queue, "delete_many", [receipt for receipt, _ in held]) == [None, None]
+    assert ask(queue, "delete_many", [receipt for receipt, _ in held]) == [None]
 
 
 def test_a_retry_of_a_receive_from_a_fifo_queue_asks_for_same_messages(ask, front):
@@ -169,24 +154,18 @@ def test_what_does_not_pass_is_given_up_after_some_tries(ask, front):
     "what", [Refuse("InternalFailure", 500), Fault(lose_reply=True), Fault(reset_reply=True)], ids=str
 )
 def test_message_that_may_have_been_sent_to_standard_queue_is_not_resent(ask, front, what):
-    url = ask.made()
-    for method, action in [("send", "SendMessage"), ("send_many", "SendMessageBatch")]:
-        queue = ask.queue(url)  # with no connection that could be kept
-        front.clear()
-        front.rule = first(1, what)
-        if method == "send":
-            with pytest.raises(QueueError) as caught:
-                ask(queue, method, "a")
-            error = caught.value
-        else:
-            error, _ = ask(queue, method, [Outgoing("a"), Outgoing("b")])
-        assert (error.transient, error.unsure) == (True, True)
-        assert len(of(front, action)) == 1
+    queue = ask.queue()
+    front.rule = first(1, what)
+    with pytest.raises(QueueError) as caught:
+        ask(queue, "send", Outgoing("a"))
+    assert (caught.value.transient, caught.value.unsure) == (True, True)
+    assert len(of(front, "SendMessage")) == 1
 
 
 def test_what_fails_in_a_batch_is_told_for_its_message_alone(ask):
     queue = ask.queue()
-    ask(queue, "send_many", [Outgoing(str(number)) for number in range(9)])
+    for number in range(9):
+        ask(queue, "send", Outgoing(str(number)))
     receipts = [message.receipt for message in ask(queue, "receive", wait=0)]
     receipts[4:4] = ["wrong", "also"]
     held = ask(queue, "change_many", [(receipt, 60) for receipt in receipts])
@@ -199,7 +178,7 @@ def test_what_fails_in_a_batch_is_told_for_its_message_alone(ask):
 
 
 def _without(number):
-    """A fault of the service for one message of a batch of sends."""
+    """A fault of the service for one message of a batch of deletes."""
 
     def request(body):
         return {**body, "Entries": [entry for entry in body["Entries"] if entry["Id"] != number]}
@@ -211,22 +190,24 @@ def _without(number):
     return Fault(edit_request=request, edit_reply=reply)
 
 
-def test_a_message_of_a_batch_that_failed_for_now_is_sent_again_alone(ask, front, ministack):
+def test_a_message_of_a_batch_that_failed_for_now_is_asked_for_again_alone(ask, front, ministack):
     url = ask.made()
     queue = ask.queue(url)
-    front.rule = first(1, _without("1"), "SendMessageBatch")
-    ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(3)])
-    tries = [[entry["Id"] for entry in body["Entries"]] for body in of(front, "SendMessageBatch")]
+    for number in range(3):
+        ask(queue, "send", Outgoing(str(number)))
+    receipts = [message.receipt for message in ask(queue, "receive", wait=0)]
+    front.rule = first(1, _without("1"), "DeleteMessageBatch")
+    assert ask(queue, "delete_many", receipts) == [None] * 3
+    tries = [[entry["Id"] for entry in body["Entries"]] for body in of(front, "DeleteMessageBatch")]
     assert tries == [["0", "1", "2"], ["1"]]
-    got = {message["MessageId"]: message["Body"] for message in ministack.messages(url)}
-    assert got == {id: str(number) for number, id in enumerate(ids)}
+    assert ministack.left(url) == 0
 
 
 def test_a_message_that_an_answer_does_not_mention_has_an_error(ask, front):
     queue = ask.queue()
-    front.rule = lambda seen: Fault(edit_reply=lambda _: {"Successful": [{"Id": "1", "MessageId": "m"}]})
-    missed, told = ask(queue, "send_many", [Outgoing("a"), Outgoing("b")])
-    assert told == "m"
+    front.rule = lambda seen: Fault(edit_reply=lambda _: {"Successful": [{"Id": "1"}]})
+    missed, told = ask(queue, "delete_many", ["a", "b"])
+    assert told is None
     assert "the answer does not say what became of this message" in str(missed)
     assert missed.unsure
 

@@ -13,7 +13,6 @@ from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import origin
-from onceward.aws.dead_letters.moving import NAME
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.sqs.queue import Queue
 from onceward.core.record import COMPLETED, PARKED
@@ -125,19 +124,20 @@ def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
     assert scene.effects == [first]
 
 
-def test_a_key_that_is_completed_after_the_look_is_not_said_to_run_again(scene, monkeypatch):
-    first, acquire = scene.dead(), Once.acquire
+def test_a_key_that_is_completed_after_the_look_is_not_sent_again(scene, monkeypatch):
+    first, readied = scene.dead(), module.readied
     scene.park(first)
 
-    def late(once, key, **options):
-        scene.once.ledger.unpark(f"shop:{first}")
-        scene.complete(first)
-        return acquire(once, key, **options)
+    def late(*arguments, dry_run, **options):
+        if not dry_run:
+            scene.once.ledger.unpark(f"shop:{first}")
+            scene.complete(first)
+        return readied(*arguments, dry_run=dry_run, **options)
 
-    monkeypatch.setattr(Once, "acquire", late)
+    monkeypatch.setattr(module, "readied", late)
     (fate,) = scene.run()
-    assert (fate.outcome, scene.aws.left(scene.target)) == ("finished", 0)
-    assert "its effect has happened since" in fate.reason
+    assert (fate.outcome, scene.aws.left(scene.target)) == ("refused", 0)
+    assert "completed already" in fate.reason
 
 
 def test_a_message_whose_record_is_damaged_stays_and_the_others_go_on(scene):
@@ -339,15 +339,6 @@ def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene,
     assert (fate.outcome, list(scene.there())) == ("refused", [other])
     assert why in fate.reason
     assert scene.record(1).status == COMPLETED
-
-
-@pytest.mark.usefixtures("handle")
-def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
-    other = scene.dead({"id": 1, "total": 99})
-    Once(scene.once.store).acquire(other, name=NAME).release("killed")
-    for fingerprint in (None, "body"):
-        (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
-        assert (fate.outcome, list(scene.there())) == ("refused", [other])
 
 
 def test_a_message_whose_own_effect_was_made_is_dropped_as_told(scene, handle):

@@ -10,9 +10,9 @@ from faults.injected import Faults, fail_before, settling, when
 from onceward import KeyMissing, Once, ResultNotRecorded
 from onceward.aws import send as send_once
 from onceward.aws import send_async as send_once_async
-from onceward.aws.sqs.message import Attribute
-from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, RELEASED
+from onceward.keys.ledger_keys import ledger_key
+from onceward.outbox import MessageNotSent
 from onceward.stores.memory import MemoryStore
 from servers.needs import numbers
 from servers.proxy import Fault
@@ -32,7 +32,6 @@ class Target:
         self.url = ministack.queue(self.name)
         self.group = {"group": "g"} if self.fifo else {}
         self.front = front
-        self.queue = Queue(self.url, endpoint=front.url)
         self._ministack = ministack
 
     @property
@@ -42,10 +41,7 @@ class Target:
 
 @pytest.fixture
 def targets(ministack, front):
-    made = {kind: Target(kind, ministack, front) for kind in ("standard", "fifo")}
-    yield made
-    for one in made.values():
-        one.queue.close()
+    return {kind: Target(kind, ministack, front) for kind in ("standard", "fifo")}
 
 
 @pytest.fixture(params=["standard", "fifo"])
@@ -86,13 +82,13 @@ def once_key(message):
     return message["MessageAttributes"]["onceward-key"]["StringValue"]
 
 
-def test_a_message_is_sent_once_for_its_key_and_duplicates_get_its_id(send, once, target):
-    first = send(target.queue, "hello", key="order-42", **target.group)
-    assert [send(target.queue, text, key="order-42", **target.group) for text in ("hello", "other")] == [first, first]
+def test_a_message_is_sent_once_for_its_key_and_duplicates_get_that_key(send, once, target):
+    first = send(target.url, "hello", key="order-42", **target.group)
+    assert [send(target.url, text, key="order-42", **target.group) for text in ("hello", "other")] == [first, first]
     (message,) = target.messages
-    assert (message["MessageId"], message["Body"]) == (first, "hello")
+    assert (once_key(message), message["Body"]) == (first, "hello")
     (record,) = records(once).values()
-    assert record.key == f"send:({target.name},order-42)"
+    assert record.key == ledger_key("send", (f"sqs:{target.url}", "order-42"))
     assert (record.status, json.loads(record.result)) == (COMPLETED, first)
 
 
@@ -107,21 +103,19 @@ def test_a_fifo_queue_drops_what_a_ledger_that_forgot_sends_again(targets):
 def test_what_is_no_text_is_sent_as_json(once, standard):
     messages = [{"id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)}, [1, None], 7, "text", '"text"']
     for number, message in enumerate(messages):
-        send_once(once, standard.url, message, key=number, attributes={"own": Attribute("Number.int", "12")})
+        send_once(once, standard.url, message, key=number, headers={"own": "12"})
     sent = {message["Body"] for message in standard.messages}
     assert sent == {'{"id":1,"at":"2026-01-01T00:00:00Z"}', "[1,null]", "7", "text", '"text"'}
     assert {message["MessageAttributes"]["own"]["StringValue"] for message in standard.messages} == {"12"}
 
 
 def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once, target):
-    queue = Queue(target.url, endpoint=target.front.url, timeout=1)
-    target.front.rule = lambda seen: Fault(delay_reply=1.2) if seen.action == "SendMessage" else None
-    with pytest.raises(QueueError):
-        send(queue, "hello", key=1, **target.group)
+    target.front.rule = lambda seen: Fault(lose_reply=True) if seen.action == "SendMessageBatch" else None
+    with pytest.raises(MessageNotSent):
+        send(target.url, "hello", key=1, **target.group)
     assert status(once) == RELEASED
     target.front.clear()
-    send(queue, "hello", key=1, **target.group)
-    queue.close()
+    send(target.url, "hello", key=1, **target.group)
     messages = target.messages
     assert len({once_key(message) for message in messages}) == 1
     assert len(messages) == (1 if target.fifo else 2)
@@ -130,8 +124,8 @@ def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once,
 def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
     once = Once(Faults(MemoryStore(), when(settling, fail_before())))
     with pytest.raises(ResultNotRecorded) as caught:
-        send(target.queue, "hello", once=once, key=1, lease=0.4, heartbeat=0, **target.group)
-    assert caught.value.result == target.messages[0]["MessageId"]
+        send(target.url, "hello", once=once, key=1, lease=0.4, heartbeat=0, **target.group)
+    assert caught.value.result == once_key(target.messages[0])
 
 
 @each(
@@ -140,8 +134,8 @@ def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
         ("orders", "a\x00b", {}, "U\\+0000"),
         ("orders", b"bytes", {}, "base64"),
         ("orders", "a", {"key": None}, "missing"),
-        ("orders", "a", {"attributes": {"onceward-key": "mine"}}, "onceward-key"),
-        ("orders", "a", {"attributes": {f"a{n}": n for n in range(10)}}, "SQS takes 10"),
+        ("orders", "a", {"headers": {"onceward-key": "mine"}}, "onceward-key"),
+        ("orders", "a", {"headers": {f"a{n}": "x" for n in range(10)}}, "SQS takes 10"),
         ("orders", "a", {"delay": 901}, "delay=901"),
         ("orders", "a", {"on_busy": "skip"}, "on_busy"),
         ("orders.fifo", "a", {}, "group="),

@@ -1,75 +1,19 @@
-"""Values by key, in all places that keep them, and statements and items, which take effect once."""
+"""Statements and items, which take effect once."""
 
 import contextlib
-import json
-import os
 import socket
 import sqlite3
-import subprocess
-import sys
-import time
 
 import psycopg
 import pytest
 
 from commands import pipeline_runs
-from faults.processes import PATIENCE
 from onceward.pipelines import PipelineInvalid, databases, load
-from onceward.pipelines.keyvalue import dynamodb, redis
-from places import SOURCES
 from servers.needs import numbers
 from servers.postgres import PgBouncer
 from tables import each
 
-pytestmark = pytest.mark.sampled(place=1)
 NAMES = numbers()
-
-
-@pytest.fixture(params=["redis", "dynamodb"])
-def place(request):
-    """The class of a place, its URL, and a space of this test's own."""
-    space = f"space-{next(NAMES)}"
-    if request.param == "redis":
-        return redis.RedisValues, request.getfixturevalue("redis").url.partition("?")[0], space
-    request.getfixturevalue("aws")
-    server = request.getfixturevalue("dynoxide")
-    return dynamodb.DynamoValues, f"dynamodb://{server.table(f'values-{next(NAMES)}')}?endpoint={server.url}", space
-
-
-@pytest.fixture
-def values(place):
-    kind, url, space = place
-    made = kind(url, space, "/")
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize("value", ["é", 0, -1.5, False, None, [], {"a": [1, {"b": None}]}])
-def test_a_value_comes_back_as_it_was(values, value):
-    assert values.get("k") is None
-    values.set("k", value, None)
-    values.set("other", "x", None)
-    assert values.get("k") == value
-    assert type(values.get("k")) is type(value)
-
-
-def test_keys_and_spaces_are_apart(place, values):
-    kind, url, space = place
-    for key in ("k", "k ", "K"):
-        assert values.get(key) is None
-        values.set(key, f"of {key}", None)
-    assert [values.get(key) for key in ("k", "k ", "K")] == ["of k", "of k ", "of K"]
-    other = kind(url, f"{space}-other", "/")
-    assert other.get("k") is None
-    other.close()
-
-
-def test_a_value_expires(values):
-    values.set("short", 1, 1)
-    values.set("stays", 1, 3600)
-    while values.get("short") is not None:
-        time.sleep(0.1)
-    assert values.get("stays") == 1
 
 
 def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
@@ -97,73 +41,6 @@ def test_a_server_that_has_vanished_holds_a_message_for_one_idle_connection_and_
     with database.connection() as connection:
         assert connection is fresh
     assert (len(asked), len(closed)) == (1, 5)
-
-
-@pytest.mark.parametrize("offset", ["+1d", "-1d"])
-def test_a_worker_with_a_wrong_clock_expires_nothing_and_keeps_nothing(place, faketime, offset):
-    kind, url, space = place
-    code = f"from {kind.__module__} import {kind.__name__} as Values\n"
-    code += f"values = Values({url!r}, {space!r}, '/')\n"
-    code += "print(values.get('k'))\nvalues.set('short', 1, 1)\nvalues.set('long', 1, 3600)"
-    made = kind(url, space, "/")
-    made.set("k", "here", 3600)
-    command = [*faketime(offset), sys.executable, "-c", code]
-    told = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(SOURCES)}
-    )
-    assert told.stdout == "here\n", told.stderr
-    while made.get("short") is not None:
-        time.sleep(0.1)
-    assert made.get("long") == 1
-    made.close()
-
-
-def test_a_lookup_is_not_repeated_by_a_later_attempt(place, tmp_path):
-    kind, url, space = place
-    made = kind(url, space, "/")
-    made.set("tea", 2.5, None)
-    file = pipeline_runs.written(
-        tmp_path,
-        f"sqlite:///{tmp_path}/ledger.db",
-        f"""steps:
-  - lookup: {{at: '{url}', space: {space}, key: message.item}}
-    into: price
-  - store: {{at: '{url}', space: {space}, key: "join('/', ['seen', message.item])", value: message.id, ttl: 1h}}
-  - name: fails
-    sql:
-      database: sqlite:///{tmp_path}/shop.db
-      statement: INSERT INTO sold (price) VALUES (:price)
-      parameters: {{price: message.price}}
-sinks:
-  - stdout:
-""",
-        [{"id": 1, "item": "tea"}],
-    )
-    (failed,) = pipeline_runs.run(file)
-    assert "no such table" in str(failed.error)
-    made.set("tea", 9, None)
-    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
-        shop.execute("CREATE TABLE sold (price REAL)")
-    (outcome,) = pipeline_runs.run(file)
-    assert outcome.value == [{"id": 1, "item": "tea", "price": 2.5}]
-    assert made.get("seen/tea") == 1
-    made.close()
-
-
-def test_a_file_is_read_and_read_again_when_it_changes(tmp_path):
-    names = tmp_path / "names.json"
-    names.write_text(json.dumps({"tea": {"name": "Tea"}}))
-    parts = "steps:\n  - lookup: {at: 'json:names.json', key: message.item}\n    into: name\nsinks:\n  - stdout:\n"
-    ledger = f"sqlite:///{tmp_path}/ledger.db"
-    messages = [{"id": 1, "item": "tea"}, {"id": 2, "item": "soap"}, {"id": 3}]
-    file = pipeline_runs.written(tmp_path, ledger, parts, messages)
-    found = {one.key: one.value[0]["name"] if one.value else one.error for one in pipeline_runs.run(file)}
-    assert (found["p:1"], found["p:2"]) == ({"name": "Tea"}, None)
-    assert "finds no key" in str(found["p:3"])
-    names.write_text(json.dumps({"soap": 44}))
-    pipeline_runs.written(tmp_path, ledger, parts, [{"id": 4, "item": "soap"}])
-    (outcome,) = pipeline_runs.run(file)
-    assert outcome.value[0]["name"] == 44
 
 
 MESSAGES = [{"id": n, "name": f"n{n}"} for n in range(120)]
@@ -254,16 +131,12 @@ def test_another_database_gets_the_derived_key(kind, postgres15, mariadb, tmp_pa
         ("http: {url: 'http://{host}/', path: {host: message.host}}", "must be a part of the path"),
         ("http: {url: 'http://a/', headers: {idempotency-key: x}}", "onceward itself writes it"),
         ("send: {to: {sqs: {queue: a.fifo}}}", "give group="),
-        ("lookup: {at: 'json:a.json', key: message.id}", "a.json is not a JSON object"),
-        ("store: {at: 'json:b.json', key: message.id}", "values of json are only read"),
         ("put: {table: t}", "put needs a ledger in DynamoDB"),
         ("filter: {where: message.id}\nsinks:\n  - s3: {bucket: 'a/b'}", "is not the name of a bucket"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, says):
     monkeypatch.setenv("KAFKA_SERVERS", "localhost:9092")
-    tmp_path.joinpath("a.json").write_text("[]")
-    tmp_path.joinpath("b.json").write_text("{}")
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", f"steps:\n  - {step}\n", [])
     with pytest.raises(PipelineInvalid) as found:
         load(file)

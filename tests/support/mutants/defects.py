@@ -302,7 +302,7 @@ a lost claim is flushed
                 [-raise lost-]{+pass+}
 [aws/events/sqs.py: unit/aws/test_lambda_handlers.py]
 a FIFO group goes on after its first failure
-    group=(lambda delivery: delivery.[-group-]{+id+}) if stop == "group"
+    group=lambda delivery: delivery.[-group-]{+id+},
 [aws/events/sqs.py: unit/aws/test_lambda_reading.py]
 the key of a message's sender is not read
     [-text_at(record, "messageAttributes", KEY_ATTRIBUTE, "stringValue") or -]delivery.id

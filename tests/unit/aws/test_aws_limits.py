@@ -57,20 +57,16 @@ def test_options_that_cannot_be_are_told_when_it_is_opened(aws):
 
 
 @each(
-    ("body", "attributes", "error", "says"),
+    ("body", "attributes", "says"),
     [
-        ("a\x00", None, ValueError, r"the body of the message holds U\+0000 at 1.*JSON"),
-        ("a", {"b": "\x1b"}, ValueError, r"the attribute b of the message holds U\+001B"),
-        (b"a", None, TypeError, "a message's body is text, not bytes"),
-        ("a", {"b": True}, TypeError, "attribute b is True"),
+        ("a\x00", None, r"the body of the message holds U\+0000 at 1.*JSON"),
+        ("a", {"b": "\x1b"}, r"the attribute b of the message holds U\+001B"),
     ],
 )
-def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(aws, body, attributes, error, says):
+def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(aws, body, attributes, says):
     queue = Queue(OWN, endpoint=NOBODY)
-    with pytest.raises(error, match=says):
-        queue.send(body, attributes)
-    with pytest.raises(error, match=says):
-        queue.send_many([Outgoing("fine"), Outgoing(body, attributes)])
+    with pytest.raises(ValueError, match=says):
+        queue.send(Outgoing(body, attributes))
 
 
 ADDRESSES = {

@@ -66,13 +66,13 @@ def test_two_lambda_functions_with_one_ledger_share_no_key(effects, monkeypatch)
     assert effects == [7, 7]
 
 
-def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
+def test_an_event_of_which_all_failed_is_reported_or_raised_if_the_mapping_takes_no_report(once, effects):
     effects.failing = {1, 2}
     once.acquire(3, name="n")
     once.acquire(4, name="n").park("broken")
     event = events.sqs(*orders(1, 2, 3, 4))
     assert failed(aws.on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1", "m-2", "m-3"]
-    raising = aws.on_sqs(once, key="order.id", all_failed="raise")(effects.make)
+    raising = aws.on_sqs(once, key="order.id", partial=False)(effects.make)
     with pytest.raises(aws.BatchFailed, match=r"4 of 4 record\(s\)") as caught:
         raising(event)
     assert isinstance(caught.value.__cause__, LookupError)
@@ -93,13 +93,12 @@ def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
     assert effects == [0, 1]
 
 
-@pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
-def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_batch(once, effects, stop, left):
-    handle = aws.on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
+def test_a_fifo_queue_stops_at_the_first_failure_of_the_group(once, effects):
+    handle = aws.on_sqs_fifo(once, key="order.id")(effects.make)
     event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
     effects.failing = {2}
-    assert failed(handle(event)) == left
-    assert sorted(effects) == ([1, 3, 5] if stop == "group" else [1])
+    assert failed(handle(event)) == ["m-1", "m-3"]
+    assert sorted(effects) == [1, 3, 5]
     assert {"IN_PROGRESS"} & set(statuses(once).values()) == set()
     effects.failing = set()
     assert failed(handle(event)) == []

@@ -117,33 +117,32 @@ def held(status, attempts=3, lease_until=0.0):
 
 
 @each(
-    ("record", "completed", "begun", "step"),
+    ("record", "completed", "step"),
     [
-        (None, "keep", False, "move"),
-        (held(PARKED), "keep", False, "unpark"),
-        (held(RELEASED), "keep", False, "reset"),
-        (held(RELEASED, attempts=0), "keep", False, "move"),
-        (held(IN_PROGRESS, lease_until=50.0), "drop", False, "move"),
-        (held(IN_PROGRESS, lease_until=101.0), "drop", True, "wait"),
-        (held(COMPLETED), "keep", False, "keep"),
-        (held(COMPLETED), "drop", False, "drop"),
-        (held(COMPLETED), "keep", True, "finish"),
-        (held(COMPLETED)._replace(expires_at=99.0), "keep", True, "move"),
-        (held("WAITING"), "keep", False, "wait"),
-        (held(RELEASED)._replace(needs="later"), "keep", False, "wait"),
+        (None, "keep", "move"),
+        (held(PARKED), "keep", "unpark"),
+        (held(RELEASED), "keep", "reset"),
+        (held(RELEASED, attempts=0), "keep", "move"),
+        (held(IN_PROGRESS, lease_until=50.0), "drop", "move"),
+        (held(IN_PROGRESS, lease_until=101.0), "drop", "wait"),
+        (held(COMPLETED), "keep", "keep"),
+        (held(COMPLETED), "drop", "drop"),
+        (held(COMPLETED)._replace(expires_at=99.0), "keep", "move"),
+        (held("WAITING"), "keep", "wait"),
+        (held(RELEASED)._replace(needs="later"), "keep", "wait"),
     ],
 )
-def test_what_is_done_about_a_message(record, completed, begun, step):
-    assert planned(record, 100.0, completed, "keep", has_begun=begun).step == step
+def test_what_is_done_about_a_message(record, completed, step):
+    assert planned(record, 100.0, completed, "keep").step == step
 
 
 def test_attempts_of_a_lapsed_key_count_from_0_only_if_a_person_says_so():
-    assert planned(held(IN_PROGRESS), 100.0, "keep", "rerun", has_begun=False).step == "reset"
+    assert planned(held(IN_PROGRESS), 100.0, "keep", "rerun").step == "reset"
 
 
 def test_a_key_that_is_parked_in_a_step_is_retried_from_there_and_a_rerun_leaves_it():
     record = held(PARKED)._replace(steps='[{"name":"mail","attempt":3,"done":false}]')
-    plan = planned(record, 100.0, "keep", "rerun", has_begun=False)
+    plan = planned(record, 100.0, "keep", "rerun")
     assert (plan.step, "its step mail may be made" in plan.reason) == ("wait", True)
 
 

@@ -17,10 +17,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import generate_latest
 
 from onceward import LeaseLost, Mismatch, Once, aws, current, outbox, web
-from onceward.aws.sqs.message import Outgoing
-from onceward.aws.sqs.producer import _send_traced
 from onceward.aws.sqs.queue import LARGEST
-from onceward.observe.observers import Observers
+from onceward.aws.targets.queues import SqsTarget
 from onceward.observe.otel_traces import OtelTraces
 from onceward.stores.memory import MemoryStore
 from places import DOCS, ROOT
@@ -190,23 +188,25 @@ def test_a_refused_call_without_keys_leaves_no_key_in_its_span(traced):
 
 
 @pytest.mark.parametrize(
-    ("outgoing", "carried"),
-    [
-        (Outgoing("x", {"onceward-key": "k"}), True),
-        (Outgoing("x", {str(number): "v" for number in range(10)}), False),
-        (Outgoing("x" * (LARGEST - 40), {"onceward-key": "k"}), False),
-        (Outgoing("x", {"traceparent": "mine"}), False),
-    ],
-    ids=["room", "no attribute left", "no bytes left", "its own"],
+    ("headers", "size", "carried"),
+    [({}, 1, True), ({str(number): "v" for number in range(7)}, 1, False), ({}, LARGEST - 200, False)],
+    ids=["room", "no attribute left", "no bytes left"],
 )
-def test_a_message_carries_the_current_trace_if_there_is_room(traced, outgoing, carried):
-    sent = []
+def test_a_message_to_a_queue_carries_the_current_trace_if_there_is_room(aws_of, traced, headers, size, carried):
+    once, sent = Once("memory:", observe=[traced.observer()]), []
+    aws_of(sent)
     with traced.provider.get_tracer("test").start_as_current_span("outer"):
-        parent = here()
-        _send_traced(lambda *message: sent.append(Outgoing(*message)), Observers([traced.observer()]), outgoing)
-    (message,) = sent
-    assert (message.attributes.get("traceparent") == parent) is carried
-    assert carried or message == outgoing
+        aws.send(once, f"traced-{len(headers)}-{size}", "x" * size, key=1, headers=headers)
+    (span,) = [one for one in traced.spans if one.name == "send"]
+    assert ("traceparent" in sent[0].headers) is carried
+    assert not carried or span.context.trace_id == span.parent.trace_id
+
+
+@pytest.fixture
+def aws_of(monkeypatch):
+    """Takes what is sent to queues into a list."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    return lambda sent: monkeypatch.setattr(SqsTarget, "send", lambda _, messages: sent.extend(messages) or [None])
 
 
 def test_a_step_has_a_span_within_that_of_its_call_and_is_an_event_once_it_is_answered_from_the_record(once, traced):

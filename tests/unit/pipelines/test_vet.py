@@ -113,11 +113,6 @@ def test_a_guard_cannot_have_the_keys_of_the_inbox(pipelines):
     assert [told for _, _, told in pipelines.mistakes() if "names the keys of the source" in told]
 
 
-def test_a_password_is_taken_as_it_is_meant_and_not_told(pipelines):
-    step = 'steps: [{lookup: {at: "redis://:PW#x@h/0", key: message.id}}]\n'
-    assert pipelines.write(step).mistakes() == []
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -13,12 +13,11 @@ from unittest.mock import Mock
 import pytest
 from botocore.session import get_session
 
-from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.sdk import SdkWire
 from onceward.wire import calls, connections, credentials, endpoints, nonblocking, sockets, wires
 from servers.needs import certificate
-from web.scripted import CALL, Carrier, Server, answer, reset, serve, slow
+from web.scripted import CALL, Server, answer, reset, serve, slow
 
 pytestmark = pytest.mark.sampled(carrier=1)
 
@@ -105,34 +104,6 @@ def test_requests_go_over_tls_with_the_certificates_of_aws_ca_bundle(carrier, tl
         assert carrier.send(made, calls.ObjectCall("GET", "b", "k")).body == large
     assert server.connections == 1
     assert server.requests[1][1] == large
-
-
-@pytest.mark.parametrize(
-    ("scheme", "host", "environment", "allowed"),
-    [
-        ("https", "tables", {"HTTPS_PROXY": "http://p:1"}, False),
-        ("https", "tables", {"https_proxy": "http://p:1"}, False),
-        ("https", "tables", {"HTTP_PROXY": "http://p:1"}, True),
-        ("http", "tables", {"HTTP_PROXY": "http://p:1", "NO_PROXY": "other, Tables"}, True),
-        ("https", "a.example.org", {"HTTPS_PROXY": "http://p:1", "no_proxy": ".example.org"}, True),
-        ("https", "aexample.org", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.org"}, False),
-        ("https", "a.example.org", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, True),
-        ("http", "127.0.0.1", {"HTTP_PROXY": "http://p:1"}, True),
-    ],
-)
-def test_a_host_that_is_to_be_reached_through_a_proxy_is_refused(monkeypatch, scheme, host, environment, allowed):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    with contextlib.nullcontext() if allowed else pytest.raises(StoreError, match="NO_PROXY") as caught:
-        endpoints.check_direct(endpoints.Origin(scheme, host, 443))
-    assert allowed or not caught.value.transient
-
-
-def test_both_wires_refuse_a_proxy(monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    for kind in ("sync", "async"):  # both, whatever else is sampled: each has its own line for it
-        with contextlib.closing(Carrier(kind)) as carrier:
-            assert not carrier.refused(carrier.wire("http://tables:1")).transient
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

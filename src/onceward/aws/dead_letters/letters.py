@@ -37,7 +37,7 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue, seal: Seal | None = None) 
     room = QueueSettings.read(queue.attributes()).largest
 
     def send(record: Record) -> None:
-        queue.send(*_copy(record, queue, room, seal))
+        queue.send(_copy(record, queue, room, seal))
 
     return unparked_after(ledger, key, send, queue.name)
 

@@ -1,22 +1,25 @@
 """Moves the messages of a dead-letter queue to a queue with guarded consumers, so that none is lost or doubled.
 
-This file has the queue, the order and the end of a run. ``moving.py`` handles one message, and says why a kill does no harm.
+First a message's key is made ready to run again: unparked, or its attempts reset. Then its copy is sent, with an attribute that
+carries the original's default key (``letters.py``). Then the message is deleted. After a kill between the last two, the next run
+sends it again. A FIFO queue drops the second copy by its deduplication id. In a standard queue, it has the key of the first, and
+replays.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from onceward.aws.dead_letters.letters import Letters, Refusal
-from onceward.aws.dead_letters.moving import Fate, Mover
+from onceward.aws.dead_letters.letters import Letters, Refusal, copy_of
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.visibility import Visibility
-from onceward.consumers.redriving import InDoubt, OnCompleted, check_redrive
+from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, check_redrive, readied
+from onceward.core.record import Record
 from onceward.errors import OncewardError, StoreError
-from onceward.keys.ledger_keys import checked_name
+from onceward.keys.ledger_keys import checked_name, derived_key, ledger_key
 from onceward.once import Once, check_once
 from onceward.stores.contract import DamagedRecord
 
@@ -27,6 +30,35 @@ __all__ = ["Backlog", "Fate", "Redrive"]
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
+
+Outcome = Literal["moved", "dropped", "refused", "failed"]
+
+
+class Fate(NamedTuple):
+    """The outcome of a message; in a dry run, the expected outcome.
+
+    Attributes:
+        outcome: "moved"; "dropped": completed, and deleted because of the option; or it stays: "refused" or "failed".
+        message: as it was received.
+        reason: why, for people.
+        key: the key in the ledger; None if it was not read.
+        record: the key's record, as it was read; None if there is none.
+        error: the exception, if something failed; else None.
+        waits: whether later messages of its group must wait for it.
+    """
+
+    outcome: Outcome
+    message: Message
+    reason: str
+    key: str | None = None
+    record: Record | None = None
+    error: Exception | None = None
+    waits: bool = False
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the message leaves the dead-letter queue."""
+        return self.outcome in {"moved", "dropped"}
 
 
 class Backlog(NamedTuple):
@@ -89,12 +121,13 @@ class Redrive:
         check_redrive(completed, in_doubt, limit)
         if not 1 <= visibility <= 43200:
             raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
-        self._source, self._target = source, target
+        self._once, self._source, self._target = once, source, target
         self._letters = Letters(checked_name(name), key, unwrap, fingerprint)
+        self._completed: OnCompleted = completed
+        self._in_doubt: InDoubt = in_doubt
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
-        self._mover = Mover(
-            once, target, self._letters, completed=completed, in_doubt=in_doubt, lease=visibility, dry_run=dry_run
-        )
+        self._room = 0  # bytes that a message may have in the target
+        self._sent: set[str] = set()  # origins of the messages that were moved
         self._stuck: set[str] = set()  # message groups that must not be overtaken
         self._failures = 0
         self.unseen = 0
@@ -128,7 +161,7 @@ class Redrive:
                 f"about {hidden} message(s) of {source.name} are hidden now: another consumer has them, or a killed run had them. "
                 "Run this again when they are visible"
             )
-        self._mover.room, self.unseen = target.largest, hidden
+        self._room, self.unseen = target.largest, hidden
         return Backlog(int(attributes["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
@@ -141,7 +174,7 @@ class Redrive:
             OncewardError: the queues do not fit each other; or a queue or the ledger cannot be reached, or refuses every
                 message.
         """
-        if not self._mover.room:
+        if not self._room:
             self.waiting()
         remaining = self._limit
         hidden, self.unseen = self.unseen, 0
@@ -195,7 +228,7 @@ class Redrive:
         if message.group in self._stuck:
             return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
-            fate = self._mover.judge(message)
+            fate = self._judged(message)
         except (Refusal, DamagedRecord) as refusal:
             fate = Fate("refused", message, str(refusal), waits=True)
         except (OncewardError, ValueError, TypeError) as error:
@@ -203,6 +236,30 @@ class Redrive:
         if fate.waits and self._source.fifo and message.group is not None:
             self._stuck.add(message.group)
         return fate
+
+    def _judged(self, message: Message) -> Fate:
+        """Decide about a message, and send its copy if it leaves."""
+        reading = self._letters.read(message)
+        if reading.origin in self._sent:
+            raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
+
+        def look(*, dry_run: bool) -> tuple[Plan, Record | None]:
+            once, mark = self._once, reading.fingerprint
+            return readied(once, reading.key, self._completed, self._in_doubt, dry_run=dry_run, fingerprint=mark)
+
+        plan, record = look(dry_run=True)
+        if plan.moves:
+            dedup = derived_key(ledger_key("onceward.redrive", message.id), ("send",)) if self._target.fifo else None
+            # It refuses what cannot be sent before anything is changed.
+            copy = copy_of(message, dedup, self._room, by_default=self._letters.by_default)
+            if not self._dry_run:
+                plan, record = look(dry_run=False)
+                if plan.moves:
+                    self._target.send(copy)
+        if plan.moves:
+            self._sent.add(reading.origin)
+        outcome: Outcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
+        return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
     def _delete(self, fates: Sequence[Fate]) -> list[Fate]:
         """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""

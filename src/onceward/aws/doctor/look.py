@@ -70,19 +70,12 @@ class Inspection:
             self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
     def _functions(self, queue: QueueSettings) -> None:
-        has_function = self.facts.function is not None
-        check = "event source mapping"
         try:
-            triggers = _triggers(queue.arn)
-        except ImportError:
-            says = "doctor cannot read Lambda's mappings without botocore"
-            self._gaps.note(check, says, "pip install botocore", is_needed=has_function)
-        except Exception as error:  # botocore's errors have no root of their own
-            fix = "allow lambda:ListEventSourceMappings and lambda:GetFunctionConfiguration"
+            self.facts = self.facts._replace(triggers=_triggers(queue.arn))
+        except Exception as error:  # botocore's errors have no root of their own; or it is not installed
+            fix = "install botocore, and allow lambda:ListEventSourceMappings and lambda:GetFunctionConfiguration"
             says = f"Lambda's mappings of {queue.name} could not be read: {error}"
-            self._gaps.note(check, says, fix, is_needed=has_function)
-        else:
-            self.facts = self.facts._replace(triggers=triggers)
+            self._gaps.note("event source mapping", says, fix, is_needed=self.facts.function is not None)
 
 
 def _settings(queue: Queue) -> QueueSettings:

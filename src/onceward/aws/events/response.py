@@ -1,7 +1,7 @@
 """Lambda's answer for a batch: a response that names what failed, or an error."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, Literal, NoReturn, Unpack, cast
+from typing import Final, NoReturn, Unpack, cast
 
 from onceward.aws.events.handler import Decorator, handling
 from onceward.batch.outcomes import BatchOutcome
@@ -10,7 +10,6 @@ from onceward.core.arguments import check_flag
 from onceward.errors import OncewardError
 from onceward.once import Once
 
-AllFailed = Literal["report", "raise"]
 Response = dict[str, list[dict[str, object]]]
 
 
@@ -44,12 +43,9 @@ class ReportOptions(DeliveryOptions, total=False):
     Attributes:
         partial: whether the event source mapping has ``ReportBatchItemFailures``; True by default. If not, give False: any
             failure then fails the invocation. Lambda would ignore a response, and delete or skip the failed records.
-        all_failed: what to do if no record succeeded: "report" them (the default), or "raise" :class:`BatchFailed`, so that
-            it counts as an error of the function. Busy and deferred records alone are no failure.
     """
 
     partial: bool
-    all_failed: AllFailed
 
 
 def report(
@@ -62,7 +58,6 @@ def report(
     first_only: bool = False,
     identify: Callable[[Delivery], object] = lambda delivery: delivery.id,
     partial: bool = True,
-    all_failed: AllFailed = "report",
     **options: Unpack[DeliveryOptions],
 ) -> Decorator[Response]:
     """Return the decorator for a source that wants a partial batch response.
@@ -73,16 +68,12 @@ def report(
 
     Raises:
         TypeError: ``once`` is not a Once, or ``partial`` is neither True nor False.
-        ValueError: ``all_failed`` is neither "report" nor "raise".
     """
     check_flag("partial", partial)
-    if all_failed not in {"report", "raise"}:
-        raise ValueError(f'all_failed={all_failed!r}: give "report" or "raise"')
 
     def answer(outcomes: Sequence[BatchOutcome]) -> Response:
         failed = [outcome for outcome in outcomes if not outcome.ok]
-        none_done = len(failed) == len(outcomes) and any(o.status not in {"busy", "deferred"} for o in failed)
-        if failed and (not partial or (all_failed == "raise" and none_done)):
+        if failed and not partial:
             raise failure(outcomes)
         failures = failed[:1] if first_only else failed
         # Lambda reads an item without a name as a failure of the whole batch, or ignores it.

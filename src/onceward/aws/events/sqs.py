@@ -13,7 +13,6 @@ from onceward.once import Once
 
 SOURCE: Final = "aws:sqs"
 Unwrap = Literal["sns"]
-Stop = Literal["group", "batch"]
 
 
 def on_sqs(
@@ -47,24 +46,20 @@ def on_sqs(
 def on_sqs_fifo(
     once: Once,
     *,
-    stop: Stop = "group",
     concurrency: int = 1,
     unwrap: Unwrap | None = None,
     **options: Unpack[ReportOptions],
 ) -> Decorator[Response]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
-    After a message that failed, ``stop`` skips the rest of its message "group", or of the whole "batch". The handler reports
-    all skipped messages as failed, so that they come again in order. ``concurrency`` is how many message groups of one
+    After a message that failed, the rest of its message group is skipped. The handler reports all skipped messages as failed, so that they come again in order. ``concurrency`` is how many message groups of one
     event are handled at a time. All else is as for :func:`on_sqs`.
     """
-    if stop not in {"group", "batch"}:
-        raise ValueError(f'stop={stop!r}: give "group" or "batch"')
     return report(
         once,
         "on_sqs_fifo",
         _reader(unwrap, fifo=True),
-        group=(lambda delivery: delivery.group) if stop == "group" else (lambda _: SOURCE),
+        group=lambda delivery: delivery.group,
         concurrency=concurrency,
         **options,
     )

@@ -1,6 +1,6 @@
 """Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from hashlib import md5
 from typing import Any, Final, Unpack, cast
@@ -238,37 +238,23 @@ def _change(delivery: Delivery) -> None:
 def _plain(attribute: Any) -> object:
     """Return an attribute value (DynamoDB API Reference, AttributeValue) as a plain one; a wrong one raises various errors."""
     ((kind, value),) = attribute.items()
-    reader = _READERS.get(kind)
-    if reader is None:
-        raise ValueError(f"there is no type {kind!r}")
-    return reader(value)
+    match kind:
+        case "S" if isinstance(value, str):
+            return value
+        case "BOOL":
+            return bool(value)
+        case "N":
+            from decimal import Decimal
 
-
-def _number(text: Any) -> object:
-    if not isinstance(text, str):
-        raise TypeError(f"a number must be text, not {type(text).__name__}")
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    from decimal import Decimal
-
-    return Decimal(text)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text must not be a {type(value).__name__}")
-    return value
-
-
-_READERS: Final[dict[str, Callable[[Any], object]]] = {
-    "S": _text,
-    "N": _number,
-    "B": lambda value: from_base64(_text(value), "a binary attribute"),
-    "BOOL": bool,
-    "NULL": lambda _: None,
-    "M": lambda value: {name: _plain(item) for name, item in value.items()},
-    "L": lambda value: [_plain(item) for item in value],
-    "SS": lambda value: {_text(item) for item in value},
-    "NS": lambda value: {_number(item) for item in value},
-    "BS": lambda value: {from_base64(_text(item), "a binary attribute") for item in value},
-}
+            return int(value) if value.removeprefix("-").isdecimal() else Decimal(value)
+        case "B":
+            return from_base64(value, "a binary attribute")
+        case "NULL":
+            return None
+        case "M":
+            return {name: _plain(item) for name, item in value.items()}
+        case "L":
+            return [_plain(item) for item in value]
+        case "SS" | "NS" | "BS":
+            return {_plain({kind[0]: item}) for item in value}
+    raise ValueError(f"there is no type {kind!r}, or its value is of another")

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -45,9 +45,6 @@ class Attribute(NamedTuple):
     value: str | bytes
 
 
-AttributeValue = str | int | float | bytes | Attribute
-
-
 class Message(NamedTuple):
     """A message that was received.
 
@@ -81,15 +78,14 @@ class Outgoing(NamedTuple):
 
     Attributes:
         body: text of the characters that XML allows: without most control characters.
-        attributes: up to ten. Text, numbers and bytes become String, Number and Binary; an :class:`Attribute` has its own
-            type.
+        attributes: up to ten. Text is a String; an :class:`Attribute` has its own type.
         group: the message group: a FIFO queue needs one, a standard queue shares fairly among groups.
         dedup: a FIFO queue detects repetitions by it, within 5 minutes; None is the body's hash, if the queue does that.
         delay: whole seconds before it can be received, up to 900; None is the queue's own. FIFO queues accept none.
     """
 
     body: str
-    attributes: Mapping[str, AttributeValue] | None = None
+    attributes: Mapping[str, str | Attribute] | None = None
     group: str | None = None
     dedup: str | None = None
     delay: int | None = None
@@ -107,10 +103,7 @@ def entry_of(message: Outgoing) -> dict[str, object]:
 
     Raises:
         ValueError: its body or an attribute is empty, or contains a character that SQS does not accept; or an attribute's name does.
-        TypeError: the body is not text, or SQS does not know the type of an attribute.
     """
-    if not isinstance(message.body, str):
-        raise TypeError(f"a message's body is text, not {type(message.body).__name__}: encode it, as with json.dumps")
     check_text(message.body, "the body")
     entry: dict[str, object] = {"MessageBody": message.body}
     if message.attributes:
@@ -121,25 +114,6 @@ def entry_of(message: Outgoing) -> dict[str, object]:
         "DelaySeconds": message.delay,
     }
     return entry | {name: value for name, value in optional.items() if value is not None}
-
-
-def batches(sizes: Iterable[int], most: int, together: int) -> Iterator[list[int]]:
-    """Divide the indexes of ``sizes`` into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
-    batch: list[int] = []
-    room = together
-    for index, size in enumerate(sizes):
-        if batch and (len(batch) == most or size > room):
-            yield batch
-            batch, room = [], together
-        batch.append(index)
-        room -= size
-    if batch:
-        yield batch
-
-
-def chunks(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """Divide the indexes of entries into batches that SQS accepts, in order."""
-    return batches(map(size_of, entries), ENTRIES, TOGETHER)
 
 
 def size_of(entry: Mapping[str, Any]) -> int:
@@ -154,16 +128,9 @@ def _read_attribute(item: Mapping[str, str]) -> Attribute:
     return Attribute(kind, base64.b64decode(item["BinaryValue"]) if kind.startswith("Binary") else item["StringValue"])
 
 
-def _write_attribute(name: str, attribute: object) -> dict[str, str | bytes]:
+def _write_attribute(name: str, attribute: str | Attribute) -> dict[str, str | bytes]:
     check_attribute_name(name)
-    if isinstance(attribute, Attribute):
-        kind, value = attribute
-    elif isinstance(attribute, str | bytes):
-        kind, value = "String" if isinstance(attribute, str) else "Binary", attribute
-    elif isinstance(attribute, int | float) and not isinstance(attribute, bool):
-        kind, value = "Number", str(attribute)
-    else:
-        raise TypeError(f"the attribute {name} is {attribute!r}: give text, a number, bytes or an Attribute")
+    kind, value = attribute if isinstance(attribute, Attribute) else ("String", attribute)
     if isinstance(value, bytes):
         return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
     check_text(value, f"the attribute {name}")

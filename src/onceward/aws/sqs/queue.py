@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, AttributeValue, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries, address_of
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
+from onceward.aws.sqs.queue_steps import LONGEST_WAIT, Address, QueueError, QueueSteps, address_of
 from onceward.core.arguments import check_type
 from onceward.core.drivers import drive, drive_async
 from onceward.wire.endpoints import from_environment
@@ -128,15 +128,8 @@ class Queue:
         """
         return drive(self._steps.change_many(holds), self._steps)
 
-    def send(
-        self,
-        body: str,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        group: str | None = None,
-        dedup: str | None = None,
-        delay: int | None = None,
-    ) -> str:
-        """Send a message and return its id. The arguments are those of :class:`Outgoing`.
+    def send(self, message: Outgoing) -> str:
+        """Send a message and return its id.
 
         A FIFO queue detects a repetition by its deduplication id, so a send there is retried like any request. On a
         standard queue it is retried only after a refusal, because without an answer the message may have been sent. One
@@ -144,36 +137,9 @@ class Queue:
 
         Raises:
             QueueError: it was refused; or, if the error is ``unsure``, it may have been sent.
-            ValueError, TypeError: SQS cannot take it; nothing was sent.
+            ValueError: SQS cannot take it; nothing was sent.
         """
-        return drive(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
-
-    async def send_async(
-        self,
-        body: str,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        group: str | None = None,
-        dedup: str | None = None,
-        delay: int | None = None,
-    ) -> str:
-        """As :meth:`send`, awaiting it."""
-        return await drive_async(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
-
-    def send_many(self, messages: Sequence[Outgoing], *, within: float = math.inf) -> list[str | QueueError]:
-        """Send messages, up to ten with one request, in order.
-
-        Args:
-            messages: what to send.
-            within: seconds after which no request is repeated.
-
-        Returns:
-            For each message its id, or the error, if it was not sent. Repetitions are as for :meth:`send`. Messages of
-            one group keep their order unless one of them fails.
-
-        Raises:
-            ValueError, TypeError: SQS cannot take one of them; nothing was sent.
-        """
-        return drive(self._steps.send_many(messages, Tries(within)), self._steps)
+        return drive(self._steps.send(message), self._steps)
 
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""
@@ -193,10 +159,10 @@ _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
 def build_message(
-    queue: Queue,
+    queue: Address | Queue,
     body: str,
     key: str,
-    attributes: Mapping[str, AttributeValue],
+    attributes: Mapping[str, str],
     group: str | None,
     delay: float | None,
 ) -> Outgoing:
@@ -205,7 +171,7 @@ def build_message(
     The key is its attribute ``onceward-key``, and its deduplication id in a FIFO queue. A ``delay`` in seconds is rounded up.
 
     Raises:
-        ValueError, TypeError: the queue can never take it.
+        ValueError: the queue can never take it.
     """
     if KEY_ATTRIBUTE in attributes:
         raise ValueError(f"attributes: onceward itself writes {KEY_ATTRIBUTE}; leave it out")

@@ -6,13 +6,13 @@ They use the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. The public me
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_message
+from onceward.aws.sqs.message import ENTRIES, Message, Outgoing, entry_of, read_message
 from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.wire.calls import (
@@ -27,7 +27,6 @@ from onceward.wire.calls import (
     passes,
     short,
 )
-from onceward.wire.clock import ServerClock
 from onceward.wire.wires import Wires
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue
@@ -50,6 +49,12 @@ class Address(NamedTuple):
     def fifo(self) -> bool:
         """Whether it is a FIFO queue, by its name."""
         return self.name.endswith(".fifo")
+
+    @property
+    def owned(self) -> dict[str, object]:
+        """The parameters of the request for its URL."""
+        owner = {} if self.account is None else {"QueueOwnerAWSAccountId": self.account}
+        return {"QueueName": self.name, **owner}
 
 
 def address_of(queue: str, region: str | None = None) -> Address:
@@ -93,7 +98,7 @@ SQS: Final = Service("SQS", "sqs", "AmazonSQS")
 LONGEST_WAIT: Final = 20.0  # seconds of a long poll
 LONGEST_HOLD: Final = 43200.0  # seconds from its receipt that a message can stay invisible
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before a request is made again
-_LOCATE: Final = "GetQueueUrl"
+LOCATE: Final = "GetQueueUrl"
 _UNREACHED: Final = ". Check the network, the region and AWS_ENDPOINT_URL"
 _FIXES: Final = {
     **FIXES,
@@ -124,17 +129,7 @@ class QueueError(BrokerError):
         self.unsure = unsure
 
 
-class Tries:
-    """The pauses left for one call, over all its requests. The last request begins ``within`` so many seconds."""
-
-    def __init__(self, within: float = math.inf) -> None:
-        self._pauses = iter(_PAUSES)
-        self._end = boottime() + within
-
-    def next(self) -> Sleep | None:
-        """Return the next pause; None means give up."""
-        pause = jittered(next(self._pauses, math.inf)).seconds
-        return None if pause == math.inf or boottime() + pause > self._end else Sleep(pause)
+Tries = Iterator[float]  # the pauses left for one call, over all its requests
 
 
 class QueueSteps:
@@ -144,15 +139,14 @@ class QueueSteps:
         self._address = address
         self._url = address.url
         self._wires = wires
-        self._clock = ServerClock(boottime)
 
     def exchange(self, request: object) -> object:
         """Send a call."""
-        return self._wires.send(cast("Call", request), self._clock.signing())
+        return self._wires.ask(cast("Call", request))
 
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
-        return await self._wires.send_async(cast("Call", request), self._clock.signing())
+        return await self._wires.ask_async(cast("Call", request))
 
     def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
         """Ask for messages. A retry waits only for the rest of the wait."""
@@ -185,24 +179,20 @@ class QueueSteps:
         """Send one message."""
         return cast("str", (yield from self._ask("SendMessage", entry_of(message)))["MessageId"])
 
-    def send_many(self, messages: Iterable[Outgoing], tries: Tries) -> Steps[list[str | QueueError]]:
-        """Send messages."""
-        return (yield from self._batch("SendMessageBatch", [entry_of(message) for message in messages], tries))
-
     def attributes(self) -> Steps[dict[str, str]]:
         """Ask for all attributes of the queue."""
         return cast(
             "dict[str, str]", (yield from self._ask("GetQueueAttributes", {"AttributeNames": ["All"]}))["Attributes"]
         )
 
-    def _batch(self, action: str, entries: Sequence[Document], tries: Tries | None = None) -> Steps[list[Any]]:
-        """Make a request for every ten entries. Return for each its error, or None, or the id of a sent message."""
+    def _batch(self, action: str, entries: Sequence[Document]) -> Steps[list[QueueError | None]]:
+        """Make a request for every ten entries. Return for each its error, or None."""
         unmentioned = self._error(action, ": the answer does not say what became of this message", "", transient=True)
         unmentioned.unsure = True
-        results: list[Any] = [unmentioned] * len(entries)
-        tries = tries or Tries()
-        for chunk in chunks(entries):
-            todo: list[int] = chunk
+        results: list[QueueError | None] = [unmentioned] * len(entries)
+        tries = iter(_PAUSES)
+        for start in range(0, len(entries), ENTRIES):
+            todo = [*range(start, min(start + ENTRIES, len(entries)))]
             while todo:
                 try:
                     body = {"Entries": [{"Id": str(number), **entries[number]} for number in todo]}
@@ -212,31 +202,28 @@ class QueueSteps:
                         results[number] = error
                     break
                 for one in answer.get("Successful") or []:
-                    results[int(one["Id"])] = one.get("MessageId")
+                    results[int(one["Id"])] = None
                 for one in answer.get("Failed") or []:
                     code = short(one["Code"])
                     passing = not one.get("SenderFault", True) or code in PASSING
                     results[int(one["Id"])] = self._refusal(action, code, one.get("Message") or "", transient=passing)
-                todo = [number for number in todo if self._is_worth_another_try(action, results[number])]
-                pause = tries.next() if todo else None
+                todo = [number for number in todo if (failed := results[number]) is not None and failed.transient]
+                pause = next(tries, None) if todo else None
                 if pause is None:
                     break
-                yield pause
+                yield jittered(pause)
         return results
 
     def _ask(
         self, action: str, body: Document, tries: Tries | None = None, wait: float | None = None
     ) -> Steps[Mapping[str, Any]]:
         """Make a request until it is answered. The service may ``wait`` so many seconds, over all tries."""
-        tries = tries or Tries()
-        if action != _LOCATE:
+        tries = tries or iter(_PAUSES)
+        if action != LOCATE:
             if self._url is None:
-                name = {"QueueName": self._address.name}
-                if self._address.account is not None:
-                    name["QueueOwnerAWSAccountId"] = self._address.account
-                self._url = (yield from self._ask(_LOCATE, name, tries))["QueueUrl"]
+                self._url = (yield from self._ask(LOCATE, self._address.owned, tries))["QueueUrl"]
             body = {"QueueUrl": self._url, **body}
-        end, rest, renewed = boottime() + (wait or 0.0), 0, False
+        end, rest = boottime() + (wait or 0.0), 0
         while True:
             if wait is not None:
                 rest = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
@@ -248,23 +235,16 @@ class QueueSteps:
                 failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=error.transient)
                 failed.unsure, failed.__cause__ = error.transient, error
             else:
-                self._clock.learn(answer)
                 if answer.status == 200:
                     return cast("Mapping[str, Any]", answer.body)
-                if not renewed and self._wires.may_renew(answer):
-                    renewed = True
-                    continue
                 failed = self._refusal(action, code_of(answer), message_of(answer), transient=passes(answer))
                 failed.unsure = answer.status >= 500
-            pause = tries.next() if self._is_worth_another_try(action, failed) else None
+            # A standard queue gets a message again only if it certainly has not taken it.
+            repeatable = self._address.fifo or action != "SendMessage" or not failed.unsure
+            pause = next(tries, None) if failed.transient and repeatable else None
             if pause is None:
                 raise failed
-            yield pause
-
-    def _is_worth_another_try(self, action: str, result: object) -> bool:
-        """Return whether to repeat a request. A standard queue gets a message again only if it certainly has not taken it."""
-        repeatable = self._address.fifo or not action.startswith("SendMessage")
-        return isinstance(result, QueueError) and result.transient and (repeatable or not result.unsure)
+            yield jittered(pause)
 
     def _refusal(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
         # A FIFO queue has no separate code for an expired receipt.

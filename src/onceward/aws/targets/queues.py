@@ -1,7 +1,7 @@
 """SQS queues and SNS topics as targets, standard and FIFO."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.aws.events import KEY_ATTRIBUTE
@@ -9,25 +9,26 @@ from onceward.aws.sqs.message import (
     ENTRIES,
     MOST_ATTRIBUTES,
     REFUSED,
-    Outgoing,
+    TOGETHER,
     check_attribute_name,
     check_text,
-    chunks,
     entry_of,
+    size_of,
 )
-from onceward.aws.sqs.queue import Queue, QueueError, build_message, check_group
-from onceward.aws.targets.sending import TIMEOUT, Answers, Batches, BatchTarget, options_of
+from onceward.aws.sqs.queue import LARGEST, build_message, check_group
+from onceward.aws.sqs.queue_steps import LOCATE, SQS, address_of
+from onceward.aws.targets.sending import BatchTarget, options_of
 from onceward.core.urls import shown_url
-from onceward.errors import OncewardError
-from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, refuse_options
-from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer, short
+from onceward.errors import StoreError
+from onceward.outbox.targets import OutboxMessage, refuse_options
+from onceward.wire.calls import QUERY, Call, Document, Service, ServiceAnswer, code_of, message_of, short
 
 
-class SqsTarget(Batches):
+class SqsTarget(BatchTarget):
     """A queue. A message's key is its attribute ``onceward-key``, and its deduplication id in a FIFO queue.
 
-    Its headers are further attributes. SQS takes ten, and onceward itself writes three, so a handler can give seven. In a FIFO queue, a repetition that comes within five minutes is dropped
-    by the queue itself.
+    Its headers are further attributes. SQS takes ten, and onceward itself writes three, so a handler can give seven. In a FIFO
+    queue, a repetition that comes within five minutes is dropped by the queue itself.
 
     Args:
         address: ``sqs:`` and the queue's name, URL or ARN; then ``?region=REGION`` if it has no region and is not in that of the
@@ -37,43 +38,39 @@ class SqsTarget(Batches):
         ValueError: the address is not valid.
     """
 
-    batch = ENTRIES
+    service, action, what = SQS, "SendMessageBatch", "message"
+    batch, largest, together = ENTRIES, LARGEST, TOGETHER
+    refusals = REFUSED
 
     def __init__(self, address: str) -> None:
         place, options = options_of(address, {"region"})
-        self._queue = Queue(place, region=options.get("region"), timeout=TIMEOUT)
+        self._address = queue = address_of(place, options.get("region"))
+        self._url = queue.url
+        super().__init__(queue.name, queue.region, queue.endpoint)
 
-    def check(self, message: OutboxMessage) -> None:
-        """Raise ValueError or TypeError if the queue can never take the message."""
-        self._outgoing(message)
+    def size(self, message: OutboxMessage) -> int:
+        """See :class:`BatchTarget`."""
+        return size_of(self._entry(message))
 
-    def close(self) -> None:
-        """Close idle connections."""
-        self._queue.close()
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """See :class:`BatchTarget`."""
+        if self._url is None:
+            answer = self.wires.ask(Call(SQS, LOCATE, self._address.owned))
+            if answer.status != 200:
+                raise StoreError(f"sqs:{LOCATE} was refused, {code_of(answer)} ({message_of(answer)})")
+            self._url = answer.body["QueueUrl"]
+        entries = [{"Id": str(number), **self._entry(message)} for number, message in enumerate(messages)]
+        return {"QueueUrl": self._url, "Entries": entries}
 
-    def _outgoing(self, message: OutboxMessage) -> Outgoing:
-        return build_message(self._queue, message.body, message.key, message.headers, message.group, message.delay)
+    def codes(self, answer: ServiceAnswer) -> Mapping[str, tuple[str | None, str]]:
+        """See :class:`BatchTarget`."""
+        failed = {one["Id"]: (short(one["Code"]), one.get("Message") or "") for one in answer.body.get("Failed") or ()}
+        return {one["Id"]: (None, "") for one in answer.body.get("Successful") or ()} | failed
 
-    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
-        """See :class:`Batches`."""
-        return chunks([entry_of(self._outgoing(message)) for message in messages])
-
-    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
-        """See :class:`Batches`."""
-        try:
-            answers = self._queue.send_many([self._outgoing(message) for message in messages], within=within)
-        except OncewardError as error:  # the queue's URL could not be asked for
-            return MessageNotSent(str(error))
-        results = [_error_of(answer) if isinstance(answer, QueueError) else None for answer in answers]
-        first = results[0]
-        is_one = isinstance(answers[0], QueueError) and all(answer is answers[0] for answer in answers)
-        return first if is_one and first is not None else list(results)
-
-
-def _error_of(error: QueueError) -> MessageRefused | MessageNotSent:
-    failure = MessageRefused(str(error)) if error.code in REFUSED else MessageNotSent(str(error))
-    failure.__cause__ = error
-    return failure
+    def _entry(self, message: OutboxMessage) -> dict[str, object]:
+        return entry_of(
+            build_message(self._address, message.body, message.key, message.headers, message.group, message.delay)
+        )
 
 
 _ARN: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]*:[A-Za-z0-9_-]{1,256}(\.fifo)?")
@@ -136,11 +133,21 @@ class SnsTarget(BatchTarget):
         }
         return {"TopicArn": self.where, **entries}
 
-    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]]:
+    def codes(self, answer: ServiceAnswer) -> Mapping[str, tuple[str | None, str]]:
         """See :class:`BatchTarget`."""
-        assert isinstance(answer.body, bytes)
-        answers = _answers(answer.body)
-        return [answers.get(str(number), ("", "the answer does not say what became of it")) for number in range(count)]
+        from xml.etree import ElementTree as ET
+
+        try:
+            root = ET.fromstring(answer.body)  # noqa: S314  # of SNS, over a connection whose certificate is checked
+        except ET.ParseError:
+            return {}
+        results: dict[str, tuple[str | None, str]] = {}
+        for member in root.iter():
+            fields = {part.tag.rpartition("}")[2]: part.text or "" for part in member}
+            if "Id" in fields and ("MessageId" in fields or "Code" in fields):
+                code = short(fields["Code"]) if "Code" in fields else None
+                results[fields["Id"]] = code, fields.get("Message", "")
+        return results
 
     def _entry(self, name: str, message: OutboxMessage) -> dict[str, str]:
         entry = {"Id": name, "Message": message.body}
@@ -156,20 +163,3 @@ class SnsTarget(BatchTarget):
 
 def _attributes(message: OutboxMessage) -> Mapping[str, str]:
     return {**message.headers, KEY_ATTRIBUTE: message.key}
-
-
-def _answers(content: bytes) -> dict[str, tuple[str | None, str]]:
-    """Return by entry its code and message; a code of None says that it was published."""
-    from xml.etree import ElementTree as ET
-
-    try:
-        root = ET.fromstring(content)  # noqa: S314  # of SNS, over a connection whose certificate is checked
-    except ET.ParseError:
-        return {}
-    results: dict[str, tuple[str | None, str]] = {}
-    for member in root.iter():
-        fields = {part.tag.rpartition("}")[2]: part.text or "" for part in member}
-        if "Id" in fields and ("MessageId" in fields or "Code" in fields):
-            code = short(fields["Code"]) if "Code" in fields else None
-            results[fields["Id"]] = code, fields.get("Message", "")
-    return results

@@ -3,7 +3,7 @@
 import re
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -36,17 +36,14 @@ class _RecordTarget(BatchTarget):
         refuse_options(f"{self.where}: {self.service.title}", message, *self.unknown)
         return len(self._text(message).encode())
 
-    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
-        """See :class:`BatchTarget`."""
-        entries = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.member) or []
-        if len(entries) != count:
-            return None
-        return [
-            (None, "")
+    def codes(self, answer: ServiceAnswer) -> Mapping[str, tuple[str | None, str]]:
+        """See :class:`BatchTarget`. An entry has no name but its place."""
+        return {
+            str(number): (None, "")
             if any(one.get(name) for name in _IDS)
             else (short(one.get("ErrorCode") or "no code"), one.get("ErrorMessage") or "")
-            for one in entries
-        ]
+            for number, one in enumerate(answer.body.get(self.member) or ())
+        }
 
     def _text(self, message: OutboxMessage) -> str:
         """Return the message's JSON object with the member ``onceward``; raises ValueError if it is none, or has such a member."""

@@ -1,16 +1,14 @@
 """What the targets at AWS share: requests that end in time, and what a refusal means."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from onceward.aws.sqs.message import batches
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refusal_of
 from onceward.wire.calls import FIXES, Call, Document, Service, ServiceAnswer, code_of, message_of
-from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
@@ -19,120 +17,41 @@ from onceward.wire.wires import opened
 BEGIN_WITHIN: Final = 3.0
 TIMEOUT: Final = 2.5
 
+_UNKNOWN: Final = "the answer does not say what became of it"
+
 Result = Exception | None
-Answers = list[Result] | MessageRefused | MessageNotSent
 
 
-class AwsClient:
-    """Sends requests to one service.
-
-    Args:
-        service: the service.
-        region: its region; None is that of the environment or the profile.
-        endpoint: a URL instead of the region's own.
-
-    Raises:
-        ValueError: the endpoint is not a URL.
-    """
-
-    def __init__(self, service: Service, region: str | None, endpoint: str | None) -> None:
-        self._service = service
-        endpoints: dict[str, str | None] = {service.name: endpoint}
-        self._wires = opened(region, timeout=TIMEOUT, clock=boottime, **endpoints)
-        self._clock = ServerClock(boottime)
-
-    def ask(self, action: str, body: Document) -> ServiceAnswer:
-        """Make a request, and once more if new credentials or the server's time can help.
-
-        Raises:
-            StoreError: no answer came, or there are no credentials.
-        """
-        answer = self._ask(action, body)
-        return self._ask(action, body) if answer.status != 200 and self._wires.may_renew(answer) else answer
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._wires.close()
-
-    def _ask(self, action: str, body: Document) -> ServiceAnswer:
-        answer = self._wires.send(Call(self._service, action, body), self._clock.signing())
-        assert isinstance(answer, ServiceAnswer)
-        self._clock.learn(answer)
-        return answer
-
-
-class Batches(ABC):
-    """A target that sends messages in batches.
-
-    Attributes:
-        batch: the most messages of a request.
-    """
-
-    batch: int
-
-    @abstractmethod
-    def check(self, message: OutboxMessage) -> None:
-        """Raise ValueError or TypeError if the target can never take the message."""
-
-    @abstractmethod
-    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
-        """Return indexes of the messages, one list for each request."""
-
-    @abstractmethod
-    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
-        """Make one request, and no other one after ``within`` seconds. Return the answer of each message, or one error for all."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close idle connections."""
-
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Result]:
-        """Send messages, as many as possible with one request, and return the answer of each.
-
-        What has not begun in time is not sent. If a request is refused, each of its messages is sent alone, to find the one that is
-        meant.
-        """
-        end = boottime() + BEGIN_WITHIN
-        # A version before this one may have let a message pass that the target can never take.
-        results: list[Result] = [refusal_of(self, message) for message in messages]
-        places = [place for place, error in enumerate(results) if error is None]
-        todo = [[places[index] for index in batch] for batch in self.divide([messages[place] for place in places])]
-        while todo:
-            batch, remaining = todo.pop(0), end - boottime()
-            answers: Answers = MessageNotSent("the requests before it took too long")
-            if remaining > 0:
-                answers = self.answers([messages[place] for place in batch], remaining)
-            if isinstance(answers, MessageRefused) and len(batch) > 1:
-                todo[:0] = [[place] for place in batch]
-                continue
-            for number, place in enumerate(batch):
-                results[place] = answers if isinstance(answers, Exception) else answers[number]
-        return results
-
-
-class BatchTarget(Batches):
+class BatchTarget(ABC):
     """A target whose service takes many messages with one request, and answers for each.
 
     Attributes:
         service: the service.
         action: the one that takes many messages.
         what: what the service calls a message.
+        batch: the most messages of a request.
         largest: bytes of a message.
         together: bytes of a request.
         refusals: the codes that speak of a message itself.
+        wires: to the service.
+
+    Raises:
+        ValueError: the endpoint is not a URL.
     """
 
     service: Service
     action: str
     what = "record"
+    batch: int
     largest: int
     together: int
     refusals: Collection[str]
 
-    def __init__(self, where: str, region: str | None) -> None:
+    def __init__(self, where: str, region: str | None, endpoint: str | None = None) -> None:
         self.where = where
-        endpoint = from_environment(self.service.title.lower())  # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
-        self._client = AwsClient(self.service, region, endpoint)
+        # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
+        services: dict[str, str | None] = {self.service.name: from_environment(self.service.title.lower()) or endpoint}
+        self.wires = opened(region, timeout=TIMEOUT, clock=boottime, **services)
 
     @abstractmethod
     def size(self, message: OutboxMessage) -> int:
@@ -143,11 +62,11 @@ class BatchTarget(Batches):
         """Return the request that sends messages."""
 
     @abstractmethod
-    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
-        """Return the code and the message for each of so many messages; the code None says that it was taken."""
+    def codes(self, answer: ServiceAnswer) -> Mapping[str, tuple[str | None, str]]:
+        """Return the code and the text for each message, by its number; the code None says that it was taken."""
 
     def check(self, message: OutboxMessage) -> None:
-        """Raise ValueError if the target can never take the message."""
+        """Raise ValueError or TypeError if the target can never take the message."""
         if (size := self.size(message)) > self.largest:
             raise ValueError(
                 f"the {self.what} has {size} bytes with its headers, and {self.service.title} takes {self.largest}"
@@ -155,24 +74,55 @@ class BatchTarget(Batches):
 
     def close(self) -> None:
         """Close idle connections."""
-        self._client.close()
+        self.wires.close()
 
-    def divide(self, messages: Sequence[OutboxMessage]) -> Iterable[Sequence[int]]:
-        """See :class:`Batches`."""
-        return batches(map(self.size, messages), self.batch, self.together)
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Result]:
+        """Send messages, as many as possible with one request, and return the answer of each.
 
-    def answers(self, messages: Sequence[OutboxMessage], within: float) -> Answers:
-        """See :class:`Batches`."""
+        What has not begun in time is not sent. If a request is refused, each of its messages is sent alone, to find the one that is
+        meant.
+        """
+        end = boottime() + BEGIN_WITHIN
+        # A version before this one may have let a message pass that the target can never take.
+        results: list[Result] = [refusal_of(self, message) for message in messages]
+        todo = list(self._divided(messages, [place for place, error in enumerate(results) if error is None]))
+        while todo:
+            batch = todo.pop(0)
+            answers: list[Result] = [MessageNotSent("the requests before it took too long")] * len(batch)
+            if boottime() < end:
+                answers = self._answers([messages[place] for place in batch])
+            if len(batch) > 1 and answers[0] is answers[-1] and isinstance(answers[0], MessageRefused):
+                todo[:0] = [[place] for place in batch]
+                continue
+            for place, answer in zip(batch, answers, strict=True):
+                results[place] = answer
+        return results
+
+    def _divided(self, messages: Sequence[OutboxMessage], places: Iterable[int]) -> Iterator[list[int]]:
+        """Divide messages into requests. One that alone is larger goes alone."""
+        batch: list[int] = []
+        room = self.together
+        for place in places:
+            size = self.size(messages[place])
+            if batch and (len(batch) == self.batch or size > room):
+                yield batch
+                batch, room = [], self.together
+            batch.append(place)
+            room -= size
+        if batch:
+            yield batch
+
+    def _answers(self, messages: Sequence[OutboxMessage]) -> list[Result]:
+        """Make one request, and return the answer of each message: the same error for all, if the request has failed."""
         try:
-            answer = self._client.ask(self.action, self.body(messages))
+            answer = self.wires.ask(Call(self.service, self.action, self.body(messages)))
         except StoreError as error:
-            return not_sent(self.where, error)  # nobody knows what became of it
+            return [not_sent(self.where, error)] * len(messages)  # nobody knows what became of it
         if answer.status != 200:
-            return self._error(code_of(answer), message_of(answer))
-        codes = self.codes(answer, len(messages))
-        if codes is None:
-            return MessageNotSent(f"{self.where}: the answer does not say what became of each {self.what}")
-        return [None if code is None else self._error(code, why) for code, why in codes]
+            return [self._error(code_of(answer), message_of(answer))] * len(messages)
+        codes = self.codes(answer)
+        told = [codes.get(str(number), ("", _UNKNOWN)) for number in range(len(messages))]
+        return [None if code is None else self._error(code, why) for code, why in told]
 
     def _error(self, code: str, message: str) -> MessageRefused | MessageNotSent:
         """Return what a refusal means."""

@@ -1,13 +1,14 @@
 """A ledger as code: ``onceward init --print cloudformation|sam|terraform``.
 
 ``parts`` adds a function's queue and alarms to the document that the store describes (``stores/dynamodb/template.py``).
-``yaml_text`` and ``terraform`` write one document in each tool's language.
+CloudFormation reads it as JSON; ``terraform`` writes it in Terraform's language.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from onceward.aws.templates.parts import Consumer, with_consumer, with_function, yaml_text
+from onceward.aws.templates.parts import Consumer, with_consumer, with_function
 from onceward.aws.templates.terraform import terraform
 
 __all__ = ["FORMS", "Consumer", "render"]
@@ -26,9 +27,9 @@ _SAM: Final = _WHAT + "# sam build && sam deploy --guided --capabilities CAPABIL
 _SAM_HEAD: Final = {"AWSTemplateFormatVersion": "2010-09-09", "Transform": "AWS::Serverless-2016-10-31"}
 
 _WRITERS: Final[Mapping[str, Callable[[Document], str]]] = {
-    "cloudformation": lambda document: _CLOUDFORMATION + yaml_text(document),
+    "cloudformation": lambda document: _CLOUDFORMATION + _text(document),
     "terraform": terraform,
-    "sam": lambda document: _SAM + yaml_text({**_SAM_HEAD, **document}),
+    "sam": lambda document: _SAM + _text({**_SAM_HEAD, **document}),
 }
 FORMS: Final = tuple(_WRITERS)
 
@@ -41,3 +42,7 @@ def render(form: str, document: Document, consumer: Consumer | None = None) -> s
     if consumer is not None:
         document = (with_function if form == "sam" else with_consumer)(document, consumer)
     return _WRITERS[form](document)
+
+
+def _text(document: Document) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,10 +1,9 @@
 """A document as Terraform, for version 5 or later of the provider hashicorp/aws."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-
-from onceward.aws.templates.parts import quote
 
 Values = Mapping[str, Any]
 # A block: its head, and its values. A tuple among these has blocks, all else is assigned.
@@ -166,7 +165,7 @@ class _Names:
 
 
 def _hcl(value: object) -> str:
-    return quote(value).replace("${", "$${").replace("%{", "%%{")
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
 
 
 def _snake(name: str) -> str:

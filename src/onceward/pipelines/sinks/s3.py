@@ -9,14 +9,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
 from onceward.pipelines.paths import MESSAGE
 from onceward.pipelines.settings import Expression, Seconds, Text, given
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
-from onceward.wire.clock import ServerClock
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
@@ -128,8 +126,7 @@ class Buckets:
     """
 
     def __init__(self, region: str | None) -> None:
-        self._wires = opened(region, timeout=_TIMEOUT, clock=boottime, s3=from_environment("s3"))
-        self._clock = ServerClock(boottime)
+        self._wires = opened(region, timeout=_TIMEOUT, s3=from_environment("s3"))
 
     async def write(self, place: Place, content: bytes) -> None:
         """Write an object, unless an earlier request has written it. Its key must belong to its content.
@@ -162,9 +159,7 @@ class Buckets:
         """Return an answer whose status is a success or ``other``."""
         for pause in _PAUSES:
             try:
-                answer = await self._sent(call)
-                if answer.status >= 400 and self._wires.may_renew(answer):
-                    answer = await self._sent(call)
+                answer = await self._wires.ask_async(call)
             except StoreError as error:
                 why: Exception | None = error
                 text, passes = str(error), error.transient
@@ -177,12 +172,6 @@ class Buckets:
                 raise StepFailed(f"bucket {call.bucket}: {text}") from why
             await asyncio.sleep(pause)
         raise AssertionError
-
-    async def _sent(self, call: ObjectCall) -> ServiceAnswer:
-        answer = await self._wires.send_async(call, self._clock.signing())
-        assert isinstance(answer, ServiceAnswer)
-        self._clock.learn(answer)
-        return answer
 
 
 _FULL: Final = 8 * 1024 * 1024  # bytes of an object before it is compressed

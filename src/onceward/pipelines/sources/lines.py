@@ -197,7 +197,6 @@ class NdjsonSource(SourceSettings):
         broker = LinesBroker(", ".join(self.files), self.deliveries(lines), stop)
         worker = LinesWorker(flow.built.once, broker, flow.handler, **flow.options)
         worker.flow, worker.lines = flow, broker
-        flow.progress = lambda: (lines.read, lines.total)
         return worker
 
     def deliveries(self, lines: Iterable[Line]) -> Iterator[LineDelivery]:

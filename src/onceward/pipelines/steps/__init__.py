@@ -9,13 +9,11 @@ STEPS: Final = {
     "filter": "onceward.pipelines.steps.plain:FilterStep",
     "guard": "onceward.pipelines.steps.plain:GuardStep",
     "http": "onceward.pipelines.steps.http:HttpStep",
-    "lookup": "onceward.pipelines.steps.effects:LookupStep",
     "map": "onceward.pipelines.steps.plain:MapStep",
     "put": "onceward.pipelines.steps.put:PutStep",
     "retry": "onceward.pipelines.steps.effects:RetryStep",
     "run": "onceward.pipelines.steps.run:RunStep",
     "send": "onceward.pipelines.steps.plain:SendStep",
     "sql": "onceward.pipelines.steps.sql:SqlStep",
-    "store": "onceward.pipelines.steps.effects:StoreStep",
     "switch": "onceward.pipelines.steps.plain:SwitchStep",
 }

@@ -1,4 +1,4 @@
-"""The steps ``call``, ``retry``, ``lookup`` and ``store``."""
+"""The steps ``call`` and ``retry``."""
 
 import asyncio
 import copy
@@ -10,11 +10,10 @@ from msgspec import Meta
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.handler import handler_of
 from onceward.errors import LeaseLost, OncewardError
-from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, text_of
-from onceward.pipelines.keyvalue import opened
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Regex, Seconds, SomeSeconds, StepList, Text, given
+from onceward.pipelines.paths import MESSAGE
+from onceward.pipelines.settings import Expression, Regex, Seconds, StepList, given
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries
@@ -114,79 +113,5 @@ class RetryStep(EffectSettings):
                 if result is None or self.until is None or self.until.holds(result):
                     return None if result is None else result.data
             raise StepFailed(f"{str(self.until)!r} does not hold after {self.tries} tries")
-
-        return make
-
-
-class LookupStep(EffectSettings):
-    """Look up a value by its key. The result is the value, or null.
-
-    It is recorded, so a later attempt uses the same value.
-
-    Attributes:
-        at: Where: redis://host/0, dynamodb://TABLE or json:file.json.
-        key: The key.
-        space: A namespace that separates these keys from others in the same place.
-    """
-
-    at: Text
-    key: Expression
-    space: Annotated[str, Meta(max_length=100)] = ""
-
-    @property
-    def title(self) -> str:
-        return f"lookup {self.space or self.at.partition(':')[0]} {self.key}"
-
-    def build(self, kit: "Kit") -> EffectAction:
-        values = opened(kit, "at", self.at, self.space, writes=False)
-
-        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            assert values is not None
-            return await call.thread(values.get, name_of(self.key, message))
-
-        return make
-
-
-def name_of(find: PathFinder, message: PipelineMessage) -> str:
-    """Return the key that an expression finds, as a text.
-
-    Raises:
-        ValueError: it finds nothing, or "".
-    """
-    value = find(message)
-    if value is None or value == "":
-        raise ValueError(f"{find.expression!r} finds no key in this message")
-    return text_of(value)
-
-
-class StoreStep(EffectSettings):
-    """Store a value by its key. A repetition changes nothing.
-
-    The store's own clock decides when a value expires.
-
-    Attributes:
-        at: Where: redis://host/0 or dynamodb://TABLE.
-        key: The key.
-        value: The value.
-        ttl: How long the value stays. By default for good.
-        space: A namespace that separates these keys from others in the same place.
-    """
-
-    at: Text
-    key: Expression
-    value: Expression = given(MESSAGE)
-    ttl: SomeSeconds | None = None
-    space: Annotated[str, Meta(max_length=100)] = ""
-
-    @property
-    def title(self) -> str:
-        return f"store {self.space or self.at.partition(':')[0]} {self.key}"
-
-    def build(self, kit: "Kit") -> EffectAction:
-        values = opened(kit, "at", self.at, self.space, writes=True)
-
-        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            assert values is not None
-            await call.thread(values.set, name_of(self.key, message), self.value(message), self.ttl)
 
         return make

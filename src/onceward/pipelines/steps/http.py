@@ -10,7 +10,7 @@ from onceward.http.answer import TOKEN
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, SomeSeconds, Text, given
+from onceward.pipelines.settings import Expression, Seconds, Text, given
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
@@ -47,7 +47,7 @@ class HttpStep(EffectSettings):
     expect: list[int] = []
     tries: Annotated[int, Meta(ge=1)] = 4
     within: Seconds = given(Seconds("30s"))
-    timeout: SomeSeconds = given(SomeSeconds("30s"))
+    timeout: Seconds = given(Seconds("30s"))
 
     @property
     def title(self) -> str:
@@ -93,9 +93,6 @@ class HttpStep(EffectSettings):
         for name in names:
             if name not in self.path:
                 kit.mistake("url", f"no value fills {{{name}}}. Give it under path:")
-        for name in self.path:
-            if name not in names:
-                kit.mistake(("path", name), f"the URL has no {{{name}}}")
         for name, value in self.headers.items():
             if not TOKEN(name):
                 kit.mistake(("headers", name), f"{name!r} is not the name of a header")

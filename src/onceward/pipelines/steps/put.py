@@ -1,9 +1,9 @@
 """The step ``put``."""
 
+from base64 import b64encode
 from typing import Any
 
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
-from onceward.pipelines.keyvalue.dynamodb import item, typed
 from onceward.pipelines.kit import EffectSettings, Kit
 from onceward.pipelines.paths import MESSAGE
 from onceward.pipelines.settings import Expression, Text, given
@@ -42,13 +42,38 @@ class PutStep(EffectSettings):
             )
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            body: dict[str, object] = {"TableName": self.table, "Item": item(self.item(message))}
+            body: dict[str, object] = {"TableName": self.table, "Item": _item(self.item(message))}
             if self.condition is not None:
                 body["ConditionExpression"] = self.condition
             if self.names:
                 body["ExpressionAttributeNames"] = self.names
             if self.values:
-                body["ExpressionAttributeValues"] = {name: typed(one(message)) for name, one in self.values.items()}
+                body["ExpressionAttributeValues"] = {name: _typed(one(message)) for name, one in self.values.items()}
             call.writes.append({"Put": body})
 
         return make
+
+
+def _item(value: object) -> dict[str, object]:
+    """Return an object as an item; raises ValueError if it is none."""
+    if not isinstance(value, dict):
+        raise ValueError(f"an item is an object, and this is a {type(value).__name__}")
+    return {name: _typed(one) for name, one in value.items()}
+
+
+def _typed(value: object) -> dict[str, object]:
+    """Return what JSON can hold, or bytes, as an attribute value (DynamoDB API Reference, AttributeValue)."""
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case int() | float():
+            return {"N": str(value)}
+        case bytes():
+            return {"B": b64encode(value).decode()}
+        case list():
+            return {"L": [_typed(one) for one in value]}
+        case dict():
+            return {"M": _item(value)}
+    return {"S": value}

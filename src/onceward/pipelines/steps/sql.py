@@ -78,8 +78,6 @@ class SqlStep(EffectSettings):
             for name in self.parameters:
                 if name in {_KEY, _FENCE}:
                     kit.mistake(("parameters", name), f"{name}: onceward itself fills it; leave it out")
-                elif name not in statement.names:
-                    kit.mistake(("parameters", name), f"the statement has no :{name}")
             return statement
         return None
 
