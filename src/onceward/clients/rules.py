@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from onceward.claim.held import innermost
+from onceward.core.arguments import check_count
 from onceward.core.clock import boottime
 from onceward.core.retries import jittered
 from onceward.errors import LeaseLost
@@ -33,7 +34,7 @@ class SendAgain:
         header: the name of the key's header. The key has quotes only in ``Idempotency-Key`` (IETF draft).
 
     Raises:
-        ValueError: ``methods`` is not a tuple of names.
+        ValueError: ``times`` is not a whole number of at least 1, or ``methods`` is not a tuple of names.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SendAgain:
     ) -> None:
         if not all(len(one) > 1 and one.isupper() for one in methods):
             raise ValueError(f'methods={methods!r}: give a tuple of names, as in ("POST", "PATCH")')
+        check_count("times", times)
         self.times, self.within, self.methods, self.header = times, within, frozenset(methods), header
 
     def sending(self, method: str, url: str, headers: MutableMapping[str, Any], *, whole: bool) -> "ClientCall":

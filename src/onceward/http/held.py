@@ -172,7 +172,7 @@ class HeldRequest:
 
     def _begin(self, outcome: Recorded | Exception) -> Callable[[], Steps[None]] | None:
         """Begin a try that ends in time. Return the maker of its steps; None if there is nothing to record."""
-        claim, guard = self.claim, self.guarded.guard
+        claim, guard, self.pending = self.claim, self.guarded.guard, False  # an earlier try may have been interrupted
         if isinstance(outcome, Exception):
             self._failure = outcome
         else:

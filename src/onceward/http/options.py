@@ -62,6 +62,7 @@ def statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int],
     if callable(record):
         check_hook("record", record)
         return record
-    if not record or not all(type(status) is int for status in record):
+    known = frozenset(record)
+    if not known or not all(type(status) is int for status in known):
         raise TypeError(f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one")
-    return frozenset(record).__contains__
+    return known.__contains__

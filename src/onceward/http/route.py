@@ -44,6 +44,7 @@ class Route:
         required: bool = True,
         key: str = HEADER,
     ) -> None:
+        methods = methods if isinstance(methods, str) else frozenset(methods)  # an iterator gives them once
         _check_methods(methods)
         check_flag("required", required)
         self.path = path

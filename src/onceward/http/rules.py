@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from onceward.core.arguments import check_flag
+from onceward.core.arguments import check_count, check_flag
 from onceward.core.origin import PARENT
 from onceward.core.writes import UNKNOWN
 from onceward.errors import KeyMissing, OncewardError
@@ -97,6 +97,8 @@ class Rules:
         if not 1 <= length[0] <= length[1]:
             raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
         check_seconds("record_within", record_within)
+        check_count("max_request", max_request, 0)
+        check_count("max_response", max_response, 0)
         self.routes = routes or (Route(),)
         self.record_within = record_within
         self.max_request = max_request

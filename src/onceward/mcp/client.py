@@ -83,10 +83,12 @@ async def call_tool(
                 raise
         if result is not None:
             answer = result.meta or {}
+            if answer.get("onceward/refused") not in _AGAIN:
+                return result
             wait = min(
                 float(answer.get("onceward/retryAfter", pause)), max(pause, 1.0)
             )  # its claim may end sooner than its lease
-            if answer.get("onceward/refused") not in _AGAIN or monotonic() + wait > until:
+            if monotonic() + wait > until:
                 return result
         await anyio.sleep(jittered(wait).seconds)
         pause = min(2 * pause, _LONGEST)

@@ -63,7 +63,7 @@ class Proxy:
         **options: Unpack[Options],
     ) -> None:
         check_seconds("silence", silence)
-        self._rules, self._health, self._silence = rules_of(rules), health, silence
+        self._rules, self._health, self._silence = rules_of(rules), health, silence or None
         self._upstream = Upstream(upstream)
         self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)
         self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)

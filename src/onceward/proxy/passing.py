@@ -75,7 +75,7 @@ class Passing:
     _client_left = False  # before the answer was whole
     _is_whole = False  # whether the answer was read to its end
 
-    def __init__(self, link: Link, scope: Scope, receive: Receive, send: Send, silence: float) -> None:
+    def __init__(self, link: Link, scope: Scope, receive: Receive, send: Send, silence: float | None) -> None:
         self._link, self._scope, self._receive, self._send, self._silence = link, scope, receive, send, silence
         self._limit = asyncio.timeout(None)  # of a wait for the upstream
 

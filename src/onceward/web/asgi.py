@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
+from onceward.claim.held import innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
@@ -11,6 +12,7 @@ from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once
+from onceward.web.asgi_delivery import HELD
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -91,7 +93,10 @@ class AsgiIdempotency:
         if isinstance(stage, PendingRequest):
             body, stage = await read(rules, stage, receive)
         if isinstance(stage, KeyedRequest):
-            stage = await claim_async(self._guarded, stage)
+            if HELD in scope and scope[HELD] == (self._guarded.guard.store, self._guarded.key(stage), innermost()):
+                stage = None
+            else:
+                stage = await claim_async(self._guarded, stage)
         if isinstance(stage, HeldRequest):
             assert body is not None  # it has a key
             await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)

@@ -23,6 +23,8 @@ from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
 BEGAN: Final = (
     "onceward.began"  # in ASGI's scope of a request whose key is held: whether the endpoint began; None if unknown
 )
+# In ASGI's scope of a request whose key is held: the store, the key and the claim. Who sends a copy of the scope sends another key.
+HELD: Final = "onceward.held"
 # In ASGI's scope while the endpoint may have had its effect and nobody knows its outcome: the key then stays claimed. A proxy sets it.
 MAY_HAVE_RUN: Final = "onceward.may_have_run"
 # A router answers these itself. Other statuses prove nothing: inner middleware may route a copy of the scope.

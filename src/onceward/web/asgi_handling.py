@@ -17,7 +17,7 @@ from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.guarded import Unrecorded
 from onceward.observe.logs import logger
-from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
+from onceward.web.asgi_delivery import BEGAN, HELD, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
 from onceward.web.asgi_messages import Application, Scope, reply
 from onceward.web.sending import keep
 
@@ -72,7 +72,7 @@ class AsgiHandling(AsgiDelivery):
             if not _EAGER:
                 await _first_step()
             CURRENT.set(claim)
-            scope[BEGAN] = None
+            scope[BEGAN], scope[HELD] = None, (claim.store, claim.record.key, claim)
             enter_span(claim)
             try:
                 if scope.get("extensions"):

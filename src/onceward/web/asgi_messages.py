@@ -133,7 +133,7 @@ class DatedSend:
         await self._send(message)
 
 
-def patient(receive: Receive, seconds: float) -> Receive:
+def patient(receive: Receive, seconds: float | None) -> Receive:
     """Return a ``receive`` that takes a client which is silent in the middle of its body as gone."""
     more = True
 

@@ -91,9 +91,6 @@ class IdempotentRoute(APIRoute):
         if self._guarded is None:
             await super().handle(scope, receive, send)
             return
-        if BEGAN in scope and innermost() is not None:  # else somebody sends a scope again
-            await self._carry_out(scope, receive, send)
-            return
         if self._caller is not None:
             pair = await self._caller.find(scope, receive, send)
             if pair is None:

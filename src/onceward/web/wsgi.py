@@ -122,7 +122,7 @@ class _Head:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._written: list[bytes] = []  # what the application wrote before it returned
+        self._written: list[bytes] = []  # what the application wrote and nobody has read
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
         """Take in the head. The application calls this as ``start_response``."""
@@ -140,11 +140,17 @@ class _Head:
 
     def open(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
         """Return the answer and its parts, after the head and the first part that is not empty."""
-        parts = chain(self._written, body)
+        parts = self._parts(body)
         first = next((part for part in parts if part), b"")
         if self._gate is None:
             raise AssertionError("the application has not called start_response")
         return self._gate, chain((first,), parts)
+
+    def _parts(self, body: Iterable[bytes]) -> Iterator[bytes]:
+        for part in chain(body, (b"",)):
+            yield b"".join(self._written)
+            self._written.clear()
+            yield part
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:

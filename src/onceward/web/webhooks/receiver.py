@@ -182,7 +182,7 @@ class WebhookReceiver:
         if isinstance(result, Answer):
             return result
         events = result if isinstance(result, list) else [result]
-        if all(event.id for event in events):
+        if all(event.id and str(event.id).strip() for event in events):
             return events
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, TEXT, b"the event has no id")

@@ -7,7 +7,6 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward.web.asgi_messages import body_of
 from onceward.web.webhooks.receiver import WebhookReceiver
 
 _LARGEST: Final = 25 * 1024 * 1024  # bytes: docs.github.com, "Webhook events and payloads", "Payload cap"
@@ -20,11 +19,13 @@ def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Respons
     """
 
     async def receive(request: Request) -> Response:
-        body = await body_of(request.receive, _LARGEST)  # Starlette has no limit, and nobody has signed it yet
-        if body is None or len(body) > _LARGEST:
-            return Response("the body is too large", 413)
+        body = bytearray()
+        async for part in request.stream():  # it may have been read before
+            body += part
+            if len(body) > _LARGEST:  # Starlette has no limit, and nobody has signed it yet
+                return Response("the body is too large", 413)
         answer = await receiver.answer_async(
-            request.headers, body, method=request.method, query=dict(request.query_params)
+            request.headers, bytes(body), method=request.method, query=dict(request.query_params)
         )
         lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         return Response(answer.body, answer.status, Headers(raw=lines))
