@@ -1,5 +1,6 @@
 """``onceward demo``: kills and pauses workers in the middle of their work, and proves that this does no harm."""
 
+import math
 import random
 import select
 import signal
@@ -117,7 +118,7 @@ class Chaos:
     def _strike(self, worker: DemoWorker, what: str, now: float) -> None:
         self.counts[what] += 1
         if what == "killed":
-            worker.is_working = False
+            worker.paused_until = math.inf  # it gets no more work, and goes when its output ends
             worker.process.kill()
         else:
             worker.paused_until = now + _PAUSE

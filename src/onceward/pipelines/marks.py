@@ -101,8 +101,6 @@ def parse(text: str, environ: Mapping[str, str] = os.environ) -> tuple[Marked | 
             raise _Unreadable(tree.place, "a pipeline is a mapping, as in name: orders")
     except _Unreadable as error:
         return None, [*reader.mistakes, Mistake(*error.args)]
-    except RecursionError:
-        return None, [Mistake(Position(1, 1), "nested too deeply, or an alias contains itself")]
     return tree, reader.mistakes
 
 

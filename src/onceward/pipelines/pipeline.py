@@ -163,6 +163,15 @@ def examine(
         text = file.read_bytes().decode()
     except UnicodeDecodeError as error:
         return None, [Mistake(Position(1, 1), f"not UTF-8: {error.reason} at byte {error.start}")]
+    try:
+        return _examined(file, text, ledger, rehearsal)
+    except RecursionError:
+        return None, [Mistake(Position(1, 1), "nested too deeply, or an alias contains itself")]
+
+
+def _examined(
+    file: Path, text: str, ledger: str | Once | None, rehearsal: Once | None
+) -> tuple[Pipeline | None, list[Mistake]]:
     marked, mistakes = parse(text)
     if marked is None:
         return None, mistakes

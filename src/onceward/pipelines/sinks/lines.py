@@ -153,11 +153,11 @@ class FileSink(SinkSettings):
 
 
 def _first_fence(claim: HeldClaim) -> int:
-    """Return the least fence of a record's attempts; 0 if its history does not tell it."""
+    """Return the least fence of a record's attempts: each attempt has the next one."""
     if not claim.follows:
         return claim.fence
-    first, *later = attempts_of(claim.record, claim.store_time())
-    return first.fence if later and first.number == 1 else 0
+    first = attempts_of(claim.record, claim.store_time())[0]
+    return first.fence - first.number + 1
 
 
 def line_of(value: object) -> bytes:

@@ -1,6 +1,7 @@
 """The step ``put``."""
 
 from base64 import b64encode
+from decimal import Decimal
 from typing import Any
 
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
@@ -68,7 +69,7 @@ def _typed(value: object) -> dict[str, object]:
             return {"NULL": True}
         case bool():
             return {"BOOL": value}
-        case int() | float():
+        case int() | float() | Decimal():
             return {"N": str(value)}
         case bytes():
             return {"B": b64encode(value).decode()}
@@ -76,4 +77,6 @@ def _typed(value: object) -> dict[str, object]:
             return {"L": [_typed(one) for one in value]}
         case dict():
             return {"M": _item(value)}
-    return {"S": value}
+        case str():
+            return {"S": value}
+    raise ValueError(f"a {type(value).__name__} cannot be an attribute")
