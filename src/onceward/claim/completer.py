@@ -131,9 +131,9 @@ class Completer:
                     f"{one.inputs.name}: two functions have this name, so a kept call could be of either: give one another name"
                 )
 
-    def run(self) -> Sweep:
-        """Look once. Raises StoreError if the ledger cannot be reached."""
-        return drive_whole(self._sweep(drive, Guard.call), CALLS)
+    def run(self, call: Function = Guard.call) -> Sweep:
+        """Look once; ``call`` runs the handlers. Raises StoreError if the ledger cannot be reached."""
+        return drive_whole(self._sweep(drive, call), CALLS)
 
     async def run_async(self) -> Sweep:
         """Like :meth:`run`, for coroutine functions, and functions that do not block."""

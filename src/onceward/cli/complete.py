@@ -2,11 +2,14 @@
 
 import asyncio
 import select
+from typing import Any
 
 import typer
 
 from onceward import terminal
-from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
+from onceward.claim.completer import Completer, Function, KeepingHandler, decorated
+from onceward.claim.guard import Guard
+from onceward.claim.handler import handler_of
 from onceward.cli.ledgers import (
     INTERRUPTED,
     JsonOption,
@@ -61,16 +64,12 @@ def complete(
         refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each")
     stop = Stop()
     with usage():
-        completers = [
-            (Completer(alike, age, lambda: stop.asked), is_async)
-            for is_async in (False, True)
-            if (alike := [one for one in handlers if one.is_async is is_async])
-        ]
+        completer = Completer(handlers, age, lambda: stop.asked)
     status = DONE
     try:
         with signals(stop.ask), asyncio.Runner() as runner:
             while not stop.asked:
-                status = _look(completers, runner, json=json)
+                status = _look(completer, runner, json=json)
                 if look_once:
                     break
                 select.select([stop.wake], [], [], pause)  # an event has a lock, which a signal handler must not take
@@ -80,14 +79,19 @@ def complete(
     raise typer.Exit(status if look_once else DONE)
 
 
-def _look(completers: list[tuple[Completer, bool]], runner: asyncio.Runner, *, json: bool) -> int:
+def _look(completer: Completer, runner: asyncio.Runner, *, json: bool) -> int:
     """Look once; return the exit status."""
+
+    def call(guard: Guard, key: str, mark: None, function: Function, *given: Any) -> object:
+        if handler_of(function).is_async:
+            return runner.run(guard.call_async(key, mark, function, *given))
+        return guard.call(key, mark, function, *given)
+
     try:
-        sweeps = [runner.run(one.run_async()) if is_async else one.run() for one, is_async in completers]
+        sweep = completer.run(call)
     except OncewardError as error:
         say(str(error))
         return FAILED if isinstance(error, StoreError) else LEFT
-    sweep = Sweep(*map(sum, zip(*sweeps, strict=True)))
     counts = sweep._asdict()
     if json:
         typer.echo(terminal.json(counts))

@@ -51,9 +51,9 @@ def doctor(
     Options:
         queue (QUEUE): The queue of SQS: its URL, ARN or name.
         store (URL): The ledger that the queue's consumers use.
-        lease (S): The guard's lease=, in seconds.
-        retention (S): The guard's retention=, in seconds or as 14d; none if it never ends.
-        max_attempts (N): The guard's max_attempts=. By default: no limit.
+        lease (S): For --queue: the guard's lease=, in seconds.
+        retention (S): For --queue: the guard's retention=, in seconds or as 14d; none if it never ends.
+        max_attempts (N): For --queue: the guard's max_attempts=. By default: no limit.
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
         watch (DURATION): Check again this often, and print what is new.

@@ -27,7 +27,7 @@ from onceward.cli.records import as_json, details
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.urls import shown_url
-from onceward.core.views import NextStep, next_step
+from onceward.core.views import UNSETTLED, NextStep, next_step
 from onceward.dashboard.actions import send_again
 from onceward.errors import Busy
 from onceward.keys.json_reading import NotJson, read_json
@@ -188,8 +188,8 @@ def settle(
         refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
     with looking_at(store) as ledger, usage():
-        if not yes:
-            seen, _ = ledger.show(key)
+        seen, now = ledger.show(key)
+        if not yes and next_step(seen, now) in UNSETTLED:
             loses = "" if message_in(seen) is None else " The message that it keeps is lost"
             then = f"duplicates get {line(result)}, and the handler never runs for it.{loses}"
             refuse(f"{quoted(key)}: it is {seen.status}. {_ANYWAY}: {then}", TROUBLE)

@@ -74,7 +74,7 @@ def redrive(
         in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun
             it. Ask the downstream first. A lapsed key is left to its consumer's on_lapse, or runs again with rerun.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
-        limit (N): Stop after N messages have left the queue. By default: all.
+        limit (N): Stop after N messages have left the queue; in Kafka, after N are decided about. By default: all.
         yes: With --completed drop: delete such messages.
     """
     options: Any = {"completed": completed, "in_doubt": in_doubt, "limit": limit, "dry_run": dry_run}

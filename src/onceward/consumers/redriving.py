@@ -163,7 +163,7 @@ class RedriveOptions(TypedDict, total=False):
             happened.
         in_doubt: what to do with a parked letter whose effect may be made: "keep" it (the default), or "rerun" it. Ask the
             downstream first.
-        limit: the most letters that are decided about; None, the default, is all.
+        limit: the most letters that leave the queue, and in Kafka those that are decided about; None, the default, is all.
         dry_run: change nothing.
     """
 

@@ -165,7 +165,8 @@ class QueueArguments(NamedTuple):
     @property
     def kind(self) -> str:
         """Quorum, classic or stream."""
-        return str((self.arguments or {}).get("x-queue-type", "classic"))
+        kind = (self.arguments or {}).get("x-queue-type", "classic")
+        return str(getattr(kind, "value", kind))
 
     @property
     def dead_letters(self) -> bool:

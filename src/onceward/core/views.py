@@ -136,6 +136,10 @@ class NextStep(Enum):
     UPGRADE = "this version does not know its status, or a feature that it needs"
 
 
+# What a person may complete by hand.
+UNSETTLED: Final = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
+
+
 def next_step(record: Record, now: float) -> NextStep:
     """Return what a person can do about a record, at the store's time ``now``."""
     if is_live(record, now):

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from onceward.core.record import Record
-from onceward.core.views import NextStep, next_step
+from onceward.core.views import UNSETTLED, next_step
 from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, possible, run_audited, version_of
 from onceward.dashboard.showing import kept_in, state_of
 from onceward.errors import OncewardError
@@ -18,11 +18,10 @@ from onceward.stores.ledger import Ledger
 from onceward.terminal import line
 
 MOST: Final = 200  # keys of one action
-_UNSETTLED: Final = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
 
 
 def _settles(record: Record, now: float) -> Preview | None:
-    if next_step(record, now) not in _UNSETTLED:
+    if next_step(record, now) not in UNSETTLED:
         return None
     loses = "It keeps a message that is in no queue any more. That message will be lost." if kept_in(record) else None
     does = "It completes this key: duplicates get the result that you give, and the handler never runs for it."

@@ -91,7 +91,8 @@ def _read_leniently(text: str | bytes, made: Callable[[list[tuple[str, object]]]
 
 
 def _unique(fields: list[tuple[str, object]]) -> None:
-    names = [name for name, _ in fields]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:40]!a} is there twice")
+    names: set[str] = set()
+    for name, _ in fields:
+        if name in names:
+            raise ValueError(f"the name {name[:40]!a} is there twice")
+        names.add(name)

@@ -7,9 +7,9 @@ Procrastinate's: its retries, locks, periodic tasks and failed jobs.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from inspect import Signature
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -22,6 +22,7 @@ from procrastinate.jobs import DeleteJobCondition
 from procrastinate.tasks import Task
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.core.whole import shielded
 from onceward.keys.ledger_keys import fingerprint_of
 from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited
@@ -142,13 +143,13 @@ def _run_async(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..
         context = _of(task)
         try:
             end = await guarded.call_async(_call(context, args, kwargs))
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError:
             if not _stopped(context):
                 raise
-            await _uncount(context)  # the worker is told to stop, which is no failure of the job
-            raise _ComesAgain("the worker was stopped", _SOON) from error
+            end = TaskEnd("again", error=JobAborted())  # the worker is told to stop, which is no failure of the job
         if (again := _again(context, end)) is not None:
-            await _uncount(context)
+            with suppress(asyncio.CancelledError):  # an aborted job would not come again
+                await shielded(partial(_uncount, context), lambda: None)
             raise again from end.error
         return end.result()
 

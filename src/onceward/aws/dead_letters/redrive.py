@@ -277,5 +277,5 @@ class Redrive:
 
 
 def _failure(fate: Fate, error: Exception) -> Fate:
-    reason = f"it is {fate.outcome}, but was not deleted, so the next run decides about it again: {error}"
+    reason = f"it is {fate.outcome}, but was not deleted, so the next run decides about it again. If its copy has run by then, give --completed drop: {error}"
     return fate._replace(outcome="failed", reason=reason, error=error)
