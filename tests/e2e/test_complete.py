@@ -40,7 +40,7 @@ def place(order: dict, claim: Claim):
     note("placed", order["id"])
     return order["id"]
 
-@once(**options)
+@once(**options, name="shop.place")
 async def ship(order: dict, claim: Claim):
     note("ship", order["id"], claim.attempt)
     if claim.attempt == 1:

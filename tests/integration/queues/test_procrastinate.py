@@ -1,6 +1,7 @@
 """Procrastinate's tasks under a guard, with its own worker and its jobs in PostgreSQL."""
 
 import asyncio
+import sys
 import uuid
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from onceward import Claim, Once
 from onceward.procrastinate import exactly
 from onceward.procrastinate.exactly import ENQUEUED, ProcrastinateJobs
 
+guarded_tasks = sys.modules[exactly.__module__]
 PATIENCE = 180  # seconds
 RETRY = RetryStrategy(max_attempts=3)
 
@@ -95,6 +97,24 @@ async def defer(app, task, *calls):
 async def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, runs):
     once.acquire(42, name="charge", lease=3)
     await defer(app, task(app, once, charge, key="order"), {"order": 42})
+    assert await work(app, database) == [("succeeded", 1)]
+    assert runs == [42]
+
+
+async def test_a_busy_job_comes_again_though_its_worker_stops_meanwhile(app, database, once, runs, monkeypatch):
+    uncounting, uncount = [], guarded_tasks._uncount
+
+    async def slow(context):
+        uncounting.append(context)
+        await asyncio.sleep(0.5)
+        await uncount(context)
+
+    monkeypatch.setattr(guarded_tasks, "_uncount", slow)
+    once.acquire(42, name="charge", lease=3)
+    await defer(app, task(app, once, charge, key="order"), {"order": 42})
+    async with working(app, shutdown_graceful_timeout=0.1):
+        await holds(lambda: uncounting)
+    assert jobs(database) == [("todo", 0)]
     assert await work(app, database) == [("succeeded", 1)]
     assert runs == [42]
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from django.test import Client, override_settings
 from django.urls import path
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 
 from fixtures import closing_fixture
 from onceward import Busy, Claim, Once, ResultUnavailable
@@ -289,7 +289,11 @@ async def test_fastapi_receives(once, handled):
         return Answer(200, [("Link", "a"), ("Link", "b")], b"ok")
 
     app = FastAPI()
-    app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
+
+    async def read(request: Request):
+        await request.body()
+
+    app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"], dependencies=[Depends(read)])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         for _ in range(2):
             told = await client.post("/stripe", content=BODY, headers=by_stripe())

@@ -228,6 +228,8 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
         (lambda: Route(required="yes"), "^required='yes': give True or False"),
         (lambda: Rules(length=(6, 5)), "length"),
         (lambda: Rules(record=["200"]), "give statuses"),
+        (lambda: Rules(max_response=None), "^max_response=None: give a whole number"),
+        (lambda: Rules(max_request="1"), "^max_request='1': give a whole number"),
         (lambda: Rules(record_within=float("inf")), "record_within="),
         (lambda: Rules(strict="no"), "^strict='no': give True or False"),
         (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
@@ -239,6 +241,12 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
 def test_bad_options_are_refused_when_they_are_given(make, says):
     with pytest.raises((ValueError, TypeError), match=says):
         make()
+
+
+def test_an_iterator_of_methods_or_statuses_counts_as_a_list():
+    rules = Rules(Route(methods=map(str.upper, ["post"])), record=map(int, ["200"]))
+    assert isinstance(rules.begin(keyed()), PendingRequest)
+    assert [rules.records(status) for status in (200, 201)] == [True, False]
 
 
 def test_a_key_in_a_body_has_the_length_that_the_rules_say():

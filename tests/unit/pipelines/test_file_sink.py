@@ -102,12 +102,13 @@ def test_a_first_attempt_appends_its_line_again_after_the_record_of_an_older_one
 
 
 def test_a_later_attempt_takes_no_line_of_a_record_that_is_forgotten_for_its_own(pipelines):
-    pipelines.functions("def pay(order):\n    made.append(1)\n    assert len(made) not in {2, 3}\n")
+    failing = "def pay(order):\n    made.append(1)\n    assert not 1 < len(made) < 9, 'a long reason ' * 20\n"
+    pipelines.functions(failing)  # the history of so many failures lacks the first
     pipelines.write("steps: [{call: {function: SHOP:pay}}]\nsinks: [{file: {path: out}}]\n")
     assert pipelines.handle({"id": 1}).ok
     with contextlib.closing(Once(pipelines.ledger)) as once:
         once.ledger.clear("orders:1")
-    assert [pipelines.handle({"id": 1}).ok for _ in range(3)] == [False, False, True]
+    assert [pipelines.handle({"id": 1}).ok for _ in range(8)] == [False] * 7 + [True]
     assert pipelines.folder.joinpath("out").read_text() == '{"id":1}\n' * 2
 
 

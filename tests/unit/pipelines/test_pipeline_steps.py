@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -11,7 +12,23 @@ from onceward.errors import OncewardError
 from onceward.pipelines import lambda_handler, load, on_lambda
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import lines
+from onceward.pipelines.steps.put import _typed as attribute_of
 from queues import lambda_events as events
+from tables import each
+
+
+@each(
+    ("value", "typed"),
+    [(Decimal("19.99"), {"N": "19.99"}), (2, {"N": "2"}), ("2", {"S": "2"}), (b"2", {"B": "Mg=="})],
+)
+def test_put_keeps_the_type_of_a_value(value, typed):
+    assert attribute_of(value) == typed
+
+
+def test_put_refuses_what_cannot_be_an_attribute():
+    with pytest.raises(ValueError, match="a set cannot be an attribute"):
+        attribute_of({1})
+
 
 PRINT = "sinks: [{stdout: null}]\n"
 

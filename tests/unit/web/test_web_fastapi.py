@@ -6,6 +6,7 @@ from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Request as FastRequest
 from fastapi.responses import PlainTextResponse
 from flask import Flask, Response, request, stream_with_context
 from starlette.endpoints import HTTPEndpoint
@@ -106,6 +107,26 @@ def test_a_scope_that_is_sent_again_is_guarded_again(app, once, runs):
         return client
 
     assert asgi.run(twice()).headers["idempotent-replayed"] == "true"
+    assert runs == ["ran"]
+
+
+def test_a_scope_that_is_copied_for_another_request_is_guarded_for_itself(app, once, runs):
+    guard = Depends(idempotent(once))
+
+    @app.post("/pay", dependencies=[guard])
+    async def pay():
+        runs.append("ran")
+
+    @app.post("/batch", dependencies=[guard])
+    async def batch(request: FastRequest):
+        copied = {**request.scope, "path": "/pay", "headers": [(b"idempotency-key", b"order-7")]}
+        for name in ("route", "endpoint", "path_params"):
+            copied.pop(name, None)
+        client = asgi.Client()
+        await app(copied, client.receive, client.send)
+
+    answers = call(app, post("/batch", "one"), post("/batch", "two"), post("/pay", "order-7"))
+    assert [answer.status_code for answer in answers] == [200] * 3
     assert runs == ["ran"]
 
 

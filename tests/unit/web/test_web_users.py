@@ -14,7 +14,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
 
-from onceward.web import Route, Rules
+from onceward.web import Route, Rules, Scope
 from onceward.web import asgi as of_asgi
 from onceward.web.fastapi import dependency, idempotent_route
 from onceward.web.users import django_user, rest_framework_user, starlette_user
@@ -207,6 +207,13 @@ def test_who_a_dependency_finds_is_the_scope_and_whom_it_refuses_gets_no_replay(
     assert (refused.status_code, refused.json()) == (401, {"detail": "no such token"})
     assert refused.headers["www-authenticate"] == "Bearer"
     assert (kind(nobody), len(runs)) == ("unscoped", 2)
+
+
+def test_a_middleware_around_lets_in_nobody_whom_a_dependency_refuses(payments, once):
+    app, runs = payments(dependency(current_user))
+    app.add_middleware(of_asgi.AsgiIdempotency, once=once, rules=Rules(scope=Scope.EVERYBODY), name="all")
+    (refused,) = call(app, as_user("wrong", json={}))
+    assert (refused.status_code, runs) == (401, [])
 
 
 async def signer(request: FastRequest):

@@ -289,11 +289,18 @@ def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(once):
 
 def test_what_an_application_writes_is_recorded(once):
     def app(environ, start_response):
-        start_response("200 OK", [])(b"one ")
-        return [b"two"]
+        write = start_response("200 OK", [])
+        write(b"one ")
+
+        def parts():
+            write(b"two ")
+            yield b"three "
+            write(b"four")
+
+        return parts()
 
     app = WsgiIdempotency(app, once)
-    assert [ask(app).sent for _ in range(2)] == [b"one two"] * 2
+    assert [ask(app).sent for _ in range(2)] == [b"one two three four"] * 2
 
 
 def test_an_application_may_begin_another_answer_before_the_first_has_parts(once):
