@@ -225,9 +225,11 @@ class Run:
                 claim.story.hand_over(self.report.events)
 
     def abandon(self) -> None:
-        """Stop renewing items marked as begun whose handlers an interrupt prevented. Call it when no handler runs."""
+        """Stop renewing items marked as begun whose handlers an interrupt prevented. A handler that still runs is left alone."""
         for item in self._chunk if not self.order.inherited else ():
-            if item.begun and item.end is None and item.outcome is None:
+            # In a thread, after a second interrupt.
+            runs = item.begun and item.held.function is not None and not item.held.left
+            if item.begun and not runs and item.end is None and item.outcome is None:
                 self._guard.drop(item.held)
 
     def note(self, interrupt: BaseException) -> None:

@@ -52,7 +52,7 @@ class StepTransaction(ClaimTransaction[C]):
 
     def _entering(self) -> Steps[None]:
         """Begin the transaction; raises StepMade if an earlier attempt has made the step."""
-        chain = self._chain
+        chain, self._name = self._chain, ""
         name, entry = chain.begin(self._step, parks=True)
         if entry is not None:
             chain.use(name)

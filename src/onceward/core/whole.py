@@ -71,6 +71,10 @@ def _drive(steps: Steps[T], transport: Transport, error: BaseException | None) -
     except StopIteration as end:
         value: T = end.value
         return value
+    finally:
+        reply = error = (
+            None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
+        )
 
 
 async def _driven_async(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
@@ -91,6 +95,10 @@ async def _driven_async(steps: Steps[T], transport: Transport, error: BaseExcept
     except StopIteration as end:
         value: T = end.value
         return value
+    finally:
+        reply = error = (
+            None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
+        )
 
 
 def _are_over(steps: Steps[T]) -> bool:

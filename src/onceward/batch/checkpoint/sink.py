@@ -29,7 +29,9 @@ T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
 Flush = Callable[[list[T]], object]
 _TOLD: Final = 3  # keys that an error about many of them names
-_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in the flush's tasks and threads
+_FLUSHING: ContextVar[tuple[object, ...]] = ContextVar(
+    "onceward_flushing", default=()
+)  # also in the flush's tasks and threads
 
 
 class ItemKey(NamedTuple):
@@ -120,7 +122,7 @@ class Sink(Generic[T]):
     def _flush(self) -> Steps[None]:
         """Flush all held items, and end their claims as the flush ended."""
         before, self._flushing = _FLUSHING.get(), object()  # set first: a signal handler may flush at any point
-        _FLUSHING.set(self._flushing)
+        _FLUSHING.set((*before, self._flushing))
         held: list[BufferedItem[T]] = []
         try:
             if held := self._take():
@@ -176,7 +178,7 @@ class Sink(Generic[T]):
     def _check_outside(self) -> None:
         """Raise OncewardError within its own flush, and ForkedClaim in a forked process. Call it before you take the lock."""
         self._check_own()
-        if self._flushing is not None and self._flushing is _FLUSHING.get():
+        if self._flushing is not None and self._flushing in _FLUSHING.get():
             raise OncewardError("flush and on_done run while their checkpoint is at work, and cannot use it")
 
     def _fail(self, error: BaseException, *, is_raised: bool = True) -> None:
