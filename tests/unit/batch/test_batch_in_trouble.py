@@ -1,12 +1,14 @@
 """Batches whose time, leases or ledger come to an end: what goes wrong with one harms no other."""
 
+import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from faults.injected import Faults, at, fail_after, fail_before
-from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
+from onceward import Busy, LeaseLost, Once, ResultUnavailable, StoreError, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from queues.batches import batch_of, never, orders, standing, statuses
@@ -165,3 +167,31 @@ def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
     with pytest.raises(KeyboardInterrupt):
         batch_of(struck, never).run(orders("a", "b"))
     assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
+
+
+def test_a_handler_that_runs_on_after_a_second_interrupt_keeps_its_key(tmp_path):
+    begun, end = threading.Event(), threading.Event()
+
+    def handle(record):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            end.wait(60)
+            return
+        begun.wait(60)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)  # while the other is waited for
+        raise KeyboardInterrupt
+
+    url, before = f"sqlite:///{tmp_path}/ledger.db", signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Once(url).batch(handle, key=lambda record: record, name="b", concurrency=2, lease=0.5).run(["one", "two"])
+        time.sleep(1.0)
+        other = Once(url, name="b", on_busy="raise")
+        took = []
+        for key in ("one", "two"):
+            with suppress(Busy):
+                took.append(other.run(key, lambda key=key: key))
+        assert len(took) == 1
+    finally:
+        end.set()
+        signal.signal(signal.SIGALRM, before)

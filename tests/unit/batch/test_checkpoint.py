@@ -194,6 +194,18 @@ def test_flush_cannot_use_its_own_checkpoint(once):
     assert statuses(once) == {"1": RELEASED}
 
 
+def test_checkpoints_whose_flushes_use_each_other_are_refused(once):
+    to_second, to_first = (lambda items: second.add(items[0])), (lambda items: first.add({"id": 2}))
+    options = {"key": "item.id", "count": 1}
+    with pytest.raises(OncewardError, match="cannot use it"):
+        with (
+            once.checkpoint(to_second, name=NAME, **options) as first,
+            once.checkpoint(to_first, name="second", **options) as second,
+        ):
+            first.add({"id": 1})
+    assert set(statuses(once).values()) == {RELEASED}
+
+
 @pytest.mark.parametrize("how", ["task", "thread"])
 async def test_a_flush_that_uses_its_checkpoint_in_another_task_does_not_hang(once, how):
     async def write_in_a_task(items):
