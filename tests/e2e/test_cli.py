@@ -188,7 +188,7 @@ def test_settle_completes_a_key_with_a_result(held, key):
     told = json.loads(held.run("show", key, "--json").stdout)
     assert (told["status"], told["result"], told["worker"]) == ("COMPLETED", '{"receipt":7}', "by hand")
     assert told["expires_at"] is None
-    assert "it is COMPLETED and cannot be settled" in held.run("settle", key, "--result", "1").stderr
+    assert "it is completed, so it cannot be settled" in held.run("settle", key, "--result", "1").stderr
 
 
 @each(

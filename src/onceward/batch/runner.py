@@ -42,6 +42,7 @@ class Run:
         self._time = TimeLeft(batch, time_left)
         self.order = Order(self._time)
         self.report = Report(batch)
+        self._is_abandoned = False
         self._since = 0.0  # when the chunk was claimed
         self._groups: dict[Hashable, int] = {}  # the caller's value: the number here
         self._chunk: list[Item] = []
@@ -165,6 +166,9 @@ class Run:
         ``ended`` is whether the steps of one that failed have ended, too. If not, nobody must repeat them yet.
         """
         claim = item.held
+        if self._is_abandoned:
+            self._guard.drop(claim)  # nobody records its end any more
+            return
         if error is not None and (not ended or claim.completed_in_vain):
             item.value, item.error = value, error
             claim.let_go()
@@ -226,6 +230,7 @@ class Run:
 
     def abandon(self) -> None:
         """Stop renewing items marked as begun whose handlers an interrupt prevented. A handler that still runs is left alone."""
+        self._is_abandoned = True
         for item in self._chunk if not self.order.inherited else ():
             # In a thread, after a second interrupt.
             runs = item.begun and item.held.function is not None and not item.held.left

@@ -84,7 +84,10 @@ def _look(completer: Completer, runner: asyncio.Runner, *, json: bool) -> int:
 
     def call(guard: Guard, key: str, mark: None, function: Function, *given: Any) -> object:
         if handler_of(function).is_async:
-            return runner.run(guard.call_async(key, mark, function, *given))
+            try:
+                return runner.run(guard.call_async(key, mark, function, *given))
+            except asyncio.CancelledError as error:  # nobody else cancels here
+                raise OncewardError("the handler was cancelled") from error
         return guard.call(key, mark, function, *given)
 
     try:

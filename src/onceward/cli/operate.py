@@ -188,8 +188,10 @@ def settle(
         refuse(f"--result {result}: {error}")
     keep = math.inf if retention == "forever" else seconds("--retention", retention)
     with looking_at(store) as ledger, usage():
-        seen, now = ledger.show(key)
-        if not yes and next_step(seen, now) in UNSETTLED:
+        if not yes:
+            seen, now = ledger.show(key)
+            if (step := next_step(seen, now)) not in UNSETTLED:
+                refuse(f"{quoted(key)}: {step.value}, so it cannot be settled", TROUBLE)
             loses = "" if message_in(seen) is None else " The message that it keeps is lost"
             then = f"duplicates get {line(result)}, and the handler never runs for it.{loses}"
             refuse(f"{quoted(key)}: it is {seen.status}. {_ANYWAY}: {then}", TROUBLE)

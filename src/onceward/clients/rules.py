@@ -45,10 +45,11 @@ class SendAgain:
         methods: tuple[str, ...] = ("POST", "PATCH"),
         header: str = HEADER,
     ) -> None:
-        if not all(len(one) > 1 and one.isupper() for one in methods):
+        names = frozenset(methods)
+        if not all(len(one) > 1 and one.isupper() for one in names):
             raise ValueError(f'methods={methods!r}: give a tuple of names, as in ("POST", "PATCH")')
         check_count("times", times)
-        self.times, self.within, self.methods, self.header = times, within, frozenset(methods), header
+        self.times, self.within, self.methods, self.header = times, within, names, header
 
     def sending(self, method: str, url: str, headers: MutableMapping[str, Any], *, whole: bool) -> "ClientCall":
         """Return what is known of a request before it is sent. Add its key to its headers, unless the caller has set one.

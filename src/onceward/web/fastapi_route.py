@@ -87,7 +87,7 @@ class IdempotentRoute(APIRoute):
         return self._guarded is not None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; FastAPI calls this. A request that a middleware guards is not guarded again."""
+        """Handle a request; FastAPI calls this. A request that a middleware guards under the same key is not guarded again."""
         if self._guarded is None:
             await super().handle(scope, receive, send)
             return

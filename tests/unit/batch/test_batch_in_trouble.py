@@ -176,7 +176,7 @@ def test_a_handler_that_runs_on_after_a_second_interrupt_keeps_its_key(tmp_path)
         if threading.current_thread() is not threading.main_thread():
             begun.set()
             end.wait(60)
-            return
+            raise ValueError
         begun.wait(60)
         signal.setitimer(signal.ITIMER_REAL, 0.3)  # while the other is waited for
         raise KeyboardInterrupt
@@ -192,6 +192,9 @@ def test_a_handler_that_runs_on_after_a_second_interrupt_keeps_its_key(tmp_path)
             with suppress(Busy):
                 took.append(other.run(key, lambda key=key: key))
         assert len(took) == 1
+        end.set()
+        (running,) = {"one", "two"} - {*took}
+        assert Once(url, name="b", on_busy=30).run(running, lambda: "it lapsed") == "it lapsed"
     finally:
         end.set()
         signal.signal(signal.SIGALRM, before)

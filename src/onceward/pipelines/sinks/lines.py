@@ -157,7 +157,7 @@ def _first_fence(claim: HeldClaim) -> int:
     if not claim.follows:
         return claim.fence
     first = attempts_of(claim.record, claim.store_time())[0]
-    return first.fence - first.number + 1
+    return first.fence if first.number == 1 else int(claim.record.created_at * 1e6)
 
 
 def line_of(value: object) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from onceward.web.webhooks.receiver import WebhookReceiver
@@ -20,10 +20,13 @@ def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Respons
 
     async def receive(request: Request) -> Response:
         body = bytearray()
-        async for part in request.stream():  # it may have been read before
-            body += part
-            if len(body) > _LARGEST:  # Starlette has no limit, and nobody has signed it yet
-                return Response("the body is too large", 413)
+        try:
+            async for part in request.stream():  # it may have been read before
+                body += part
+                if len(body) > _LARGEST:  # Starlette has no limit, and nobody has signed it yet
+                    return Response("the body is too large", 413)
+        except ClientDisconnect:
+            return Response("the body is cut short", 400)
         answer = await receiver.answer_async(
             request.headers, bytes(body), method=request.method, query=dict(request.query_params)
         )
