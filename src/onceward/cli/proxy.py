@@ -80,7 +80,7 @@ def proxy(
         wait (T): How long a request waits for an earlier one, as 5s. By default: 409 at once.
         lease (T): How long a key stays claimed after the proxy died or the application did not answer, as 60s.
         retention (T): How long answers are repeated, as 7d. By default: 14 days.
-        silence (T): How long the application, or a client that sends its body, can be silent.
+        silence (T): How long the application, or a client that sends its body, can be silent; 0s is no limit.
         health (PATH): The path at which the proxy itself answers that it runs. With '', no path is special.
         trusted_proxy (ADDRESS): A proxy in front, whose X-Forwarded headers are kept. Can be repeated. By default: none.
     """

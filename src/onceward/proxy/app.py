@@ -42,7 +42,7 @@ class Proxy:
         wait: as there: seconds that a duplicate waits for the first answer.
         options: as there.
         health: the path that says that the proxy runs; None passes every path on.
-        silence: seconds for which the upstream, or a client in the middle of its body, can be silent.
+        silence: seconds for which the upstream, or a client in the middle of its body, can be silent; 0 is no limit.
         trusted_proxies: addresses of proxies in front of this one, whose X-Forwarded headers are kept.
 
     Raises:

@@ -219,9 +219,13 @@ def test_a_handler_that_lost_its_claim_sends_nothing_more(ask, downstream, once)
     assert len(downstream.came) == 1
 
 
+def test_an_iterator_of_methods_counts_as_a_tuple():
+    assert SendAgain(methods=map(str.upper, ["post"])).methods == {"POST"}
+
+
 @each(
     "options",
-    [{"methods": "POST"}, {"methods": ("post",)}],
+    [{"methods": "POST"}, {"methods": ("post",)}, {"times": "3"}, {"times": 0}],
 )
 def test_wrong_rules_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
