@@ -146,6 +146,12 @@ def test_a_url_as_other_libraries_write_it_is_understood(url, scheme):
     Once(url)
 
 
+def test_a_password_that_libpq_cannot_read_is_not_shown():
+    with pytest.raises(ValueError, match="percent-encoded") as refused:
+        Once(f"postgresql://u:{'%00'.join(WORDS)}@h/d")
+    assert shows_none(str(refused.value))
+
+
 @each("url", ["rediss+ssl://:pw@h/0", "redis+socket:///run/redis.sock", "dynamodb+https://t"])
 def test_another_one_is_refused(url):
     with pytest.raises(ValueError, match="names no store") as refused:

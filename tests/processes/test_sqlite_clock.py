@@ -13,6 +13,7 @@ from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite import file as sqlite_file
 from places import SOURCES
 from servers.needs import missing
+from servers.wrong_clocks import wrong_clock
 
 
 @pytest.fixture
@@ -73,7 +74,9 @@ def bound(unshare, tmp_path, target, text):
     return [*unshare("--mount"), "sh", "-c", script, "sh"]
 
 
-@pytest.mark.parametrize(("first", "second"), [("ahead", "late"), ("plain", "uptime"), ("plain", "boot_id")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("ahead", "late"), ("plain", "uptime"), ("plain", "boot_id"), ("plain", "hidden")]
+)
 def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, unshare, first, second):
     """A live lease of the one is respected by the other, a dead one's key is free in time, and they tell one time."""
     places = {
@@ -82,7 +85,9 @@ def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, un
         "late": lambda: unshare("--time", "--boottime", "77"),
         "uptime": lambda: bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"),
         "boot_id": lambda: bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"),
+        "hidden": lambda: [*bound(unshare, tmp_path, sqlite_clock.BOOT_ID, ""), "env", *an_hour_ahead],
     }
+    an_hour_ahead = [f"{name}={value}" for name, value in wrong_clock("+1h").items()]
     first, second = places[first](), places[second]()
     holder = worker(first, HOLDS, path, 60)
     assert holder.stdout.readline() == "held\n"

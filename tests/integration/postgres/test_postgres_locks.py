@@ -60,7 +60,7 @@ def test_an_insert_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_
         drive(store.insert(claim_of("k2", "a")), store)
     replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
     assert are_locked(replies) == [False, False, True, False, False]
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("1s",)]
 
 
 def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its_session(store, other):
@@ -71,7 +71,34 @@ def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its
     assert are_locked(drive(store.swap_many([completing(one) for one in held]), store)) == [False, True, False]
     other.rollback()
     assert drive(store.swap(*completing(held[1])), store).won
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("1s",)]
+
+
+@pytest.mark.parametrize("table", ["table", "meta"])
+def test_a_locked_table_leaves_no_session_that_waits(postgres, schema, store, other, table):
+    drive(store.insert(claim_of("before")), store)
+    other.execute(f"LOCK TABLE {getattr(store.names, table)}")
+    for _ in range(3):
+        new = Once(open_store(f"{schema}&timeout=1"), name="n")
+        with pytest.raises((Busy, StoreError)):
+            new.run("k", lambda: 1)
+        new.close()
+    time.sleep(1.5)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'onceward'"
+    assert postgres.sql(waiting) == [(0,)]
+
+
+def test_an_outcome_waits_for_a_locked_table(store, other):
+    once = Once(store, name="n", lease=60)
+
+    def work():
+        other.execute(f"LOCK TABLE {store.names.table}")
+        threading.Timer(2.5, other.rollback).start()
+        return 1
+
+    assert once.run("k", work) == 1
+    with pytest.raises(Completed):
+        once.acquire("k")
 
 
 @pytest.mark.parametrize("verb", ["insert", "swap"])

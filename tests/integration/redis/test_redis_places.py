@@ -16,6 +16,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
 from servers.needs import certificate
 from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of
+from servers.wires import Gate
 
 pytestmark = pytest.mark.sampled(mode=1)
 
@@ -128,6 +129,53 @@ def test_a_batch_leaves_the_connection_to_a_server_that_is_a_replica_now(primary
         assert refused("cd")
         assert before - connected()
         store.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_outcome_follows_the_address_to_the_new_primary(mode):
+    """The old one goes on, and takes no write without a replica: a worker whose connections stay open must leave it."""
+    old = Redis(min_replicas_to_write=1)
+    replica = Replica(old)
+    old.until(lambda: old.client().info("replication")["connected_slaves"] == 1)
+    gate = Gate(old.port)
+    once = Once(f"redis://127.0.0.1:{gate.port}/0?timeout=1", name="n", lease=30)
+
+    def fail_over():
+        replica.promote()
+        gate.server = replica.port  # for new connections
+        old.until(lambda: old.client().info("replication")["connected_slaves"] == 0)
+        return 1
+
+    async def failing_over():
+        return fail_over()
+
+    with asyncio.Runner() as runner:
+        assert (runner.run(once.run_async("k", failing_over)) if mode == "async" else once.run("k", fail_over)) == 1
+    assert once.run("k", lambda: 2) == 1
+    for one in (once, gate):
+        one.close()
+    for one in (replica, old):
+        one.stop()
+
+
+def test_a_cluster_whose_nodes_have_all_new_addresses_is_found_by_its_url():
+    before, after = RedisCluster(), RedisCluster()
+    gate = Gate(before.nodes[0].port)
+    once = Once(f"redis://127.0.0.1:{gate.port}/0?cluster=yes&timeout=1", name="n", lease=30)
+    assert once.run("k", lambda: 1) == 1
+    before.stop()
+    gate.turn(after.nodes[0].port)
+    after.nodes[0].until(lambda: outcome_of(once) == 2)
+    once.close()
+    gate.close()
+    after.stop()
+
+
+def outcome_of(once):
+    try:
+        return once.run("k", lambda: 2)
+    except StoreError:
+        return None
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

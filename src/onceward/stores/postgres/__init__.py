@@ -1,5 +1,6 @@
 """A ledger in PostgreSQL: ``Once("postgresql://user@host/db")``."""
 
+import re
 from urllib.parse import quote, urlencode
 
 try:
@@ -38,5 +39,6 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     try:
         lanes = PostgresLanes(place.geturl(), most, timeout)
     except _psycopg.ProgrammingError as error:
-        raise ValueError(f"{url!r}: {str(error).strip()}; of our own there are {', '.join(OPTIONS)}") from None
+        why = re.sub("(percent-encoded .*?):.*", r"\1", str(error).strip())  # libpq shows the value, as of the password
+        raise ValueError(f"{url!r}: {why}; of our own there are {', '.join(OPTIONS)}") from None
     return PostgresStore(lanes, names, url)

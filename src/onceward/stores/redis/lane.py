@@ -113,7 +113,9 @@ def _abort(writer: asyncio.StreamWriter) -> None:
 
 def failure(error: Exception) -> Broken:
     """Return the error of a request that is in doubt. What the driver says is its cause."""
-    return Broken(str(error) or type(error).__name__)
+    text = str(error).partition(" : <")[0] or type(error).__name__
+    error.args = (text,)  # redis-py shows a Sentinel's client after it, with its password
+    return Broken(text)
 
 
 def _talk(wire: Any, text: bytes, count: int) -> list[Any]:

@@ -6,7 +6,6 @@ moves, or cannot answer while another one takes its place, is an error that ends
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from redis import exceptions
@@ -20,7 +19,6 @@ MOST_LISTENING: Final = 100  # connections that wait for a bell
 _MOVED: Final = (exceptions.MovedError, exceptions.AskError)
 _CHANGED: Final = (Broken, *_MOVED, exceptions.ReadOnlyError, exceptions.ClusterDownError)
 _REFUSALS: Final = (exceptions.RedisError, exceptions.RedisClusterException)
-_TROUBLES: Final = frozenset({exceptions.ReadOnlyError, exceptions.NoScriptError})
 
 
 class OneServer:
@@ -34,23 +32,24 @@ class OneServer:
         """Do one request, and return its answers: errors in the places of what a server refused."""
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = lanes.run(request, _arguments)
-        if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
+        if lost := self._lost(answers):
             return completed(answers, lost, lanes.run(request.whole(lost), _arguments))
         return answers
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = await lanes.run_async(request, _arguments)
-        if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
+        if lost := self._lost(answers):
             return completed(answers, lost, await lanes.run_async(request.whole(lost), _arguments))
         return answers
 
     def _lost(self, answers: list[Any]) -> list[int]:
-        """Return the places of scripts that the server has lost. Leave a server that is a replica now."""
-        kinds = [type(answer) for answer in answers]
-        if exceptions.ReadOnlyError in kinds:
+        """Return the places of scripts that the server has lost. Leave a server that refuses: another one may have its address."""
+        refused = [place for place, one in enumerate(answers) if isinstance(one, Exception)]
+        lost = [place for place in refused if type(answers[place]) is exceptions.NoScriptError]
+        if len(lost) < len(refused):
             self.close()
-        return [place for place, kind in enumerate(kinds) if kind is exceptions.NoScriptError]
+        return lost
 
     def close(self) -> None:
         self._calls.close()
@@ -127,13 +126,16 @@ class Cluster:
         return self._lanes.get(node.name) or self._lanes.setdefault(node.name, self._make_lanes(node))
 
     def _open(self) -> Any:
-        if self._client is None:
-            self._client = self._make()
-        return self._client
+        client = self._client
+        if client is None:
+            client = self._client = self._make()
+        return client
 
     def _look(self, client: Any) -> None:
-        with suppress(*_REFUSALS):
+        try:
             client.nodes_manager.initialize()
+        except _REFUSALS:  # none of its nodes answers: begin again at the URL
+            self._client = None
 
     def close(self) -> None:
         client, self._client = self._client, None

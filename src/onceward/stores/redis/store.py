@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from onceward.core import worker
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
@@ -64,7 +65,8 @@ class RedisStore(Observed):
         self.names = names
         self._ready = False
         self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
-        self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
+        # The keys whose change a waiter of this process waits for; a fork leaves those of its parent.
+        self._listening: dict[tuple[int, str], object] = {}
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
@@ -188,20 +190,21 @@ class RedisStore(Observed):
 
     def changed(self, key: str, seconds: float, most: float, /) -> Steps[None]:
         """Wait until the claim of this key ends. One waiter of a process listens, and the others wait for that one."""
-        listening = self._listening.get(key)
+        place = worker.generation, key
+        listening = self._listening.get(place)
         if listening is not None:
             slept, longest = 0.0, min(most, self.timeout)  # in a busy event loop, it may hear nothing
-            while slept < longest and self._listening.get(key) is listening:
+            while slept < longest and self._listening.get(place) is listening:
                 yield Sleep(_NAP)
                 slept += _NAP
             return
-        self._listening[key] = object()
+        self._listening[place] = object()
         try:
             yield from self._listen(key, most)
         except StoreError:
             yield Sleep(seconds)
         finally:
-            self._listening.pop(key, None)
+            self._listening.pop(place, None)
 
     def _listen(self, key: str, most: float) -> Steps[None]:
         call = self._on(WAITING, encoded(key), round(min(most, self.timeout / 2) * 1000))

@@ -86,10 +86,13 @@ class HostClock:
 
 
 def boot_id() -> str | None:
-    """Return the id of this boot of the host, or None if the kernel gives none."""
+    """Return the id of this boot of the host, or None if the system counts no uptime.
+
+    Where /proc does not show it, it is an id of its own: the uptime counts all the same, and a reboot is seen by the newest write.
+    """
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
-    return _text(BOOT_ID).strip() or None
+    return _text(BOOT_ID).strip() or f"unknown {os.urandom(8).hex()}"
 
 
 def namespace_offset() -> float:
