@@ -300,7 +300,7 @@ class Once(ManyKeys, Unclaimed):
     def _transacting(
         self, key: object, writes: "Sequence[object]", result: object, name: str | None, options: Options
     ) -> Steps[object]:
-        from onceward.claim.commit import commit
+        from onceward.claim.key_transaction import commit
         from onceward.stores.capabilities import TRANSACT
 
         write = TRANSACT.require(self.store)(writes)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Call = defaultdict[str, object]
 RETURNED: Final = "returned"
 RAISED: Final = "raised"
+OUTCOME: Final = "outcome"  # what is recorded of its result, which is encoded once
 OVER: Final = "over"  # its end was recorded, or the caller is told why not
 
 _INSTEAD: Final = {

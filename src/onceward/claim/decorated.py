@@ -1,5 +1,6 @@
 """A guarded function: it reads the key from a call's arguments, and calls its guard."""
 
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -102,13 +103,16 @@ def decorated(
 
     def calling(*, whole: bool) -> Function:
         async def call_async(*args: object, **kwargs: object) -> object:
-            durable.refuse(args, kwargs)
+            if durable.SDK in sys.modules:
+                durable.refuse(args, kwargs)
             key, print_ = of.read(args, kwargs)
             return await of.guard.call_async(key, print_, of.function, args, kwargs, whole=whole)
 
         def call(*args: object, **kwargs: object) -> object:
             key, print_ = of.read(args, kwargs)
-            return durable.call(of.guard, key, print_, of.function, args, kwargs, whole=whole)
+            if durable.SDK in sys.modules:
+                return durable.call(of.guard, key, print_, of.function, args, kwargs, whole=whole)
+            return of.guard.call(key, print_, of.function, args, kwargs, whole=whole)
 
         return call_async if of.is_async else call
 

@@ -92,8 +92,7 @@ def call(
 
     That is the execution of the ``context`` that is given, or of one among the arguments.
     """
-    if SDK in sys.modules and context is None:
-        context = context_of(args, kwargs)
+    context = context or context_of(args, kwargs)
     if context is None:
         return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
     from hashlib import sha256  # OpenSSL, which no other cold start needs

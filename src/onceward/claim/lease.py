@@ -19,6 +19,7 @@ from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.observe.spans import CallSpan
     from onceward.results.codec import Codec
 
 CURRENT: ContextVar["Lease | None"] = ContextVar("onceward_claim", default=None)
@@ -69,15 +70,15 @@ class Lease(Claim):
         clock: Clock,
         codec: "Codec",
         observers: Observers = UNOBSERVED,
-        *,
-        listening: bool = False,
+        asked_at: float | None = None,
+        span: "CallSpan | None" = None,
     ) -> None:
         self.store = store
         self.record: Record = won.record
         self._until = won.until
         self.interval = policy.beat_every  # seconds between heartbeats
         # The next one is an interval after the lease began; `_until` already subtracts the safety margin.
-        self._ahead = self.interval - policy.lease + margin(store, policy)
+        self._ahead = self.interval - policy.lease + margin(policy.lease, store.resolution)
         self.due = self._until + self._ahead
         self.policy = policy
         self.clock = clock
@@ -86,7 +87,11 @@ class Lease(Claim):
         self._process = worker.generation
         self.outer = CURRENT.get() and innermost()
         self.observers = observers
-        self.story = Story(observers, clock()) if listening else None
+        self.story = None
+        if asked_at is not None:  # somebody listens
+            self.story = Story(observers, clock(), asked_at, span)
+            if span is not None and won.before is not None:
+                span.link(won.before.trace)
         self.settled = self.paused = None
 
     @property
@@ -222,7 +227,7 @@ class Lease(Claim):
 
     def store_time(self) -> float:
         """Return the store's time (seconds), as far as this worker knows it. It is for people, and decides nothing."""
-        return self.record.lease_until - margin(self.store, self.policy) - (self._until - self.clock())
+        return self.record.lease_until - margin(self.policy.lease, self.store.resolution) - self._until + self.clock()
 
     def check_usable(self) -> None:
         """Raise OncewardError if the claim is ended, inherited by a fork, or held by a transaction."""

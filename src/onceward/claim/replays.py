@@ -6,7 +6,7 @@ from onceward.core.clock import Clock
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
-from onceward.core.steps import Refused, Replay
+from onceward.core.steps import Refused
 from onceward.errors import Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.outcomes import SEALED, opened_note, sealing
 
@@ -71,16 +71,6 @@ class Replays:
             sealing()  # now: after a handler has begun, nothing is imported on the way to its record
         self._cache: dict[str, _CachedRecord] = {}
 
-    def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:
-        """Return what a duplicate gets, or raise why not; ``since`` is when it asked, on the owner's clock."""
-        if isinstance(outcome, Replay):
-            if self._policy.cache:
-                self.remember(outcome.record, outcome.remaining, since)
-            return CallOutcome(self.recorded(outcome.record), outcome.record, replayed=True)
-        if outcome.verdict is Verdict.BUSY and self._policy.on_busy == "skip":
-            return CallOutcome(None, outcome.record, replayed=False)
-        raise refusal(outcome, self._policy)
-
     def recorded(self, record: Record) -> object:
         """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
         result = record.result
@@ -122,7 +112,7 @@ class Replays:
         return None if entry is None or self._clock() >= entry.until else entry.record
 
     def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
-        """Return the remembered answer, or None. Raises the errors of :meth:`answer`."""
+        """Return the remembered answer, or None. Raises Mismatch, and what is recorded."""
         entry = self._cache.get(key)
         if entry is None or self._clock() >= entry.until:
             return None

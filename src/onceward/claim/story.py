@@ -28,17 +28,23 @@ class Story:
 
     __slots__ = ("_events", "_observers", "_over", "_route", "began", "late_since", "raised", "ran", "since", "span")
 
-    def __init__(self, observers: Observers, began: float | None) -> None:
+    def __init__(
+        self,
+        observers: Observers,
+        began: float | None,
+        since: float | None = None,
+        span: "CallSpan | None" = None,
+    ) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
         self._route = ROUTE.get()  # read now: heartbeats, and recording after an answer, have another context
         self._over = False  # whether its end is noted
-        self.since: float | None = None
+        self.since = since
         self.began = began
         self.raised: Exception | None = None
         self.ran: float | None = None
         self.late_since: float | None = None
-        self.span: CallSpan | None = None
+        self.span = span
 
     def note(self, kind: Kind, record: Record, **more: Any) -> None:
         """Note an event of the key of ``record``."""

@@ -12,7 +12,7 @@ from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
-from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
+from onceward.core.protocol import FREE, Outcome, Verdict, decide, last_write, may_send, unclaimed
 from onceward.core.record import Record, Reply
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
@@ -109,9 +109,9 @@ def end_many(
     """
     # A claim that its handler has just ended must not open again: ``end`` judges it alone.
     pairs = {
-        number: (last_write(record, outcome, policy), record)
+        number: (write, record)
         for number, (record, outcome, policy) in enumerate(ends)
-        if is_mine(record, record)
+        if (write := last_write(record, outcome, policy)) is not None
     }
     if not pairs:
         return [None] * len(ends)

@@ -45,15 +45,17 @@ class Codec:
         Raises:
             NotReplayable: the value would not come back equal and of the same type.
         """
-        if self._decoder is None:
-            return _encode_open(value, False)
         try:
-            data = self._encoder.encode(value)
-            if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
-                return data.decode()
+            if self._decoder is None:
+                if is_plain(value):
+                    return msgspec.json.encode(value).decode()
+            else:
+                data = self._encoder.encode(value)
+                if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
+                    return data.decode()
         except Exception:  # it may run a user's code; the envelope says why
             pass
-        return _encode_open(value, True)
+        return _encode_open(value)
 
     def decode(self, text: str) -> object:
         """Return the value stored as ``text``.
@@ -132,10 +134,8 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
 
 
-def _encode_open(value: object, enveloped: bool) -> str:
+def _encode_open(value: object) -> str:
     try:
-        if not enveloped and is_plain(value):
-            return _dumped(value)
         marked = tagged(value)
         plain = _dumped(marked)
         if "__main__:" in plain:

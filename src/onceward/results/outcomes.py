@@ -29,7 +29,7 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
             text = sealing().sealed(policy.seal, text)
     except Exception as error:  # encoding may run a user's code
         return protocol.completed(None, noted(describe(error), policy).removeprefix("NotReplayable: "))
-    size = size_of(text)
+    size = len(text) if text.isascii() else len(text.encode())  # as size_of()
     assert policy.max_result is not None  # the guard has asked the store
     if size <= policy.max_result:
         return protocol.completed(text)

@@ -109,7 +109,7 @@ class AsgiHandling(AsgiDelivery):
             if not self.complete:
                 await self._record(error)
         elif not self.interrupted or not isinstance(error, asyncio.CancelledError):
-            self._request.guarded.guard.drop(self._request.claim)
+            self._request.claim.drop()
 
     async def conclude(self) -> None:
         """As :meth:`AsgiDelivery.conclude`."""
@@ -168,7 +168,7 @@ class AsgiHandling(AsgiDelivery):
         """Leave the key claimed to its lease's end if nobody knows the outcome of an effect; tell whether that is so."""
         if not self._scope.get(MAY_HAVE_RUN):
             return False
-        self._request.guarded.guard.drop(self._request.claim)
+        self._request.claim.drop()
         return True
 
     @property
