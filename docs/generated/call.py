@@ -17,7 +17,7 @@ FIRST = (  # of a key that is new, on SQLite
     ("core/steps.py", "claim", "the steps of a claim: a generator without I/O"),
     ("stores/sqlite/store.py", "SqliteStore.insert", "a verb of the store: a generator of its own requests"),
     ("stores/sqlite/exchange.py", "SqliteExchange.exchange", "the store's only I/O; DynamoDB's goes through `wire/`"),
-    ("claim/running.py", "run_under", "runs your function under its claim, outside of every generator"),
+    ("claim/called.py", "run_under", "runs your function under its claim, outside of every generator"),
     ("claim/held.py", "HeldClaim.leave", "says how the claim ends: with a result, a failure or an interrupt"),
     ("results/outcomes.py", "completion", "encodes the result"),
     ("core/steps.py", "end", "the steps of an end"),

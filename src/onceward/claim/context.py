@@ -2,13 +2,12 @@
 
 from types import TracebackType
 
-from onceward.claim.called import OVER, RAISED, RETURNED, Call
+from onceward.claim.called import OVER, RAISED, RETURNED, Call, enter_span, is_cut_short, leave_span, running_loop
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.lease import CURRENT, leave_current
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import enter_span, is_cut_short, leave_span, running_loop
 
 
 class ClaimContext:

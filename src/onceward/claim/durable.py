@@ -120,9 +120,9 @@ def _lasting(guard: Guard) -> Guard:
     return lasting
 
 
-def _claim(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
+def _claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     try:
-        return (yield from go_on(store, bid, value=value))
+        return (yield from go_on(store, bid))
     except StoreError as error:
         if not error.transient:
             raise

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from onceward import observe
 from onceward.claim import heartbeat
-from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter
+from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter, check_free, run_under, run_under_async
 from onceward.claim.held import HeldClaim
 from onceward.claim.lease import CURRENT
 from onceward.claim.replays import CallOutcome, Replays, refusal
-from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.belief import margin
 from onceward.core.clock import Clock
@@ -73,7 +72,7 @@ class Guard:
                 f"give at least {3 * store.resolution:g}"
             )
         early = margin(policy.lease, store.resolution)
-        if policy.beat_every >= policy.lease - early:
+        if (policy.heartbeat or policy.lease / 3) >= policy.lease - early:
             raise ValueError(
                 f"heartbeat={policy.heartbeat!r} does not fit lease={policy.lease!r} on {store.url}: a claim there is given up "
                 f"{early:g} s before its lease ends, so renew it earlier (default: a third of the lease)"
@@ -213,8 +212,6 @@ class Guard:
         provenance: Provenance = UNKNOWN,
         comes: "Comes | None" = None,
         owner: str = "",
-        *,
-        value: bool = True,
     ) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
 
@@ -224,7 +221,7 @@ class Guard:
         """
         bid, listening, since, span = self.asked(key, fingerprint, provenance, comes, owner)
         try:
-            outcome = drive(self._claiming(self.store, bid, value=value), self.store)
+            outcome = drive(self._claiming(self.store, bid), self.store)
             if isinstance(outcome, Won):
                 claim = self._won(outcome, since, listening, span)
                 claim.goes_on = bool(owner) and outcome.goes_on
@@ -244,13 +241,11 @@ class Guard:
         fingerprint: str | None,
         provenance: Provenance = UNKNOWN,
         comes: "Comes | None" = None,
-        *,
-        value: bool = True,
     ) -> HeldClaim | CallOutcome[object]:
         """Like :meth:`enter`, for a coroutine."""
         bid, listening, since, span = self.asked(key, fingerprint, provenance, comes)
         try:
-            outcome = await drive_async(self._claiming(self.store, bid, value=value), self.store)
+            outcome = await drive_async(self._claiming(self.store, bid), self.store)
             if isinstance(outcome, Won):
                 return self._won(outcome, since, listening, span)
         except BaseException as error:

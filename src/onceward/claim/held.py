@@ -102,7 +102,7 @@ class HeldClaim(EndingClaim):
 
     def step_transaction(self, name: object, connection: C) -> Transaction[C]:
         """See :class:`Claim`."""
-        from onceward.claim.step_transaction import StepTransaction
+        from onceward.claim.claim_transaction import StepTransaction
 
         return StepTransaction(self, self._chained(), name, connection)
 
@@ -167,7 +167,7 @@ class HeldClaim(EndingClaim):
                 if failure is None:
                     self.warn()
         finally:
-            heartbeat.HEARTBEAT.forget(self)
+            heartbeat.HEARTBEAT.claims.pop(self.number, None)  # as forget()
             if self.story is not None:
                 self.tell()
         call[OVER] = True
@@ -182,7 +182,7 @@ class HeldClaim(EndingClaim):
                 if failure is None:
                     self.warn()
         finally:
-            heartbeat.HEARTBEAT.forget(self)
+            heartbeat.HEARTBEAT.claims.pop(self.number, None)  # as forget()
             if self.story is not None:
                 self.tell()
         call[OVER] = True

@@ -54,8 +54,8 @@ def for_owner(guard: "Guard", owner: str) -> "Guard":
     return guard.claiming_by(partial(_claim, owner), recovery.leave)
 
 
-def _claim(owner: str, store: Store, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
-    return steps.claim(store, bid._replace(owner=owner), value=value, single_use=True)
+def _claim(owner: str, store: Store, bid: Bid) -> Steps[Won | Replay | Refused]:
+    return steps.claim(store, bid._replace(owner=owner), single_use=True)
 
 
 async def remote_claim(

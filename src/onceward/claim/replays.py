@@ -76,25 +76,18 @@ class Replays:
         result = record.result
         if result is None:
             raise ResultUnavailable(record.key, opened_note(record.error, self._policy) or "none was stored")
-        if type(result) is Elsewhere:
-            raise ResultUnavailable(record.key, f"it is in {result}, and was not fetched")
+        if type(result) is not str:
+            why = f"it is in {result}, and was not fetched" if type(result) is Elsewhere else "it is no text"
+            raise ResultUnavailable(record.key, why)
         try:
-            if type(result) is str and not result.startswith(self._codecs.ENVELOPE):
+            if result.startswith(SEALED):
+                result = cast("str", sealing().opened(self._policy.seal, result))
+            if not result.startswith(self._codecs.RAISED):
                 return self.codec.decode(result)
-            is_raised, value = self._decoded(result)
+            raised = self._codecs.decode_exception(result, self._policy.final)
         except self._codecs.NotReplayable as reason:
             raise ResultUnavailable(record.key, str(reason)) from reason
-        if is_raised:
-            raise cast("Exception", value)
-        return value
-
-    def _decoded(self, result: str) -> tuple[bool, object]:
-        """Return whether an exception is recorded, and the exception or the result."""
-        if type(result) is str and result.startswith(SEALED):
-            result = sealing().opened(self._policy.seal, result)
-        if self._codecs.is_exception(result):
-            return True, self._codecs.decode_exception(result, self._policy.final)
-        return False, self.codec.decode(result)
+        raise raised
 
     def remember(self, record: Record, seconds: float | None, since: float) -> None:
         """Answer from ``record`` until ``seconds`` after ``since``; None is for ever."""

@@ -8,11 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from onceward.claim.called import enter_span, leave_span
 from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
 from onceward.claim.lease import CURRENT, Lease, leave_current
-from onceward.claim.running import enter_span, leave_span
 from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
 from onceward.errors import Parked, StoreError

@@ -10,9 +10,8 @@ from threading import Thread
 from typing import TypeVar
 
 from onceward.claim import heartbeat
-from onceward.claim.called import RAISED, RETURNED, Call
+from onceward.claim.called import RAISED, RETURNED, Call, Under
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import Under
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.errors import Parked, ResultNotRecorded, StoreError
 from onceward.http.answer import Answer, Recorded

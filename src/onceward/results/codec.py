@@ -22,6 +22,7 @@ from onceward.results.values import canonical, findable, is_plain, model_data, t
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
+RAISED = ENVELOPE + '"raised"'  # how an exception begins
 _OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that do not say how to store a result
 
 
@@ -101,11 +102,6 @@ def encode_exception(error: Exception) -> str:
     if not unchanged:
         raise NotReplayable(f"{type(error).__qualname__} does not come back equal from its arguments and attributes")
     return text
-
-
-def is_exception(text: object) -> bool:
-    """Return whether a stored text is an exception's; False for anything but text."""
-    return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
 
 
 def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:

@@ -11,8 +11,8 @@ from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final
 
+from onceward.claim.called import enter_span, leave_span
 from onceward.claim.lease import CURRENT
-from onceward.claim.running import enter_span, leave_span
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.guarded import Unrecorded

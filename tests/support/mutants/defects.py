@@ -143,7 +143,7 @@ a fence of a deleted record comes again
 [claim/ends.py: unit/core/test_ending_many.py]
 7 a store that refuses the result gets no second try
     if [-outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True))-]{+False+}:
-[claim/running.py: unit/claim unit/test_once.py]
+[claim/called.py: unit/claim unit/test_once.py]
 a guarded call of the same key inside itself waits for itself
     [-            if outer.record.key == key:
                     raise Reentrant(key)

@@ -85,7 +85,7 @@ class Sink(Generic[T]):
         if self._is_crowded(item_key.size):
             yield from self._flush()
         try:
-            claim = yield partial(self._enter, item_key.key, item_key.fingerprint, value=False)
+            claim = yield partial(self._enter, item_key.key, item_key.fingerprint)
         except ResultUnavailable:
             return "replayed"
         match claim:  # not isinstance(): an interrupt may come after any call

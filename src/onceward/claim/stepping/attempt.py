@@ -1,8 +1,8 @@
-"""Which steps an attempt may begin, and why it may not go on."""
+"""Which steps an attempt may begin, why it may not go on, and what ``on_lapse`` can answer."""
 
 import threading
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.claim.lease import CURRENT, Lease
 from onceward.claim.replays import parked_error
@@ -10,6 +10,22 @@ from onceward.claim.stepping.notes import StepNotes
 from onceward.errors import LeaseLost, OncewardError, Parked, StoreError
 from onceward.keys.ledger_keys import step_name
 from onceward.results.step_entries import Doubt, Entry, entries_of
+
+
+class Made(NamedTuple):
+    """An earlier attempt has made the step, with this result."""
+
+    result: object = None
+
+
+class NotMade:
+    """The type of :data:`NOT_MADE`."""
+
+    def __repr__(self) -> str:
+        return "onceward.NOT_MADE"
+
+
+NOT_MADE: Final = NotMade()  # no earlier attempt has made the step, so it runs
 
 
 class InStep(NamedTuple):
