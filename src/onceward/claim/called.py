@@ -144,7 +144,7 @@ def check_free(store: Store, key: str) -> None:
     """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
     outer = innermost()
     while outer is not None:
-        if outer.store is store and outer.settled is None and not outer.lost:
+        if is_same_ledger(outer.store, store) and outer.settled is None and not outer.lost:
             if outer.record.key == key:
                 raise Reentrant(key)
             if outer.paused and outer.exclusive:
@@ -153,6 +153,19 @@ def check_free(store: Store, key: str) -> None:
                     "itself. Do it before or after the transaction"
                 )
         outer = outer.outer
+
+
+def is_same_ledger(one: Store, other: Store) -> bool:
+    """Return whether two stores of this process have the same records."""
+    return one is other or ("://" in one.url and one.url == other.url)
+
+
+def is_within(claim: Lease) -> bool:
+    """Return whether the caller is in the handler of ``claim``, maybe in a claim of its own."""
+    inner = innermost()
+    while inner is not None and inner is not claim:
+        inner = inner.outer
+    return inner is not None and not inner.left
 
 
 class Under:

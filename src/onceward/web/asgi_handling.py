@@ -72,7 +72,7 @@ class AsgiHandling(AsgiDelivery):
             if not _EAGER:
                 await _first_step()
             CURRENT.set(claim)
-            scope[BEGAN], scope[HELD] = None, (claim.store, claim.record.key, claim)
+            scope[BEGAN], scope[HELD] = None, claim
             enter_span(claim)
             try:
                 if scope.get("extensions"):

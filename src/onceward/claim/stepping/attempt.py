@@ -4,7 +4,8 @@ import threading
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
-from onceward.claim.lease import CURRENT, Lease
+from onceward.claim.called import is_within
+from onceward.claim.lease import Lease
 from onceward.claim.replays import parked_error
 from onceward.claim.stepping.notes import StepNotes
 from onceward.errors import LeaseLost, OncewardError, Parked, StoreError
@@ -63,10 +64,7 @@ class CallerPlace:
         """Return whether a caller that is in no known step is surely the handler's. In a bare thread nobody can tell."""
         if self._claim.thread == threading.get_ident() or getattr(self._threads, "is_handlers", False):
             return True
-        outer = CURRENT.get()
-        while outer is not None and outer is not self._claim:
-            outer = outer.outer
-        return outer is not None
+        return is_within(self._claim)
 
 
 class StepsOfAttempt:
