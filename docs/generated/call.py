@@ -9,7 +9,7 @@ from generated.markdown import code, table
 
 SOURCE = Path(onceward.__file__).parent
 FIRST = (  # of a key that is new, on SQLite
-    ("claim/decorated.py", "decorated.<locals>.calling.<locals>.call", "`charge(order)` comes in"),
+    ("claim/decorated.py", "DecoratedHandler.wrapped.<locals>.calling.<locals>.call", "`charge(order)` comes in"),
     ("keys/ledger_keys.py", "ledger_key", "writes the key as the ledger has it"),
     ("claim/guard.py", "Guard.call", "runs the handler between two drives: one that claims, one that completes"),
     ("claim/guard.py", "Guard.enter", "starts the steps of the claim, and counts the lease from before the request"),
