@@ -115,7 +115,7 @@ def call(
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
-    lasting = guard.under(guard.policy._replace(lease=lease, heartbeat=None)).claiming_by(_claim, leave)
+    lasting = guard.claiming_by(_claim, leave, guard.policy._replace(lease=lease, heartbeat=None))
     lasting.inputs = guard.inputs  # which refuse the context
     return lasting
 

@@ -91,14 +91,9 @@ class Guard:
         self._caches = bool(policy.cache)
         self.lasting: Guard | None = None  # within durable functions
 
-    def under(self, policy: Policy, codec: "Codec | None" = None) -> "Guard":
-        """Return this guard under another policy; with a ``codec``, for functions that take no claim."""
-        others = (
-            (self.codec, self._parameter, self.observers, self.inputs)
-            if codec is None
-            else (codec, None, self.observers)
-        )
-        return Guard(self.store, policy, self.clock, *others, name=self.name)
+    def under(self, policy: Policy, codec: "Codec") -> "Guard":
+        """Return this guard under another policy, for functions that take no claim."""
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
     def call(
         self,
@@ -177,9 +172,9 @@ class Guard:
         finally:
             call = None  # as above
 
-    def claiming_by(self, claiming: Claiming, abandon: Abandon) -> "Guard":
+    def claiming_by(self, claiming: Claiming, abandon: Abandon, policy: Policy | None = None) -> "Guard":
         """Return this guard with other steps for its claims. It keeps no arguments, and remembers no result."""
-        policy = self.policy._replace(cache=0, keep_input=False)
+        policy = (policy or self.policy)._replace(cache=0, keep_input=False)
         guard = Guard(self.store, policy, self.clock, self.codec, self._parameter, self.observers, name=self.name)
         guard._claiming, guard._abandon = claiming, abandon
         return guard

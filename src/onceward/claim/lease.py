@@ -309,8 +309,7 @@ class Lease(Claim):
         lease = self.policy.lease if seconds is None else float(seconds)
         if not 0 < lease <= LONGEST:
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds, at most {LONGEST:.0e}")
-        self._check_free()
-        self._check_open()
+        self.check_usable()
 
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)

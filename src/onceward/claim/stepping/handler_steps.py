@@ -84,7 +84,7 @@ class HandlerSteps(StepsOfAttempt):
         outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            self._place.enter(step.name)
+            self._enter(step.name)
             if step.ask is not None:
                 earlier = self._earlier(step, step.ask())
                 if earlier is not None:
@@ -112,7 +112,7 @@ class HandlerSteps(StepsOfAttempt):
         outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            self._place.enter(step.name)
+            self._enter(step.name)
             if step.ask is not None:
                 answer = step.ask()
                 earlier = self._earlier(step, await answer if hasattr(answer, "__await__") else answer)
