@@ -144,7 +144,7 @@ def check_free(store: Store, key: str) -> None:
     """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
     outer = innermost()
     while outer is not None:
-        if is_same_ledger(outer.store, store) and outer.settled is None and not outer.lost:
+        if outer.store is store and outer.settled is None and not outer.lost:
             if outer.record.key == key:
                 raise Reentrant(key)
             if outer.paused and outer.exclusive:
