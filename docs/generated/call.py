@@ -9,7 +9,7 @@ from generated.markdown import code, table
 
 SOURCE = Path(onceward.__file__).parent
 FIRST = (  # of a key that is new, on SQLite
-    ("claim/decorated.py", "decorated.<locals>.calling.<locals>.call", "`charge(order)` comes in"),
+    ("claim/decorated.py", "DecoratedHandler.wrapped.<locals>.calling.<locals>.call", "`charge(order)` comes in"),
     ("keys/ledger_keys.py", "ledger_key", "writes the key as the ledger has it"),
     ("claim/guard.py", "Guard.call", "runs the handler between two drives: one that claims, one that completes"),
     ("claim/guard.py", "Guard.enter", "starts the steps of the claim, and counts the lease from before the request"),
@@ -17,8 +17,8 @@ FIRST = (  # of a key that is new, on SQLite
     ("core/steps.py", "claim", "the steps of a claim: a generator without I/O"),
     ("stores/sqlite/store.py", "SqliteStore.insert", "a verb of the store: a generator of its own requests"),
     ("stores/sqlite/exchange.py", "SqliteExchange.exchange", "the store's only I/O; DynamoDB's goes through `wire/`"),
-    ("claim/running.py", "run_under", "runs your function under its claim, outside of every generator"),
-    ("claim/leaving.py", "Leaving.leave", "says how the claim ends: with a result, a failure or an interrupt"),
+    ("claim/called.py", "run_under", "runs your function under its claim, outside of every generator"),
+    ("claim/held.py", "HeldClaim.leave", "says how the claim ends: with a result, a failure or an interrupt"),
     ("results/outcomes.py", "completion", "encodes the result"),
     ("core/steps.py", "end", "the steps of an end"),
     (

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from onceward.claim.completer import Sweep
     from onceward.claim.held import current
     from onceward.claim.replays import CallOutcome
-    from onceward.claim.stepping.answers import NOT_MADE, Made
+    from onceward.claim.stepping.attempt import NOT_MADE, Made
     from onceward.core.attempts import Attempt
     from onceward.core.record import Record
     from onceward.stores.contract import NotFound
@@ -100,7 +100,7 @@ __getattr__, __dir__ = lazily(
         ".claim.completer": ("Sweep",),
         ".claim.replays": ("CallOutcome",),
         ".claim.held": ("current",),
-        ".claim.stepping.answers": ("NOT_MADE", "Made"),
+        ".claim.stepping.attempt": ("NOT_MADE", "Made"),
         ".core.attempts": ("Attempt",),
         ".core.record": ("Record",),
         ".stores.contract": ("NotFound",),

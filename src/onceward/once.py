@@ -66,9 +66,7 @@ class Once(ManyKeys, Unclaimed):
         if not isinstance(store, str):
             check_type("Once(store)", store, "exchange", "a URL such as 'sqlite:///orders.db', or a store")
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        observers = UNOBSERVED
-        if observe:
-            observers = Observers(checked_observers(observe))
+        observers = Observers(checked_observers(observe)) if observe else UNOBSERVED
         url = store if isinstance(store, str) else None
         self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers, url)
         self.guards.watch_store()
@@ -114,12 +112,12 @@ class Once(ManyKeys, Unclaimed):
             ValueError, TypeError: an option is not valid or does not fit the function. Raised when decorating.
         """
         self.guards.policy(options)  # refuses wrong options now, before there is a function
-        from onceward.claim.decorated import decorated  # loaded by the first decorator
+        from onceward.claim.decorated import DecoratedHandler  # loaded by the first decorator
 
         def decorate(function: Callable[..., object]) -> Callable[..., object]:
             if isinstance(function, classmethod | staticmethod):
                 return type(function)(decorate(function.__func__))
-            return decorated(self.guards, function, key, fingerprint, name, options)
+            return DecoratedHandler(self.guards, function, key, fingerprint, name, options).wrapped()
 
         return cast("Decorator", decorate)
 
@@ -300,7 +298,7 @@ class Once(ManyKeys, Unclaimed):
     def _transacting(
         self, key: object, writes: "Sequence[object]", result: object, name: str | None, options: Options
     ) -> Steps[object]:
-        from onceward.claim.commit import commit
+        from onceward.claim.key_transaction import commit
         from onceward.stores.capabilities import TRANSACT
 
         write = TRANSACT.require(self.store)(writes)

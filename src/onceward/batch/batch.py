@@ -18,9 +18,8 @@ from onceward.batch.tasks import closed, joined
 from onceward.batch.threads import HandlerThreads
 from onceward.batch.turns import INSIDE
 from onceward.claim import called
-from onceward.claim.called import OVER, RAISED, RETURNED, Call
+from onceward.claim.called import OVER, RAISED, RETURNED, Call, run_under, run_under_async
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
 from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
 from onceward.core.whole import CALLS, drive_whole, drive_whole_async

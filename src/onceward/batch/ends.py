@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from onceward.claim import heartbeat
+from onceward.claim.called import OUTCOME, RETURNED, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.core import many, retries
@@ -105,7 +106,7 @@ def _try(
 
 def _alone(one: HandledClaim, end: Outcome) -> Steps[None]:
     if one.error is None:
-        yield from one.held.completing(end, one.value)
+        yield from one.held.completing(Call(None, {RETURNED: one.value, OUTCOME: end}))
     else:
         yield from one.held.leaving(end, "record how it failed")
 

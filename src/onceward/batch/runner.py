@@ -104,14 +104,14 @@ class Run:
         for number, item in enumerate(list(chunk)):
             owner = owners[32 * number : 32 * (number + 1)]
             try:
-                bid = self._guard.bid(item.key, item.fingerprint, item.provenance, owner, policy)
+                bid, _, _, item.span = self._guard.asked(
+                    item.key, item.fingerprint, item.provenance, item.comes, owner, policy
+                )
             except OncewardError as error:  # the caller already handles this key
                 self.report.report(item, "failed", error=error)
                 chunk.remove(item)
                 continue
-            if self.report.listening:
-                item.span = self._guard.observers.begin(self._guard.name, item.key, item.comes)
-            bids.append(bid if item.span is None else item.span.on(bid))
+            bids.append(bid)
         return bids
 
     def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
@@ -167,7 +167,7 @@ class Run:
         """
         claim = item.held
         if self._is_abandoned:
-            self._guard.drop(claim)  # nobody records its end any more
+            claim.drop()  # nobody records its end any more
             return
         if error is not None and (not ended or claim.completed_in_vain):
             item.value, item.error = value, error
@@ -196,7 +196,7 @@ class Run:
         self._leave_claimed(item, interrupted)
 
     def _leave_claimed(self, item: Item, error: Exception) -> None:
-        self._guard.drop(item.held)
+        item.held.drop()
         self.order.ended(item, ok=False)
         if item.outcome is None:
             self.report.report(item, "failed", error=error)
@@ -235,7 +235,7 @@ class Run:
             # In a thread, after a second interrupt.
             runs = item.begun and item.held.function is not None and not item.held.left
             if item.begun and not runs and item.end is None and item.outcome is None:
-                self._guard.drop(item.held)
+                item.held.drop()
 
     def note(self, interrupt: BaseException) -> None:
         """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""

@@ -1,4 +1,4 @@
-"""One call of a handler. Its end stays known even if an interrupt comes at any moment.
+"""One call of a handler, under a claim that then ends. Its end stays known even if an interrupt comes at any moment.
 
 An interrupt is any exception that neither the handler nor onceward raises: KeyboardInterrupt, a cancellation, or the
 ``Exception`` of a time limit, raised by a signal handler or by ``PyThreadState_SetAsyncExc``. CPython raises it between
@@ -10,20 +10,28 @@ keeps the result, and no interrupt can come between::
         value = call[RETURNED]
     except BaseException as error:
         call[RAISED] = error     # RETURNED is set if the interrupt came after the handler's end
+
+After an interrupt, the end gets one more try. CPython checks for interrupts when it enters a function, so each ``try`` here contains
+all that must happen.
 """
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from collections.abc import Awaitable, Callable, Mapping
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar
 
-if TYPE_CHECKING:
-    from onceward.claim.claim import Claim
+from onceward.claim.claim import Claim
+from onceward.claim.lease import CURRENT, Lease, innermost, leave_current
+from onceward.core.drivers import was_settled
+from onceward.errors import OncewardError, Reentrant
+from onceward.stores.contract import Store
 
+C = TypeVar("C", bound=Lease | None)
 Call = defaultdict[str, object]
 RETURNED: Final = "returned"
 RAISED: Final = "raised"
+OUTCOME: Final = "outcome"  # what is recorded of its result, which is encoded once
 OVER: Final = "over"  # its end was recorded, or the caller is told why not
 
 _INSTEAD: Final = {
@@ -45,7 +53,7 @@ class ClaimParameter(NamedTuple):
     place: int | None
 
     def fill(
-        self, claim: "Claim", args: tuple[object, ...], kwargs: Mapping[str, object]
+        self, claim: Claim, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[tuple[object, ...], Mapping[str, object]]:
         """Return the arguments of a call, with the claim added."""
         if self.place is not None and self.place <= len(args):
@@ -130,3 +138,144 @@ def _is_new(value: object) -> bool:
 
     instruction: int = frame.f_code.co_code[frame.f_lasti]
     return dis.opname[instruction] == "RETURN_GENERATOR"
+
+
+def check_free(store: Store, key: str) -> None:
+    """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
+    outer = innermost()
+    while outer is not None:
+        if outer.store is store and outer.settled is None and not outer.lost:
+            if outer.record.key == key:
+                raise Reentrant(key)
+            if outer.paused and outer.exclusive:
+                raise OncewardError(
+                    f"{key}: the transaction of {outer.record.key} holds the ledger's file, so this would wait for "
+                    "itself. Do it before or after the transaction"
+                )
+        outer = outer.outer
+
+
+def is_same_ledger(one: Store, other: Store) -> bool:
+    """Return whether two stores of this process have the same records."""
+    return one is other or ("://" in one.url and one.url == other.url)
+
+
+def is_within(claim: Lease) -> bool:
+    """Return whether the caller is in the handler of ``claim``, maybe in a claim of its own."""
+    inner = innermost()
+    while inner is not None and inner is not claim:
+        inner = inner.outer
+    return inner is not None and not inner.left
+
+
+class Under:
+    """The scope of one part of a handler that runs in parts: ``with Under(claim): next(parts)``."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: Lease) -> None:
+        self._claim = claim
+
+    def __enter__(self) -> None:
+        CURRENT.set(self._claim)
+        self._claim.left = False
+        enter_span(self._claim)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave_current(self._claim, self._claim.outer)
+        self._claim.left = True
+        leave_span(self._claim)
+
+
+def running_loop() -> Any:
+    """Return the event loop that runs; None if there is none."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()  # the documented one raises where there is none
+
+
+def enter_span(claim: Lease) -> None:
+    """Make the span of ``claim`` current, if it has one."""
+    if claim.story is not None and claim.story.span is not None:
+        claim.story.span.enter()
+
+
+def leave_span(claim: Lease) -> None:
+    """Make the span current that was so before, and end that of ``claim`` if it is over."""
+    if claim.story is not None and claim.story.span is not None:
+        claim.story.span.leave(over=claim.over)
+
+
+def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | None]) -> BaseException | None:
+    """Make ``call`` under ``claim``, if there is one; then ``leave(claim, call)`` handles its end.
+
+    It returns what ``leave`` returns: the failure of a handler that returned. It raises what the handler raised.
+    """
+    try:
+        try:
+            if claim is not None:
+                CURRENT.set(claim)
+                claim.function = getattr(call.default_factory, "func", None)
+                if claim.story is not None:
+                    enter_span(claim)
+            call[RETURNED]
+        except BaseException as error:
+            call[RAISED] = error
+            leave(claim, call)
+            raise
+        return leave(claim, call)
+    except BaseException as error:
+        if is_cut_short(call, error):
+            leave(claim, call)
+        raise
+    finally:
+        if claim is not None:
+            CURRENT.set(claim.outer)
+            claim.left = True
+            if claim.story is not None:
+                leave_span(claim)
+
+
+async def run_under_async(
+    claim: C, call: Call, leave: Callable[[C, Call], Awaitable[BaseException | None]]
+) -> BaseException | None:
+    """Like :func:`run_under`; awaits what the call returns, if it can be awaited."""
+    try:
+        try:
+            if claim is not None:
+                CURRENT.set(claim)
+                claim.loop = running_loop()
+                claim.function = getattr(call.default_factory, "func", None)
+                if claim.story is not None:
+                    enter_span(claim)
+            value = call[RETURNED]
+            if hasattr(value, "__await__"):
+                del call[RETURNED]
+                call[RETURNED] = await value
+        except BaseException as error:
+            call[RAISED] = error
+            drop_unawaited(call)
+            await leave(claim, call)
+            raise
+        return await leave(claim, call)
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # a closed coroutine must not await
+            drop_unawaited(call)
+            await leave(claim, call)
+        raise
+    finally:
+        if claim is not None:
+            CURRENT.set(claim.outer)
+            claim.left, claim.loop = True, None
+            if claim.story is not None:
+                leave_span(claim)
+
+
+def is_cut_short(call: Call, error: BaseException) -> bool:
+    """Return whether ``error`` came after the handler's end, and before that was recorded."""
+    if OVER in call or isinstance(error, OncewardError) or was_settled(error):
+        return False
+    if RETURNED not in call:
+        call.setdefault(RAISED, error)  # the interrupt came before the handler's own exception was noted
+    return True

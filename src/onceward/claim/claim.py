@@ -28,6 +28,12 @@ class Claim:
     __slots__ = ("__weakref__", "record")  # not an ABC, because its isinstance() is slow
 
     record: Record
+    _chained: Callable[[], Any]  # returns its HandlerSteps
+    _send: Callable[..., str]
+    _completing: Callable[..., Callable[[], Steps[None]]]
+    _leaving: Callable[[Callable[[str | None], Outcome], str | None, str], Callable[[], Steps[None]]]
+    _settle: Callable[[Callable[[], Steps[None]]], None]
+    _settle_async: Callable[[Callable[[], Steps[None]]], Awaitable[None]]
 
     @property
     def fence(self) -> int:
@@ -276,27 +282,6 @@ class Claim:
         """Like :meth:`transact`, for a coroutine."""
         await self._settle_async(self._completing(result, writes))
         return result
-
-    @abstractmethod
-    def _chained(self) -> Any:  # its HandlerSteps
-        ...
-
-    @abstractmethod
-    def _send(self, target: str, message: object, **more: Any) -> str: ...
-
-    @abstractmethod
-    def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...
-
-    @abstractmethod
-    def _leaving(
-        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
-    ) -> Callable[[], Steps[None]]: ...
-
-    @abstractmethod
-    def _settle(self, make: Callable[[], Steps[None]]) -> None: ...
-
-    @abstractmethod
-    async def _settle_async(self, make: Callable[[], Steps[None]]) -> None: ...
 
 
 class Transaction(Generic[C]):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onceward.claim.called import is_same_ledger
 from onceward.claim.decorated import DecoratedHandler
 from onceward.claim.guard import Guard
 from onceward.claim.handler import handler_of
@@ -29,7 +30,7 @@ from onceward.results.classes import NotReplayable
 
 if TYPE_CHECKING:
     from onceward.claim.factory import GuardFactory
-    from onceward.stores.contract import Page, Store
+    from onceward.stores.contract import Page
 
 Function = Callable[..., object]
 _PAGE: Final = 100  # records of a request: each may keep 64 KiB
@@ -71,7 +72,7 @@ def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
     handler = decorated(function)
     if handler is None:
         return _checked(guards.for_run(function, (), {}, is_async=True), function)
-    if not _is_same(handler.guard.store, guards.store):
+    if not is_same_ledger(handler.guard.store, guards.store):
         name, url = handler.inputs.name, handler.guard.store.url
         raise ValueError(
             f"{name} is guarded on another ledger: on {url}, not on {guards.store.url}. Use its own Once here"
@@ -93,10 +94,6 @@ def _checked(guard: Guard, function: Function) -> KeepingHandler:
             "(a WebhookReceiver: accept=True)"
         )
     return KeepingHandler(guard, guard.inputs, function, handler_of(function).is_async)
-
-
-def _is_same(one: "Store", other: "Store") -> bool:
-    return one is other or ("://" in one.url and one.url == other.url)
 
 
 class Completer:

@@ -2,13 +2,12 @@
 
 from types import TracebackType
 
-from onceward.claim.called import OVER, RAISED, RETURNED, Call
+from onceward.claim.called import OVER, RAISED, RETURNED, Call, enter_span, is_cut_short, leave_span, running_loop
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.lease import CURRENT, leave_current
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import enter_span, is_cut_short, leave_span, running_loop
 
 
 class ClaimContext:
@@ -29,10 +28,10 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # not in a separate function: an interrupt at its entry would be missed
-            self._guard.leave(self._leave(error), self._block)
+            self._leave(error).leave(self._block)
         except BaseException as met:
             if is_cut_short(self._block, met):
-                self._guard.leave(self._leave(error), self._block)
+                self._leave(error).leave(self._block)
             raise
 
     async def __aenter__(self) -> Claim:
@@ -43,10 +42,10 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # as above
-            await self._guard.leave_async(self._leave(error), self._block)
+            await self._leave(error).leave_async(self._block)
         except BaseException as met:
             if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
-                await self._guard.leave_async(self._leave(error), self._block)
+                await self._leave(error).leave_async(self._block)
             if met is not error and met.__context__ is None:
                 met.__context__ = error  # asyncio's cancellation does not show what it replaces
             raise
@@ -62,7 +61,7 @@ class ClaimContext:
         except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):
                 CURRENT.set(entry.outer)
-                self._guard.drop(entry)
+                entry.drop()
             raise
         return claim
 

@@ -1,5 +1,6 @@
 """A guarded function: it reads the key from a call's arguments, and calls its guard."""
 
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -84,35 +85,30 @@ class DecoratedHandler:
     def __reduce__(self) -> tuple[object, ...]:
         return DecoratedHandler, self._arguments
 
+    def wrapped(self) -> Function:
+        """Return the function guarded, as :meth:`Once.__call__` says."""
+        of = self
 
-def decorated(
-    guards: GuardFactory,
-    function: Function,
-    key: KeySource,
-    fingerprint: KeySource | bool | None,
-    name: str | None,
-    options: Options,
-) -> Function:
-    """Return ``function`` guarded, as :meth:`Once.__call__` says."""
-    of = DecoratedHandler(guards, function, key, fingerprint, name, options)
+        def key_of(*args: object, **kwargs: object) -> str:
+            """Return the key in the ledger of a call with these arguments."""
+            return of.read(args, kwargs)[0]
 
-    def key_of(*args: object, **kwargs: object) -> str:
-        """Return the key in the ledger of a call with these arguments."""
-        return of.read(args, kwargs)[0]
+        def calling(*, whole: bool) -> Function:
+            async def call_async(*args: object, **kwargs: object) -> object:
+                if durable.SDK in sys.modules:
+                    durable.refuse(args, kwargs)
+                key, print_ = of.read(args, kwargs)
+                return await of.guard.call_async(key, print_, of.function, args, kwargs, whole=whole)
 
-    def calling(*, whole: bool) -> Function:
-        async def call_async(*args: object, **kwargs: object) -> object:
-            durable.refuse(args, kwargs)
-            key, print_ = of.read(args, kwargs)
-            return await of.guard.call_async(key, print_, of.function, args, kwargs, whole=whole)
+            def call(*args: object, **kwargs: object) -> object:
+                key, print_ = of.read(args, kwargs)
+                if durable.SDK in sys.modules:
+                    return durable.call(of.guard, key, print_, of.function, args, kwargs, whole=whole)
+                return of.guard.call(key, print_, of.function, args, kwargs, whole=whole)
 
-        def call(*args: object, **kwargs: object) -> object:
-            key, print_ = of.read(args, kwargs)
-            return durable.call(of.guard, key, print_, of.function, args, kwargs, whole=whole)
+            return call_async if of.is_async else call
 
-        return call_async if of.is_async else call
-
-    wrapper = wraps(function)(calling(whole=False))
-    # inspect reads the signature, and the completer ``guarded``; the others are documented at Once.__call__.
-    vars(wrapper).update(__signature__=of.signature, key_of=key_of, outcome=calling(whole=True), guarded=of)
-    return wrapper
+        wrapper = wraps(self.function)(calling(whole=False))
+        # inspect reads the signature, and the completer ``guarded``; the others are documented at Once.__call__.
+        vars(wrapper).update(__signature__=self.signature, key_of=key_of, outcome=calling(whole=True), guarded=self)
+        return wrapper

@@ -92,8 +92,7 @@ def call(
 
     That is the execution of the ``context`` that is given, or of one among the arguments.
     """
-    if SDK in sys.modules and context is None:
-        context = context_of(args, kwargs)
+    context = context or context_of(args, kwargs)
     if context is None:
         return guard.call(key, fingerprint, function, args, kwargs, whole=whole)
     from hashlib import sha256  # OpenSSL, which no other cold start needs
@@ -116,14 +115,14 @@ def call(
 def _lasting(guard: Guard) -> Guard:
     """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
     lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
-    lasting = guard.under(guard.policy._replace(lease=lease, heartbeat=None)).claiming_by(_claim, leave)
+    lasting = guard.claiming_by(_claim, leave, guard.policy._replace(lease=lease, heartbeat=None))
     lasting.inputs = guard.inputs  # which refuse the context
     return lasting
 
 
-def _claim(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
+def _claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     try:
-        return (yield from go_on(store, bid, value=value))
+        return (yield from go_on(store, bid))
     except StoreError as error:
         if not error.transient:
             raise

@@ -1,9 +1,9 @@
 """How a claim ends: the steps that record it, which guards and transactions drive."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, cast
 
-from onceward.claim.called import NotBegun
+from onceward.claim.called import OUTCOME, RETURNED, Call, NotBegun
 from onceward.claim.lease import Lease
 from onceward.claim.open_transactions import warn_of_open
 from onceward.core import protocol, steps, worker
@@ -42,20 +42,15 @@ class EndingClaim(Lease):
         if self.chain is not None and (refusal := self.chain.refusal()) is not None:
             raise refusal
 
-    def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
-        """Return a maker of steps that record ``result``."""
-        outcome: Outcome | None = None
-        self._ended = None  # an earlier try to end it does not count
-        if self.story is not None:
-            self.story.handled(self.clock())
-
-        def recording() -> "Steps[None]":  # quoted, else it is evaluated for every result
-            nonlocal outcome
-            if outcome is None:
-                outcome = completion(self.codec, self.policy, result)
-            return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
-
-        return recording
+    def outcome_of(self, call: Call) -> Outcome:
+        """Return what is to be recorded of a call that has returned. Its result is encoded once."""
+        outcome = call.get(OUTCOME)
+        if outcome is None:
+            self._ended = None  # an earlier try to end it does not count
+            if self.story is not None:
+                self.story.handled(self.clock())
+            outcome = call[OUTCOME] = completion(self.codec, self.policy, call[RETURNED])
+        return cast("Outcome", outcome)
 
     def warn(self) -> None:
         """Warn of a completion without its result, or inside a transaction of the caller's.
@@ -66,31 +61,36 @@ class EndingClaim(Lease):
             return
         if self.record.result is None:
             warn_of_missing(self.record)
-        if not self.paused:
+        if not self.paused and ("django.db" in sys.modules or "sqlalchemy" in sys.modules):
             warn_of_open(self.store, self.record.key)
 
-    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
+    def completing(self, call: Call) -> Steps[None]:
         """Record a completion; raises LeaseLost or ResultNotRecorded, never what looks like the handler's failure.
 
         If the store does not take the result within one lease, but heartbeats, it is left out. It has one more lease for the rest.
+        You can drive it again.
         """
-        end = self._end(outcome)  # not within the try: an ended claim is no failed exchange
-        try:
-            ended = yield from end
-        except OncewardError as error:
-            lasting = not getattr(error, "transient", False)
-            if lasting and again:
-                return (yield from self.completing(outcome, result, again=False))
-            if outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True)):
-                # The completion matters more than the result.
-                return (yield from self.completing(without_result(error), result, again=False))
-            self.telling.note("not_recorded", self.record, error=error)
-            self.in_vain = ResultNotRecorded(self.record.key, result, str(error))
-            raise self.in_vain from error
-        return self.ended(ended, outcome, "record its result")
+        outcome, again = self.outcome_of(call), True
+        while True:
+            end = self._end(outcome)  # not within the try: an ended claim is no failed exchange
+            try:
+                ended = yield from end
+            except OncewardError as error:
+                lasting = not getattr(error, "transient", False)
+                if not lasting or not again:
+                    if outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True)):
+                        outcome = without_result(error)  # the completion matters more than the result
+                    else:
+                        self.telling.note("not_recorded", self.record, error=error)
+                        self.in_vain = ResultNotRecorded(self.record.key, call[RETURNED], str(error))
+                        raise self.in_vain from error
+                again = False
+            else:
+                return self.ended(ended, outcome, "record its result")
 
-    def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
+    def committing(self, call: Call, commit: steps.Commit) -> Steps[None]:
         """Record a completion together with its effect. While neither is made, the handler gets the error."""
+        outcome = self.outcome_of(call)
         end = self._end(outcome, commit)
         try:
             ended = yield from end

@@ -134,7 +134,8 @@ class GuardFactory:
         """
         from onceward.claim import durable  # loaded by the first call
 
-        durable.refuse((*args, getattr(function, "__self__", None)), kwargs)
+        if durable.SDK in sys.modules:
+            durable.refuse((*args, getattr(function, "__self__", None)), kwargs)
         # `s.f` and `S.f` are one function, but `s.f` takes one argument less.
         method = function if isinstance(function, MethodType) else None
         try:

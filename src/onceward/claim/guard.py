@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 from onceward import observe
 from onceward.claim import heartbeat
-from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter
+from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter, check_free, run_under, run_under_async
 from onceward.claim.held import HeldClaim
 from onceward.claim.lease import CURRENT
-from onceward.claim.leaving import Leaving
 from onceward.claim.replays import CallOutcome, Replays, refusal
-from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.belief import margin
 from onceward.core.clock import Clock
@@ -43,7 +41,7 @@ Claiming = Callable[..., Steps[Won | Replay | Refused]]  # as steps.claim
 Abandon = Callable[[Store, Bid], Steps[None]]  # as steps.abandon
 
 
-class Guard(Leaving):
+class Guard:
     """The options of one handler, and its way of storing results: by default, each by its own type.
 
     Args:
@@ -73,10 +71,11 @@ class Guard(Leaving):
                 f"lease={policy.lease!r} is too short for {store.url}, whose clock counts in steps of {store.resolution:g} s: "
                 f"give at least {3 * store.resolution:g}"
             )
-        if policy.beat_every >= policy.lease - margin(store, policy):
+        early = margin(policy.lease, store.resolution)
+        if (policy.heartbeat or policy.lease / 3) >= policy.lease - early:
             raise ValueError(
                 f"heartbeat={policy.heartbeat!r} does not fit lease={policy.lease!r} on {store.url}: a claim there is given up "
-                f"{margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
+                f"{early:g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
         self.name = name
@@ -92,14 +91,9 @@ class Guard(Leaving):
         self._caches = bool(policy.cache)
         self.lasting: Guard | None = None  # within durable functions
 
-    def under(self, policy: Policy, codec: "Codec | None" = None) -> "Guard":
-        """Return this guard under another policy; with a ``codec``, for functions that take no claim."""
-        others = (
-            (self.codec, self._parameter, self.observers, self.inputs)
-            if codec is None
-            else (codec, None, self.observers)
-        )
-        return Guard(self.store, policy, self.clock, *others, name=self.name)
+    def under(self, policy: Policy, codec: "Codec") -> "Guard":
+        """Return this guard under another policy, for functions that take no claim."""
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
     def call(
         self,
@@ -131,13 +125,13 @@ class Guard(Leaving):
             if self._parameter is not None:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             call = Call(partial(function, *args, **kwargs))
-            failure = run_under(claim, call, self.leave)
+            failure = run_under(claim, call, HeldClaim.leave)
             if failure is not None:
                 raise failure
             return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
         except BaseException as error:
             if not call:  # the handler has not begun
-                self.leave(claim, Call(None, {RAISED: error}))
+                claim.leave(Call(None, {RAISED: error}))
             raise
         finally:
             call = None  # else the exception, its traceback and this frame would keep each other alive
@@ -167,20 +161,20 @@ class Guard(Leaving):
             if self._parameter is not None:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             call = Call(partial(function, *args, **kwargs))
-            failure = await run_under_async(claim, call, self.leave_async)
+            failure = await run_under_async(claim, call, HeldClaim.leave_async)
             if failure is not None:
                 raise failure
             return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
         except BaseException as error:
             if not call:  # as above
-                await self.leave_async(claim, Call(None, {RAISED: error}))
+                await claim.leave_async(Call(None, {RAISED: error}))
             raise
         finally:
             call = None  # as above
 
-    def claiming_by(self, claiming: Claiming, abandon: Abandon) -> "Guard":
+    def claiming_by(self, claiming: Claiming, abandon: Abandon, policy: Policy | None = None) -> "Guard":
         """Return this guard with other steps for its claims. It keeps no arguments, and remembers no result."""
-        policy = self.policy._replace(cache=0, keep_input=False)
+        policy = (policy or self.policy)._replace(cache=0, keep_input=False)
         guard = Guard(self.store, policy, self.clock, self.codec, self._parameter, self.observers, name=self.name)
         guard._claiming, guard._abandon = claiming, abandon
         return guard
@@ -204,7 +198,7 @@ class Guard(Leaving):
                 span.end()
             self.observers.tell(event)
 
-    # --- claim and end, sync and async ----------------------------------------------------------------------------
+    # --- the claim, sync and async ----------------------------------------------------------------------------------
 
     def enter(
         self,
@@ -213,8 +207,6 @@ class Guard(Leaving):
         provenance: Provenance = UNKNOWN,
         comes: "Comes | None" = None,
         owner: str = "",
-        *,
-        value: bool = True,
     ) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
 
@@ -222,15 +214,9 @@ class Guard(Leaving):
             Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
                 docs say; the handler must not run.
         """
-        bid = self.bid(key, fingerprint, provenance, owner)
-        listening = self.observers.are_listening()
-        since = self.clock() if listening or self._caches else 0.0
-        span = self.observers.begin(self.name, key, comes) if listening else None
-        if span is not None:
-            bid = span.on(bid)
+        bid, listening, since, span = self.asked(key, fingerprint, provenance, comes, owner)
         try:
-            claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
-            outcome = drive(claiming, self.store)
+            outcome = drive(self._claiming(self.store, bid), self.store)
             if isinstance(outcome, Won):
                 claim = self._won(outcome, since, listening, span)
                 claim.goes_on = bool(owner) and outcome.goes_on
@@ -250,19 +236,11 @@ class Guard(Leaving):
         fingerprint: str | None,
         provenance: Provenance = UNKNOWN,
         comes: "Comes | None" = None,
-        *,
-        value: bool = True,
     ) -> HeldClaim | CallOutcome[object]:
         """Like :meth:`enter`, for a coroutine."""
-        bid = self.bid(key, fingerprint, provenance)
-        listening = self.observers.are_listening()
-        since = self.clock() if listening or self._caches else 0.0
-        span = self.observers.begin(self.name, key, comes) if listening else None
-        if span is not None:
-            bid = span.on(bid)
+        bid, listening, since, span = self.asked(key, fingerprint, provenance, comes)
         try:
-            claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
-            outcome = await drive_async(claiming, self.store)
+            outcome = await drive_async(self._claiming(self.store, bid), self.store)
             if isinstance(outcome, Won):
                 return self._won(outcome, since, listening, span)
         except BaseException as error:
@@ -274,19 +252,27 @@ class Guard(Leaving):
             raise
         return self.answer(outcome, since, listening=listening, span=span)
 
-    def bid(
+    def asked(
         self,
         key: str,
         fingerprint: str | None,
         provenance: Provenance = UNKNOWN,
+        comes: "Comes | None" = None,
         owner: str = "",
         policy: Policy | None = None,
-    ) -> Bid:
-        """Return a bid for ``key``, by default as a new owner; raises Reentrant when the caller is handling this key."""
+    ) -> "tuple[Bid, bool, float, CallSpan | None]":
+        """Return a bid for ``key``, whether observers listen, when that began, and its span, if anybody makes spans.
+
+        By default the bid is of a new owner. Raises Reentrant when the caller is handling this key.
+        """
         if CURRENT.get() is not None:
             check_free(self.store, key)
-        bid = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock, provenance)
-        return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
+        fields = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock, provenance)
+        bid = tuple.__new__(Bid, fields)  # what Bid(...) does, in half the time
+        listening = self.observers.are_listening()
+        since = self.clock() if listening or self._caches else 0.0
+        span = self.observers.begin(self.name, key, comes) if listening else None
+        return (bid if span is None else span.on(bid)), listening, since, span
 
     def answer(
         self, outcome: Replay | Refused, since: float, *, listening: bool, span: "CallSpan | None" = None
@@ -298,7 +284,13 @@ class Guard(Leaving):
             self.observers.tell(*self.events_of(outcome, since, span))
         if span is not None:
             span.end()
-        return self.replays.answer(outcome, since)
+        if isinstance(outcome, Replay):
+            if self._caches:
+                self.replays.remember(outcome.record, outcome.remaining, since)
+            return CallOutcome(self.replays.recorded(outcome.record), outcome.record, replayed=True)
+        if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
+            return CallOutcome(None, outcome.record, replayed=False)
+        raise refusal(outcome, self.policy)
 
     def send_due(self, record: Record) -> None:
         """Let this process send the messages of a completed record, which its own worker has not sent in time."""
@@ -322,10 +314,10 @@ class Guard(Leaving):
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(observe.about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
-        if listening:
-            claim = self.held(outcome, self.policy, since, listening=True, span=span)
-        else:
-            claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers)
+        asked_at = since if listening else None
+        claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers, asked_at, span)
+        if self._caches:
+            claim.remember = self.replays.remember
         try:
             heartbeat.HEARTBEAT.watch(claim)
         except BaseException:  # an interrupt; the key is given back
@@ -337,9 +329,5 @@ class Guard(Leaving):
         self, won: Won, policy: Policy, since: float, *, listening: bool, span: "CallSpan | None" = None
     ) -> HeldClaim:
         """Return the claim won under ``policy``, whose lease can differ; ``listening`` is whether observers listen."""
-        claim = HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, listening=listening)
-        if claim.story is not None:
-            claim.story.since, claim.story.span = since, span
-            if span is not None and won.before is not None:
-                span.link(won.before.trace)
-        return claim
+        asked_at = since if listening else None
+        return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, asked_at, span)

@@ -30,7 +30,7 @@ class Heartbeat:
     def __init__(self) -> None:
         # Weak: a claim whose block was never left, or whose caller was interrupted, must not be renewed for ever. Nor must one
         # whose event loop is closed: what keeps it alive can stay until the garbage is collected.
-        self._claims: dict[int, ref[Lease]] = {}
+        self.claims: dict[int, ref[Lease]] = {}
         # Callers take the lock itself: an interrupt at a condition's entry would leave it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -43,7 +43,7 @@ class Heartbeat:
         """Renew ``claim`` from its first beat on. With a custom clock, you make the beats by hand."""
         if claim.interval <= 0 or claim.clock is not boottime:
             return
-        self._claims[claim.number] = ref(claim)
+        self.claims[claim.number] = ref(claim)
         if claim.due < self._wakes_at:
             with self._lock:
                 self._interval = min(self._interval, claim.interval)
@@ -55,16 +55,16 @@ class Heartbeat:
 
     def forget(self, claim: Lease) -> None:
         """Stop renewing ``claim``."""
-        self._claims.pop(claim.number, None)
+        self.claims.pop(claim.number, None)
 
     def _alive(self) -> list[Lease]:
         claims = []
-        for number, weak in list(self._claims.items()):
+        for number, weak in list(self.claims.items()):
             claim = weak()
             if claim is not None and (claim.loop is None or not claim.loop.is_closed()):
                 claims.append(claim)
             else:
-                self._claims.pop(number, None)
+                self.claims.pop(number, None)
         return claims
 
     def _run(self) -> None:

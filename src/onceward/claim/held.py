@@ -1,16 +1,19 @@
 """A claim as its handler has it: the verbs of :class:`Claim`."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from onceward.claim import lease
+from onceward.claim import called, heartbeat, lease
+from onceward.claim.called import LAZY, OVER, RETURNED, Call
 from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.replays import CallOutcome
 from onceward.core import protocol
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
+from onceward.core.record import Record
 from onceward.errors import Completed, LeaseLost, OncewardError
 from onceward.keys.ledger_keys import derived_key
 from onceward.results.outcomes import noted, storable
@@ -24,6 +27,9 @@ C = TypeVar("C")
 
 class HeldClaim(EndingClaim):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
+
+    # Takes what is completed, if its guard has a cache.
+    remember: Callable[[Record, float | None, float], None] | None = None
 
     def _chained(self) -> "HandlerSteps":
         if self.chain is None:
@@ -96,7 +102,7 @@ class HeldClaim(EndingClaim):
 
     def step_transaction(self, name: object, connection: C) -> Transaction[C]:
         """See :class:`Claim`."""
-        from onceward.claim.step_transaction import StepTransaction
+        from onceward.claim.claim_transaction import StepTransaction
 
         return StepTransaction(self, self._chained(), name, connection)
 
@@ -108,7 +114,8 @@ class HeldClaim(EndingClaim):
 
             commit = TRANSACT.require(self.store)(writes)
         self._begin_end()
-        return self.success(result, commit)
+        call = Call(None, {RETURNED: result})
+        return partial(self.completing, call) if commit is None else partial(self.committing, call, commit)
 
     def _leaving(
         self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
@@ -141,6 +148,80 @@ class HeldClaim(EndingClaim):
     def _begin_end(self) -> None:
         self._check_free()
         self._ended = None  # an earlier try to end it does not count
+
+    # --- after its handler ------------------------------------------------------------------------------------------------------
+
+    def leave(self, call: Call) -> BaseException | None:
+        """End the claim as ``call`` ended, unless its handler did. After an interrupt, call it again.
+
+        Returns:
+            The handler's exception, or None.
+
+        Raises:
+            LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
+        """
+        failure, make = self.end_of(call)
+        try:
+            if make is not None:
+                settle(make, self.store)
+                if failure is None:
+                    self.warn()
+        finally:
+            heartbeat.HEARTBEAT.claims.pop(self.number, None)  # as forget()
+            if self.story is not None:
+                self.tell()
+        call[OVER] = True
+        return failure
+
+    async def leave_async(self, call: Call) -> BaseException | None:
+        """Like :meth:`leave`, for a coroutine."""
+        failure, make = self.end_of(call)
+        try:
+            if make is not None:
+                await settle_async(make, self.store)
+                if failure is None:
+                    self.warn()
+        finally:
+            heartbeat.HEARTBEAT.claims.pop(self.number, None)  # as forget()
+            if self.story is not None:
+                self.tell()
+        call[OVER] = True
+        return failure
+
+    def end_of(self, call: Call) -> tuple[BaseException | None, Callable[[], Steps[None]] | None]:
+        """Return how ``call`` failed, and a maker of the steps that end the claim; None if there are none."""
+        # In most calls, without a call of called.failure().
+        failure = called.failure(call) if RETURNED not in call or type(call[RETURNED]) in LAZY else None
+        if failure is None and self.chain is not None:
+            failure = self.chain.refusal()
+        if failure is None:
+            if self.settled is None:
+                return None, partial(self.completing if self.remember is None else self._remembering, call)
+            self.check_own()
+        elif not called.is_failure(failure):
+            self.drop()
+        elif self.settled is None and not self.inherited:
+            if self.paused is not None:
+                self.paused()  # an interrupt kept its transaction from ending
+            self.handled()
+            return failure, partial(self.failing, failure)
+        return failure, None
+
+    def _remembering(self, call: Call) -> Steps[None]:
+        since = self.clock()
+        yield from self.completing(call)
+        if self.remember is not None:
+            self.remember(self.record, self.policy.retention, since)
+
+    def drop(self) -> None:
+        """Leave an interrupted handler's key claimed until its lease ends: its work may still go on."""
+        if self.story is not None and not self.over:
+            self.story.note("interrupted", self.record)
+        self.let_go()
+        heartbeat.HEARTBEAT.forget(self)
+        if self.paused is not None and not self.inherited:
+            self.paused()  # as in end_of()
+        self.tell()
 
 
 def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:

@@ -6,7 +6,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from types import GenericAlias
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -27,13 +27,6 @@ class KeptInput(msgspec.Struct, frozen=True):
 
     function: str
     arguments: dict[str, msgspec.Raw]
-
-
-class CallArguments(NamedTuple):
-    """The arguments of a call."""
-
-    args: Args
-    kwargs: Kwargs
 
 
 _DECODER: Final = msgspec.json.Decoder(KeptInput)
@@ -121,7 +114,7 @@ class InputCodec:
         text = msgspec.json.encode(KeptInput(self.name, parts)).decode()
         return text if self._seal is None else cast("str", sealing().sealed(self._seal, text))
 
-    def decode(self, call_input: KeptInput) -> CallArguments:
+    def decode(self, call_input: KeptInput) -> tuple[Args, Kwargs]:
         """Return the arguments of a kept call; raises NotReplayable if they do not fit the function today."""
         values: dict[str, object] = {}
         for name, text in call_input.arguments.items():
@@ -136,4 +129,4 @@ class InputCodec:
             self._signature.bind(*call.args, **call.kwargs)
         except TypeError as error:
             raise NotReplayable(f"its call does not fit {self.name} today: {error}") from error
-        return CallArguments(call.args, call.kwargs)
+        return call.args, call.kwargs

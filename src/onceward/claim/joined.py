@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from onceward.claim import heartbeat
+from onceward.claim.called import RETURNED, Call
 from onceward.claim.ends import EndingClaim
 from onceward.core import retries, worker
 from onceward.core.clock import boottime
@@ -135,7 +136,7 @@ class Joined:
 
     def _record(self, held: EndingClaim, result: object) -> Steps[None]:
         """Write to the record what commits with the effect."""
-        return held.success(result)()
+        return held.completing(Call(None, {RETURNED: result}))
 
     def _rolled_back(self, error: ResultNotRecorded) -> StoreError:
         """Return the error for a record that could not join: unlike elsewhere, the effect can be repeated at once."""

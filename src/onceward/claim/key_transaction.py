@@ -1,4 +1,7 @@
-"""A transaction of claim, effect and completion: it claims the key itself. If it does not commit, its claim is gone with it."""
+"""Claim, effect and completion together: in a transaction that claims the key itself, or in one write of the ledger.
+
+If a transaction does not commit, its claim is gone with it.
+"""
 
 import os
 from collections.abc import Callable
@@ -7,15 +10,16 @@ from typing import TypeVar
 from onceward.claim.ends import EndingClaim
 from onceward.claim.guard import Guard
 from onceward.claim.joined import ENDED, apart
+from onceward.claim.replays import refusal
 from onceward.claim.transaction import RecordTransaction
 from onceward.core import protocol, retries, steps
 from onceward.core.drivers import Steps
 from onceward.core.record import Record
 from onceward.core.register import KeyLocked
-from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.errors import Completed
-from onceward.observe.events import Event
-from onceward.results.outcomes import describe, noted
+from onceward.observe.events import Event, about
+from onceward.results.outcomes import completion, describe, noted, warn_of_missing
 
 C = TypeVar("C")
 
@@ -34,13 +38,11 @@ class KeyTransaction(RecordTransaction[C]):
     def _begin(self) -> Steps[None]:
         # Do not wait for a busy key: a transaction must not stay open that long, and in a file no other run can end meanwhile.
         guard, policy = self._guard, self._guard.policy
-        bid = guard.bid(self._key, None, policy=policy._replace(on_busy="raise") if policy.wait else policy)
+        policy = policy._replace(on_busy="raise") if policy.wait else policy
+        self._bid, listening, since, span = guard.asked(self._key, None, policy=policy)
         self._opening()
-        yield from self.session.begin()
-        listening, since = guard.observers.are_listening(), bid.clock()
-        span = guard.observers.begin(guard.name, bid.key) if listening else None
-        self._bid = bid if span is None else span.on(bid)
         try:
+            yield from self.session.begin()
             outcome = yield from steps.claim(self._store, self._bid)
         except BaseException as error:
             if span is not None:
@@ -52,8 +54,10 @@ class KeyTransaction(RecordTransaction[C]):
         if not isinstance(outcome, Won):
             if span is not None:
                 span.end()
-            raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
-        self.held = held = guard.held(outcome, bid.policy, since, listening=listening, span=span)
+            if isinstance(outcome, Refused):
+                raise refusal(outcome, policy)
+            raise Completed(self._key, guard.replays.recorded(outcome.record))
+        self.held = held = guard.held(outcome, policy, since, listening=listening, span=span)
         self._claimed = held.record
         # Nothing to undo: no guard ends the claim, and a reference to the transaction would delay its __del__.
         held.paused, held.exclusive = lambda: None, self.session.exclusive
@@ -138,3 +142,27 @@ class KeyTransaction(RecordTransaction[C]):
             yield from apart(ending(claim))
             self.others.append(claim)
         return outcome
+
+
+def commit(guard: Guard, key: str, result: object, write: steps.Commit) -> Steps[object]:
+    """Make claim, effect and completion in one write. Return ``result``, or what was recorded before."""
+    bid, listening, since, span = guard.asked(key, None)
+    try:
+        effect = steps.Effect(completion(guard.codec, guard.policy, result), write)
+        outcome = yield from steps.claim(guard.store, bid, effect)
+    except BaseException as error:
+        if span is not None:
+            span.end(error)
+        raise
+    # No request follows: observers may use the ledger.
+    if not isinstance(outcome, Settled):
+        return guard.answer(outcome, since, listening=listening, span=span).value
+    if listening:
+        took = guard.clock() - since
+        event = about("completed", outcome.record, waited=took, took=took)
+        if span is not None:
+            span.note(event)
+            span.end()
+        guard.observers.tell(event)
+    warn_of_missing(outcome.record, 5)
+    return result

@@ -1,28 +1,35 @@
-"""A claim's lease: how long its owner can rely on it, and how it is renewed."""
+"""A claim's lease: how long its owner can rely on it, and how it is renewed; and what observers are told of the claim.
+
+Its events are noted within the steps, and told while no store is asked and no lock is held.
+"""
 
 import itertools
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onceward.claim.claim import Claim
-from onceward.claim.story import Story
 from onceward.core import retries, steps, worker
 from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import LONGEST, Policy
-from onceward.core.record import Record
+from onceward.core.protocol import Outcome, Unbegun
+from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
 from onceward.core.steps import Lost, Won
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError
+from onceward.observe.events import ROUTE, Event, Kind, about
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.observe.spans import CallSpan
     from onceward.results.codec import Codec
 
 CURRENT: ContextVar["Lease | None"] = ContextVar("onceward_claim", default=None)
 _NUMBERS = itertools.count()
+_ENDS: Final[dict[str, Kind]] = {COMPLETED: "completed", RELEASED: "released", PARKED: "parked"}
 
 
 def innermost() -> "Lease | None":
@@ -40,6 +47,96 @@ def leave_current(claim: "Lease | None", outer: "Lease | None") -> None:
     """Make ``outer`` current in the place of a claim. If another one has been entered here since, that stays."""
     if CURRENT.get() is claim:
         CURRENT.set(outer)
+
+
+class Story:
+    """The events of one claim.
+
+    Attributes:
+        since: when its key was asked for, on the owner's clock; None when nobody listened then.
+        began: when the handler began, on the owner's clock; None when nobody listened then.
+        raised: the handler's exception, until it is noted.
+        ran: how long the handler ran, in seconds, once it has ended.
+        late_since: when the first try to record the end failed.
+        span: follows the claim; None if nobody makes spans.
+    """
+
+    __slots__ = ("_events", "_observers", "_over", "_route", "began", "late_since", "raised", "ran", "since", "span")
+
+    def __init__(
+        self,
+        observers: Observers,
+        began: float | None,
+        since: float | None = None,
+        span: "CallSpan | None" = None,
+    ) -> None:
+        self._observers = observers
+        self._events: deque[Event] = deque()
+        self._route = ROUTE.get()  # read now: heartbeats, and recording after an answer, have another context
+        self._over = False  # whether its end is noted
+        self.since = since
+        self.began = began
+        self.raised: Exception | None = None
+        self.ran: float | None = None
+        self.late_since: float | None = None
+        self.span = span
+
+    def note(self, kind: Kind, record: Record, **more: Any) -> None:
+        """Note an event of the key of ``record``."""
+        self._events.append(about(kind, record, route=self._route, **more))
+
+    def handled(self, now: float) -> None:
+        """Note that the handler has ended."""
+        if self.began is not None:
+            self.ran = now - self.began
+
+    def ended(self, record: Record, outcome: Outcome, *, now: float, remaining: float) -> None:
+        """Note how the claim was ended, ``now`` on the owner's clock, with ``remaining`` seconds of its lease."""
+        if self._over:  # an interrupt came after the end was noted
+            return
+        self._over = True
+        kind, error = _ENDS[outcome.status], self.raised
+        self.raised = None  # as in EndingClaim.failing
+        if kind == "released" and error is not None and not isinstance(outcome, Unbegun):
+            kind = "failed"
+        if self.ran is None:
+            self.handled(now)
+        took = None if self.since is None else now - self.since
+        self.note(
+            kind, record, error=outcome.error if error is None else error, ran=self.ran, left=remaining, took=took
+        )
+        if self.late_since is not None:
+            self.note("settled_late", record, late=now - self.late_since)
+
+    def forget(self) -> None:
+        """Forget the noted events: they were rolled back."""
+        self._over = False
+        self._events.clear()
+
+    def hand_over(self, events: deque[Event]) -> None:
+        """Move the noted events to ``events``, to tell them with those of other claims. The claim is over."""
+        while self._events:
+            event = self._events.popleft()
+            if self.span is not None:
+                self.span.note(event)
+            events.append(event)
+        if self.span is not None:
+            self.span.over()
+
+    def tell(self, *, over: bool) -> None:
+        """Tell the noted events. A heartbeat can do so at the same time. Then the claim may be ``over``."""
+        span = self.span
+        while self._events:
+            try:
+                event = self._events.popleft()
+            except IndexError:
+                break
+            if span is not None:
+                span.note(event)
+                over = over or event.kind == "not_recorded"
+            self._observers.tell(event)
+        if span is not None and over:
+            span.over()
 
 
 class Lease(Claim):
@@ -69,15 +166,15 @@ class Lease(Claim):
         clock: Clock,
         codec: "Codec",
         observers: Observers = UNOBSERVED,
-        *,
-        listening: bool = False,
+        asked_at: float | None = None,
+        span: "CallSpan | None" = None,
     ) -> None:
         self.store = store
         self.record: Record = won.record
         self._until = won.until
-        self.interval = policy.beat_every  # seconds between heartbeats
+        self.interval = policy.lease / 3 if policy.heartbeat is None else policy.heartbeat  # seconds between heartbeats
         # The next one is an interval after the lease began; `_until` already subtracts the safety margin.
-        self._ahead = self.interval - policy.lease + margin(store, policy)
+        self._ahead = self.interval - policy.lease + margin(policy.lease, store.resolution)
         self.due = self._until + self._ahead
         self.policy = policy
         self.clock = clock
@@ -86,7 +183,11 @@ class Lease(Claim):
         self._process = worker.generation
         self.outer = CURRENT.get() and innermost()
         self.observers = observers
-        self.story = Story(observers, clock()) if listening else None
+        self.story = None
+        if asked_at is not None:  # somebody listens
+            self.story = Story(observers, clock(), asked_at, span)
+            if span is not None and won.before is not None:
+                span.link(won.before.trace)
         self.settled = self.paused = None
 
     @property
@@ -208,8 +309,7 @@ class Lease(Claim):
         lease = self.policy.lease if seconds is None else float(seconds)
         if not 0 < lease <= LONGEST:
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds, at most {LONGEST:.0e}")
-        self._check_free()
-        self._check_open()
+        self.check_usable()
 
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
@@ -222,7 +322,7 @@ class Lease(Claim):
 
     def store_time(self) -> float:
         """Return the store's time (seconds), as far as this worker knows it. It is for people, and decides nothing."""
-        return self.record.lease_until - margin(self.store, self.policy) - (self._until - self.clock())
+        return self.record.lease_until - margin(self.policy.lease, self.store.resolution) - self._until + self.clock()
 
     def check_usable(self) -> None:
         """Raise OncewardError if the claim is ended, inherited by a fork, or held by a transaction."""

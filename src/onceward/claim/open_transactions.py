@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _READS: Final = ("SELECT", "WITH", "SHOW", "SET", "PRAGMA", "EXPLAIN", "VALUES", "SAVEPOINT", "RELEASE", "ROLLBACK")
 _WRITES: Final = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\s", re.IGNORECASE)  # after WITH
-_ENDS: Final = 8  # frames from a warning to the call of a guard
+_ENDS: Final = 7  # frames from a warning to the call of a guard
 
 
 class _Writers(threading.local):
@@ -78,8 +78,6 @@ def _begins(session: Any, _: object) -> None:
 
 def warn_of_open(store: "Store", key: str) -> None:
     """Warn, once for each namespace of a ledger, if a transaction is open in which the handler may have written."""
-    if "django.db" not in sys.modules and "sqlalchemy" not in sys.modules:
-        return
     watch()
     owner = next(_open(), None)
     if owner is None:

@@ -7,11 +7,11 @@ store that is away does not cost a result: the owner asks again.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from onceward.claim.called import Call
 from onceward.claim.held import HeldClaim
 from onceward.core import recovery, steps
 from onceward.core.belief import belief
 from onceward.core.drivers import Steps, drive_async
-from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import Bid, Refused, Replay, Won
@@ -35,15 +35,17 @@ class RemoteClaim(HeldClaim):
         """The steps of its handler."""
         return self._chained()
 
-    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
+    def completing(self, call: Call) -> Steps[None]:
         """Record a completion. Only a result that the store refuses for good is left out."""
+        outcome = self.outcome_of(call)
         end = self._end(outcome)
         try:
             ended = yield from end
         except OncewardError as error:
             if outcome.result is None or getattr(error, "transient", False):
                 raise
-            return (yield from self.completing(without_result(error), result))
+            outcome = without_result(error)
+            ended = yield from self._end(outcome)
         self.ended(ended, outcome, "record its result")
 
 
@@ -52,8 +54,8 @@ def for_owner(guard: "Guard", owner: str) -> "Guard":
     return guard.claiming_by(partial(_claim, owner), recovery.leave)
 
 
-def _claim(owner: str, store: Store, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
-    return steps.claim(store, bid._replace(owner=owner), value=value, single_use=True)
+def _claim(owner: str, store: Store, bid: Bid) -> Steps[Won | Replay | Refused]:
+    return steps.claim(store, bid._replace(owner=owner), single_use=True)
 
 
 async def remote_claim(
@@ -87,5 +89,5 @@ async def remote_claim(
         lease=max(policy.lease, remaining)
     )  # the margin is a part of the lease that the record has
     won = Won(record, belief(store, longest, sent, reply, record, lease=remaining))
-    listening = guard.observers.are_listening()
-    return RemoteClaim(store, won, policy, clock, guard.codec, guard.observers, listening=listening)
+    asked_at = sent if guard.observers.are_listening() else None
+    return RemoteClaim(store, won, policy, clock, guard.codec, guard.observers, asked_at)

@@ -6,7 +6,7 @@ from onceward.core.clock import Clock
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
-from onceward.core.steps import Refused, Replay
+from onceward.core.steps import Refused
 from onceward.errors import Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.outcomes import SEALED, opened_note, sealing
 
@@ -71,40 +71,23 @@ class Replays:
             sealing()  # now: after a handler has begun, nothing is imported on the way to its record
         self._cache: dict[str, _CachedRecord] = {}
 
-    def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:
-        """Return what a duplicate gets, or raise why not; ``since`` is when it asked, on the owner's clock."""
-        if isinstance(outcome, Replay):
-            if self._policy.cache:
-                self.remember(outcome.record, outcome.remaining, since)
-            return CallOutcome(self.recorded(outcome.record), outcome.record, replayed=True)
-        if outcome.verdict is Verdict.BUSY and self._policy.on_busy == "skip":
-            return CallOutcome(None, outcome.record, replayed=False)
-        raise refusal(outcome, self._policy)
-
     def recorded(self, record: Record) -> object:
         """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
         result = record.result
         if result is None:
             raise ResultUnavailable(record.key, opened_note(record.error, self._policy) or "none was stored")
-        if type(result) is Elsewhere:
-            raise ResultUnavailable(record.key, f"it is in {result}, and was not fetched")
+        if type(result) is not str:
+            why = f"it is in {result}, and was not fetched" if type(result) is Elsewhere else "it is no text"
+            raise ResultUnavailable(record.key, why)
         try:
-            if type(result) is str and not result.startswith(self._codecs.ENVELOPE):
+            if result.startswith(SEALED):
+                result = cast("str", sealing().opened(self._policy.seal, result))
+            if not result.startswith(self._codecs.RAISED):
                 return self.codec.decode(result)
-            is_raised, value = self._decoded(result)
+            raised = self._codecs.decode_exception(result, self._policy.final)
         except self._codecs.NotReplayable as reason:
             raise ResultUnavailable(record.key, str(reason)) from reason
-        if is_raised:
-            raise cast("Exception", value)
-        return value
-
-    def _decoded(self, result: str) -> tuple[bool, object]:
-        """Return whether an exception is recorded, and the exception or the result."""
-        if type(result) is str and result.startswith(SEALED):
-            result = sealing().opened(self._policy.seal, result)
-        if self._codecs.is_exception(result):
-            return True, self._codecs.decode_exception(result, self._policy.final)
-        return False, self.codec.decode(result)
+        raise raised
 
     def remember(self, record: Record, seconds: float | None, since: float) -> None:
         """Answer from ``record`` until ``seconds`` after ``since``; None is for ever."""
@@ -122,7 +105,7 @@ class Replays:
         return None if entry is None or self._clock() >= entry.until else entry.record
 
     def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
-        """Return the remembered answer, or None. Raises the errors of :meth:`answer`."""
+        """Return the remembered answer, or None. Raises Mismatch, and what is recorded."""
         entry = self._cache.get(key)
         if entry is None or self._clock() >= entry.until:
             return None

@@ -8,11 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from onceward.claim.called import enter_span, leave_span
 from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
 from onceward.claim.lease import CURRENT, Lease, leave_current
-from onceward.claim.running import enter_span, leave_span
 from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
 from onceward.errors import Parked, StoreError
@@ -112,11 +112,8 @@ class RecordTransaction(Joined, Transaction[C]):
             raise RuntimeError(f"{self._key}: this transaction is open: make another one for another block")
         session = self._join(self.connection)
         if session.awaited is not awaited:
-            raise TypeError(
-                f"{self._key}: this connection is for coroutines: enter its transaction with `async with`"
-                if session.awaited
-                else f"{self._key}: this connection blocks: enter its transaction with `with`, not `async with`"
-            )
+            form = "`async with`, because you await it" if session.awaited else "`with`, not `async with`"
+            raise TypeError(f"{self._key}: enter the transaction of this connection with {form}")
         self.session, self._both = session, SessionTransport(session, self._store)
         self.held, self.committed, self.others = self._given, False, []
         self._outer = CURRENT.get()

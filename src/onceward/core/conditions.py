@@ -56,11 +56,3 @@ def on_lapse_parks(k: Look) -> bool:
 def attempts_used_up(k: Look) -> bool:
     """Return whether no attempt is left."""
     return k.policy.max_attempts is not None and k.held.attempts >= k.policy.max_attempts
-
-
-def all_of(conditions: tuple[Condition, ...]) -> Condition:
-    """Return one function that checks all of them."""
-    if not conditions:
-        return lambda _: True
-    first, *rest = conditions
-    return first if not rest else lambda k: first(k) and all(one(k) for one in rest)

@@ -43,7 +43,7 @@ def drive(steps: Steps[T], store: Transport, met: type[Exception] = OncewardErro
         request = next(steps)
         while True:
             try:
-                reply = exchange(request) if type(request) is not Sleep else _sleep(request.seconds)
+                reply = exchange(request) if type(request) is not Sleep else sleep(request.seconds)
             except met as error:  # the steps decide what a failed exchange means
                 request = steps.throw(_seen(error))
             else:
@@ -63,7 +63,7 @@ async def drive_async(steps: Steps[T], store: Transport, met: type[Exception] = 
         request = next(steps)
         while True:
             try:
-                reply = await (exchange(request) if type(request) is not Sleep else _sleep_async(request.seconds))
+                reply = await (exchange(request) if type(request) is not Sleep else sleep_async(request.seconds))
             except met as error:  # the steps decide what a failed exchange means
                 request = steps.throw(_seen(error))
             else:
@@ -197,12 +197,14 @@ async def trouble_of(settling: "Callable[[], Coroutine[Any, Any, object]]") -> B
     return None
 
 
-def _sleep(seconds: float) -> object:
+def sleep(seconds: float) -> object:
+    """Pause."""
     time.sleep(seconds)
     return None
 
 
-async def _sleep_async(seconds: float) -> object:
+async def sleep_async(seconds: float) -> object:
+    """Pause, awaiting it."""
     import asyncio
 
     await asyncio.sleep(seconds)

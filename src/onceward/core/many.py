@@ -5,24 +5,23 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 from onceward.core.belief import belief
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
-from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
-from onceward.core.record import Record, Reply
+from onceward.core.protocol import FREE, Outcome, Verdict, decide, last_write, may_send, unclaimed
+from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim, unclaim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
-_NOTHING: Final[Mapping[int, Record]] = {}
 Claimed = Won | Replay | Refused | Exception
-Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for the keys with these numbers
+Verb = Callable[[list[Any]], Steps[list[Answered]]]  # one exchange for several keys
 
 
 def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
@@ -34,15 +33,14 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
         return []
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy, bid.provenance) for bid in bids]
-    verb: Verb = lambda numbers: store.insert_many([writes[number] for number in numbers])
-    others = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
-    if len(outcomes) < len(bids) and (free := {n: other for n, other in others.items() if other[0] in FREE}):
-        pairs = {
-            n: (next_claim(writes[n], held, fresh=verdict is Verdict.START), held)
-            for n, (verdict, held) in free.items()
-        }
-        verb = lambda numbers: store.swap_many([pairs[number] for number in numbers])
-        yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
+    others = yield from _claims(store, bids, store.insert_many, dict(enumerate(writes)), outcomes)
+    pairs = {
+        n: (next_claim(writes[n], held, fresh=verdict is Verdict.START), held)
+        for n, (verdict, held) in others.items()
+        if verdict in FREE
+    }
+    if pairs:
+        yield from _claims(store, bids, store.swap_many, pairs, outcomes)
     for number, bid in enumerate(bids):
         if number not in outcomes:
             try:
@@ -55,12 +53,11 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
 def _claims(
     store: Register,
     bids: Sequence[Bid],
-    numbers: Sequence[int],
     verb: Verb,
+    writes: Mapping[int, Any],
     outcomes: dict[int, Claimed],
-    seen: Mapping[int, Record] = _NOTHING,
 ) -> Steps[dict[int, tuple[Verdict, Record]]]:
-    """Ask for the bids at ``numbers`` together, which replace the records ``seen``.
+    """Ask together for the bids with these numbers. Each has a write, or a pair of a write and the record that it replaces.
 
     Note what is decided in ``outcomes``, and return what the other bids met.
     """
@@ -68,14 +65,14 @@ def _claims(
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
     try:
-        answers = yield from _answers(verb, numbers, clock, patience(clock, seconds), bids)
+        asked = [bids[number] for number in writes]
+        answers = yield from _answers(verb, list(writes.values()), clock, patience(clock, seconds), asked)
     except OncewardError as error:
         if getattr(error, "transient", False):
-            outcomes.update(dict.fromkeys(numbers, error))  # each alone would wait as long, and fail
+            outcomes.update(dict.fromkeys(writes, error))  # each alone would wait as long, and fail
         return {}
     others: dict[int, tuple[Verdict, Record]] = {}
-    for number, (sent, reply) in answers.items():
-        bid = bids[number]
+    for (number, write), bid, (sent, reply) in zip(writes.items(), asked, answers, strict=True):
         if isinstance(reply, StoreError):
             outcomes[number] = reply
             continue
@@ -86,7 +83,8 @@ def _claims(
         if verdict is None or verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
-                outcomes[number] = tuple.__new__(Won, (held, until, seen.get(number)))  # in half the time of Won(...)
+                before = None if type(write) is Write else write[1]
+                outcomes[number] = tuple.__new__(Won, (held, until, before))  # in half the time of Won(...)
         elif verdict is Verdict.REPLAY:
             is_due = held.due_at is not None and may_send(held, reply.now)
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
@@ -109,21 +107,20 @@ def end_many(
     """
     # A claim that its handler has just ended must not open again: ``end`` judges it alone.
     pairs = {
-        number: (last_write(record, outcome, policy), record)
+        number: (write, record)
         for number, (record, outcome, policy) in enumerate(ends)
-        if is_mine(record, record)
+        if (write := last_write(record, outcome, policy)) is not None
     }
     if not pairs:
         return [None] * len(ends)
-    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
     try:
-        answers = yield from _answers(verb, list(pairs), clock, until)
+        answers = yield from _answers(store.swap_many, list(pairs.values()), clock, until)
     except OncewardError as error:
         if getattr(error, "transient", False):
             raise
         return [None] * len(ends)  # the store refuses one; ending each alone finds out which
     ended: list[Settled | Lost | StoreError | None] = [None] * len(ends)
-    for number, (_, reply) in answers.items():
+    for number, (_, reply) in zip(pairs, answers, strict=True):
         if isinstance(reply, StoreError):
             ended[number] = reply if reply.transient else None
         elif reply.won and reply.record is not None:
@@ -140,11 +137,9 @@ def give_back(
         OncewardError: the store's, after the others were given back. A claim not given back stays until its lease ends.
     """
     pairs = [(unclaimed(record, policy), record) for record, policy in claims]
-    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
-    answers = yield from _answers(verb, range(len(pairs)), clock, until)
+    answers = yield from _answers(store.swap_many, pairs, clock, until)
     trouble: OncewardError | None = None
-    for number, (_, reply) in answers.items():
-        record, policy = claims[number]
+    for (record, policy), (_, reply) in zip(claims, answers, strict=True):
         try:
             if isinstance(reply, StoreError):
                 raise reply
@@ -177,30 +172,28 @@ def note_many(
         OncewardError: the store's, when every key has it until then.
     """
     pairs = [(noting(*note), note.record) for note in notes]
-    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
-    answers = yield from _answers(verb, range(len(pairs)), clock, until)
-    outcomes: list[Won | Lost | StoreError] = []
-    for number, (record, unsent, due, _) in enumerate(notes):
-        sent, reply = answers[number]
-        outcomes.append(reply if isinstance(reply, StoreError) else noted(store, record, unsent, due, sent, reply))
-    return outcomes
+    answers = yield from _answers(store.swap_many, pairs, clock, until)
+    return [
+        reply if isinstance(reply, StoreError) else noted(store, record, unsent, due, sent, reply)
+        for (record, unsent, due, _), (sent, reply) in zip(notes, answers, strict=True)
+    ]
 
 
 def _answers(
-    verb: Verb, numbers: Sequence[int], clock: Clock, until: Callable[[], float], bids: Sequence[Bid] = ()
-) -> Steps[dict[int, tuple[float, Answered]]]:
-    """Return the time of each key's request, and the key's answer. Retry transient errors until ``until()``.
+    verb: Verb, writes: list[Any], clock: Clock, until: Callable[[], float], bids: Sequence[Bid] = ()
+) -> Steps[list[tuple[float, Answered]]]:
+    """Return the time of each write's request, and the write's answer. Retry transient errors until ``until()``.
 
     For ``bids``, a key that somebody's open transaction holds at the first try is a busy one. Later, what holds it can be the
     claim's own first write, which is still on its way. Raises the OncewardError of a request if no key has an answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
-    todo, pause = list(numbers), FIRST_PAUSE
+    todo, pause = list(range(len(writes))), FIRST_PAUSE
     while True:
         sent = clock()
         failure: OncewardError | None = None
         try:
-            replies = yield from verb(todo)
+            replies = yield from verb([writes[number] for number in todo])
         except OncewardError as error:
             failure = error
             replies = [error if isinstance(error, StoreError) else StoreError(str(error))] * len(todo)
@@ -210,7 +203,7 @@ def _answers(
                 answers[number] = sent, _as_busy(bids[number]) if busy else reply
             todo = [n for n in todo if isinstance(reply := answers[n][1], StoreError) and reply.transient]
             if not todo or clock() + pause >= until():
-                return answers
+                return [answers[number] for number in range(len(writes))]
         elif not getattr(failure, "transient", False) or clock() + pause >= until():
             raise failure
         bids = ()

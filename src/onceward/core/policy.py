@@ -70,11 +70,6 @@ class Policy(NamedTuple):
     keep_input: bool = False
 
     @property
-    def beat_every(self) -> float:
-        """Seconds between heartbeats; 0 is never."""
-        return self.lease / 3 if self.heartbeat is None else self.heartbeat
-
-    @property
     def wait(self) -> float:
         """Seconds a duplicate waits for the current run."""
         return 0.0 if isinstance(self.on_busy, str) else float(self.on_busy)

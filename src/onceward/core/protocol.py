@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from onceward.core import conditions, history
-from onceward.core.conditions import Condition, Look, all_of
+from onceward.core.conditions import Condition, Look
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
 from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_version, retention_of, with_messages
@@ -52,7 +52,7 @@ def _is(*statuses: str) -> frozenset[str]:
 
 def needs_what_this_version_does_not_know(k: Look) -> bool:
     """Return whether the record needs a feature that this version lacks."""
-    return bool(unknown_needs(k.held))
+    return k.held.needs is not None and bool(unknown_needs(k.held))
 
 
 # The first rule that holds decides about a record.
@@ -81,14 +81,14 @@ SINGLE_USE: tuple[Rule, ...] = (
     Rule(None, (conditions.same_owner,), Verdict.USED),
     *(rule for rule in RULES[2:] if rule.verdict is not Verdict.WON),
 )
-_Checks = tuple[tuple[Condition, Verdict], ...]
+_Checks = tuple[tuple[tuple[Condition, ...], Verdict], ...]
 
 
 def by_status(rules: tuple[Rule, ...]) -> dict[str, _Checks]:
     """Return what is left to check for each status; "" stands for one that this version does not know."""
     return {
         status: tuple(
-            (all_of(rule.conditions), rule.verdict)
+            (rule.conditions, rule.verdict)
             for rule in rules
             if rule.statuses is None or status in (rule.statuses or _is(""))
         )
@@ -137,8 +137,11 @@ def decide(
         return Verdict.START
     look = Look(held, now, owner, fingerprint, policy)
     checks = _SINGLE_USE_CHECKS if single_use else CHECKS
-    for holds, verdict in checks.get(held.status) or checks[""]:
-        if holds(look):
+    for all_of, verdict in checks.get(held.status) or checks[""]:
+        for holds in all_of:
+            if not holds(look):
+                break
+        else:
             return verdict
     raise AssertionError("the last rule of each status always holds")
 
@@ -190,8 +193,10 @@ def parked(error: str | None = None) -> Outcome:
     return Outcome(PARKED, None, error)
 
 
-def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
-    """Return the write that ends a claim with ``outcome``."""
+def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write | None:
+    """Return the write that ends a claim with ``outcome``; None if it has ended: its version may still be current."""
+    if record.status != IN_PROGRESS or (record.needs and unknown_needs(record)):
+        return None
     if type(outcome) is Unbegun:
         return unclaimed(record, policy)
     status, result, error, unsent = outcome[:]

@@ -20,14 +20,13 @@ class NotFree(OncewardError):
     """The key is not free any more: another worker has it, or it was completed, parked or cleared. Nothing was changed."""
 
 
-def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Refused]:  # noqa: ARG001 - claim's form
+def resume(seen: Reply, store: Register, bid: Bid) -> Steps[Won | Refused]:
     """Claim the record in ``seen`` for the call that it keeps, or park it if the policy says so.
 
     Args:
         seen: the store's answer to a load.
         store: the ledger.
         bid: its fingerprint is not compared, but the record's is kept.
-        value: nothing is replayed here.
 
     Returns:
         The claim; or PARKED, if this has parked the key.
@@ -65,13 +64,13 @@ def resume(seen: Reply, store: Register, bid: Bid, *, value: bool = True) -> Ste
     return won if until - clock() >= bid.policy.lease / 2 else (yield from renewed(store, bid, won))
 
 
-def go_on(store: Register, bid: Bid, *, value: bool = True) -> Steps[Won | Replay | Refused]:
+def go_on(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     """Claim as :func:`claim`, for an owner that has one run after the other. A run that goes on gets a larger fence.
 
     The run before can still be alive after it was given up: now it cannot end this one's claim.
     """
     while True:
-        outcome = yield from claim(store, bid, value=value)
+        outcome = yield from claim(store, bid)
         if not isinstance(outcome, Won) or not outcome.goes_on:
             return outcome
         held, clock = outcome.record, bid.clock

@@ -273,10 +273,11 @@ def end(
     not known to be this one.
     """
     mine = record
-    if not is_mine(mine, record):  # another thread has ended it: its version is still current
-        return Settled(mine) if judge(mine, record.owner, outcome.status, record.fence) is Ending.DONE else Lost(mine)
     while True:
         write = last_write(mine, outcome, policy)
+        if write is None:  # another thread has ended it
+            done = judge(mine, record.owner, outcome.status, record.fence) is Ending.DONE
+            return Settled(mine) if done else Lost(mine)
         verb = store.swap if commit is None else commit
         try:
             reply = yield from verb(write, mine)

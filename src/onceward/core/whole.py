@@ -5,9 +5,10 @@ interrupt, and roll back.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async, trouble_of
+from onceward.core import drivers
+from onceward.core.drivers import Sleep, Steps, Transport, trouble_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,77 +37,53 @@ CALLS: Final = Calls()
 
 def drive_whole(steps: Steps[T], transport: Transport) -> T:
     """Run ``steps`` and return their value; they see every exception of an exchange, and every interrupt."""
+    reply: object = None
+    error: BaseException | None = None
     try:
-        return _drive(steps, transport, None)
-    except BaseException as met:
-        if _are_over(steps):  # they have raised it themselves
-            raise
-        return _drive(steps, transport, met)  # an interrupt came between two of them
+        while True:
+            try:
+                request = steps.send(reply) if error is None else steps.throw(error)
+                error = None
+                reply = transport.exchange(request) if type(request) is not Sleep else drivers.sleep(request.seconds)
+            except BaseException as met:
+                if _are_over(steps):  # they have returned, or raised it themselves
+                    if isinstance(met, StopIteration):
+                        return cast("T", met.value)
+                    raise
+                error = met
+    finally:
+        reply = error = (
+            None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
+        )
 
 
 async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
     """As :func:`drive_whole`, for a coroutine."""
-    try:
-        return await _driven_async(steps, transport, None)
-    except GeneratorExit:  # a closed coroutine must not await
-        raise
-    except BaseException as met:
-        if _are_over(steps):
-            raise
-        return await _driven_async(steps, transport, met)
-
-
-def _drive(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
     reply: object = None
+    error: BaseException | None = None
     try:
         while True:
-            request = steps.send(reply) if error is None else steps.throw(error)
-            error = None
             try:
-                reply = (
-                    transport.exchange(request) if type(request) is not Sleep else drive(_asleep(request), transport)
-                )
-            except BaseException as met:
-                error = met
-    except StopIteration as end:
-        value: T = end.value
-        return value
-    finally:
-        reply = error = (
-            None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
-        )
-
-
-async def _driven_async(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
-    reply: object = None
-    try:
-        while True:
-            request = steps.send(reply) if error is None else steps.throw(error)
-            error = None
-            try:
+                request = steps.send(reply) if error is None else steps.throw(error)
+                error = None
                 if type(request) is Sleep:
-                    reply = await drive_async(_asleep(request), transport)
+                    reply = await drivers.sleep_async(request.seconds)
                 else:
                     reply = await transport.exchange_async(request)
-            except GeneratorExit:
-                raise
             except BaseException as met:
+                if _are_over(steps):
+                    if isinstance(met, StopIteration):
+                        return cast("T", met.value)
+                    raise
+                if isinstance(met, GeneratorExit):  # a closed coroutine must not await
+                    raise
                 error = met
-    except StopIteration as end:
-        value: T = end.value
-        return value
     finally:
-        reply = error = (
-            None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
-        )
+        reply = error = None  # as above
 
 
 def _are_over(steps: Steps[T]) -> bool:
     return getattr(steps, "gi_frame", None) is None
-
-
-def _asleep(sleep: Sleep) -> Steps[object]:
-    return (yield sleep)
 
 
 async def shielded(work: Callable[[], Coroutine[Any, Any, None]], give_up: Callable[[], None]) -> None:

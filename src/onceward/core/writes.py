@@ -31,7 +31,9 @@ def first_claim(
 ) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
     origin, input_, trace = provenance
-    lease, keep = policy.lease, None if input_ is not None else kept(policy)  # as for a renewal
+    lease, keep = policy.lease, None if input_ is not None else policy.retention
+    if keep is not None and policy.on_lapse == "park":
+        keep += WAITS
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
         None, None, origin, input_, None, trace)  # fmt: skip

@@ -10,8 +10,8 @@ from threading import Thread
 from typing import TypeVar
 
 from onceward.claim import heartbeat
+from onceward.claim.called import RAISED, RETURNED, Call, Under
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import Under
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.errors import Parked, ResultNotRecorded, StoreError
 from onceward.http.answer import Answer, Recorded
@@ -99,7 +99,7 @@ class HeldRequest:
                 raise
             except BaseException:
                 self.is_over = True
-                self.guarded.guard.drop(self.claim)
+                self.claim.drop()
                 raise
 
     async def call_async(self, function: Callable[[], Awaitable[T]]) -> T:
@@ -115,7 +115,7 @@ class HeldRequest:
             except BaseException:
                 if not self.ends_with_client:
                     self.is_over = True
-                    self.guarded.guard.drop(self.claim)
+                    self.claim.drop()
                 raise
 
     def end(self, answer: Answer, cut: str | None = None) -> Answer | None:
@@ -180,7 +180,8 @@ class HeldRequest:
                 claim.send_nothing()
             if claim.settled is None and claim.chain is not None:
                 self._failure = self._stopped = claim.chain.refusal()
-        self._make = guard.ending(claim, outcome, self._failure)
+        call = Call(None, {RETURNED: outcome} if self._failure is None else {RAISED: self._failure})
+        _, self._make = claim.end_of(call)
         if self.guarded.within is not None:
             self._end = guard.clock() + self.guarded.within
         return self._make

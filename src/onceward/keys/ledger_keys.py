@@ -39,6 +39,8 @@ def ledger_key(name: str, key: object) -> str:
         KeyMissing: the key or a part of it is None or empty.
         TypeError: the key is of another type.
     """
+    if type(key) is str and len(key) <= LONGEST and _plain()(key):  # the most common case first
+        return f"{name}:{key}"
     try:
         return f"{name}:{_part(key, name)}"
     except RecursionError:
@@ -162,10 +164,7 @@ def _part(part: object, name: str, longest: int = LONGEST) -> str:
     """Return the form of a key, or its digest. ``name`` is for errors."""
     if type(part) is str and len(part) <= LONGEST and _plain()(part):  # the most common case first
         return part
-    return _short(_form(part, name), longest)
-
-
-def _short(form: str, longest: int) -> str:
+    form = _form(part, name)
     return form if len(form) <= longest else f"sha256:{_sha256(form.encode()).hex()}"
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from onceward.claim.claim import OnLapse
-from onceward.claim.stepping.answers import NOT_MADE, Made
+from onceward.claim.stepping.attempt import NOT_MADE, Made
 from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction, StepNotMade

@@ -22,6 +22,7 @@ from onceward.results.values import canonical, findable, is_plain, model_data, t
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
+RAISED = ENVELOPE + '"raised"'  # how an exception begins
 _OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that do not say how to store a result
 
 
@@ -45,15 +46,17 @@ class Codec:
         Raises:
             NotReplayable: the value would not come back equal and of the same type.
         """
-        if self._decoder is None:
-            return _encode_open(value, False)
         try:
-            data = self._encoder.encode(value)
-            if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
-                return data.decode()
+            if self._decoder is None:
+                if is_plain(value):
+                    return msgspec.json.encode(value).decode()
+            else:
+                data = self._encoder.encode(value)
+                if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
+                    return data.decode()
         except Exception:  # it may run a user's code; the envelope says why
             pass
-        return _encode_open(value, True)
+        return _encode_open(value)
 
     def decode(self, text: str) -> object:
         """Return the value stored as ``text``.
@@ -101,11 +104,6 @@ def encode_exception(error: Exception) -> str:
     return text
 
 
-def is_exception(text: object) -> bool:
-    """Return whether a stored text is an exception's; False for anything but text."""
-    return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
-
-
 def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     """Return the exception stored as ``text``. It must be one of ``kinds`` or of their loaded subclasses.
 
@@ -132,10 +130,8 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
 
 
-def _encode_open(value: object, enveloped: bool) -> str:
+def _encode_open(value: object) -> str:
     try:
-        if not enveloped and is_plain(value):
-            return _dumped(value)
         marked = tagged(value)
         plain = _dumped(marked)
         if "__main__:" in plain:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from onceward.core import protocol
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
-from onceward.core.record import Record
+from onceward.core.record import COMPLETED, Record
 from onceward.errors import OncewardError, ResultWarning
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
             text = sealing().sealed(policy.seal, text)
     except Exception as error:  # encoding may run a user's code
         return protocol.completed(None, noted(describe(error), policy).removeprefix("NotReplayable: "))
-    size = size_of(text)
+    size = len(text) if text.isascii() else len(text.encode())  # as size_of()
     assert policy.max_result is not None  # the guard has asked the store
     if size <= policy.max_result:
-        return protocol.completed(text)
+        return tuple.__new__(Outcome, (COMPLETED, text, None, None))  # as protocol.completed()
     return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
 
 

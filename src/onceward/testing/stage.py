@@ -155,15 +155,15 @@ class Stage:
             self.clock.advance(seconds)
             await real_sleep_async(min(seconds, _SHORT))
 
-        real_sleep, real_sleep_async = drivers._sleep, drivers._sleep_async  # noqa: SLF001 - the one place where a driver waits
+        real_sleep, real_sleep_async = drivers.sleep, drivers.sleep_async  # the one place where a driver waits
 
         def patch(where: object, name: str, new: object) -> None:
             self._patches.enter_context(mock.patch.object(where, name, new, create=True))
 
         patch(Guard, "clock", _StagedClock(self))
         patch(Replays, "recall", lambda *_: None)  # a worker that is killed forgets what it remembered
-        patch(drivers, "_sleep", sleep)
-        patch(drivers, "_sleep_async", sleep_async)
+        patch(drivers, "sleep", sleep)
+        patch(drivers, "sleep_async", sleep_async)
         patch(threading, "excepthook", _without(Killed, threading.excepthook))
         patch(sender, "send_soon", lambda *_, **__: None)  # messages stay in their records, where a test finds them
         self.set()

@@ -3,7 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from onceward.claim.held import innermost
+from onceward.claim.called import is_same_ledger, is_within
+from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
@@ -93,7 +94,9 @@ class AsgiIdempotency:
         if isinstance(stage, PendingRequest):
             body, stage = await read(rules, stage, receive)
         if isinstance(stage, KeyedRequest):
-            if HELD in scope and scope[HELD] == (self._guarded.guard.store, self._guarded.key(stage), innermost()):
+            held: HeldClaim | None = scope.get(HELD)
+            same = held is not None and is_same_ledger(held.store, self._guarded.guard.store) and is_within(held)
+            if held is not None and same and held.record.key == self._guarded.key(stage):
                 stage = None
             else:
                 stage = await claim_async(self._guarded, stage)

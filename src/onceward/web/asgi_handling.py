@@ -11,8 +11,8 @@ from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final
 
+from onceward.claim.called import enter_span, leave_span
 from onceward.claim.lease import CURRENT
-from onceward.claim.running import enter_span, leave_span
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.guarded import Unrecorded
@@ -72,7 +72,7 @@ class AsgiHandling(AsgiDelivery):
             if not _EAGER:
                 await _first_step()
             CURRENT.set(claim)
-            scope[BEGAN], scope[HELD] = None, (claim.store, claim.record.key, claim)
+            scope[BEGAN], scope[HELD] = None, claim
             enter_span(claim)
             try:
                 if scope.get("extensions"):
@@ -109,7 +109,7 @@ class AsgiHandling(AsgiDelivery):
             if not self.complete:
                 await self._record(error)
         elif not self.interrupted or not isinstance(error, asyncio.CancelledError):
-            self._request.guarded.guard.drop(self._request.claim)
+            self._request.claim.drop()
 
     async def conclude(self) -> None:
         """As :meth:`AsgiDelivery.conclude`."""
@@ -168,7 +168,7 @@ class AsgiHandling(AsgiDelivery):
         """Leave the key claimed to its lease's end if nobody knows the outcome of an effect; tell whether that is so."""
         if not self._scope.get(MAY_HAVE_RUN):
             return False
-        self._request.guarded.guard.drop(self._request.claim)
+        self._request.claim.drop()
         return True
 
     @property

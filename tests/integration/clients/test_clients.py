@@ -13,7 +13,7 @@ import requests
 import onceward
 from fixtures import closing_fixture
 from onceward import LeaseLost, Once
-from onceward.claim.running import Under
+from onceward.claim.called import Under
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
 from onceward.http.request import read_key
 from tables import each

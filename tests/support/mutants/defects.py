@@ -87,10 +87,10 @@ a takeover keeps the fence
     attempts=[-held.attempts + -]1,
 [core/belief.py: CLAIM]
 6 an owner believes in its lease beyond its end
-    return sent + min(remaining, lease) [---]{+++} margin(store, policy)
+    return sent + min(remaining, lease) [---]{+++} margin(policy.lease, store.resolution)
 [core/belief.py: unit/core/test_protocol.py]
 6 an owner believes what a wrong clock says of its lease
-    return sent + [-min(remaining, lease)-]{+remaining+} - margin(store, policy)
+    return sent + [-min(remaining, lease)-]{+remaining+} - margin(policy.lease, store.resolution)
 [core/steps.py: CLAIM]
 6 a lease is counted from the reply
                 until = belief(store, policy, [-sent-]{+clock()+}, reply, held, lease)
@@ -143,7 +143,7 @@ a fence of a deleted record comes again
 [claim/ends.py: unit/core/test_ending_many.py]
 7 a store that refuses the result gets no second try
     if [-outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True))-]{+False+}:
-[claim/running.py: unit/claim unit/test_once.py]
+[claim/called.py: unit/claim unit/test_once.py]
 a guarded call of the same key inside itself waits for itself
     [-            if outer.record.key == key:
                     raise Reentrant(key)
@@ -171,7 +171,7 @@ one hanging store stops all heartbeats
 the int 1 and the text 1 are one key
     [-(?!({_LIKE_ANOTHER})\Z)-]
 a tuple's parts can run together
-    def _short(form: str, longest: int) -> str:
+    form = _form(part, name)
         return form[- if len(form) <= longest-]{+[:longest] if len(form) > 0+} else
 [results/codec.py: unit/results]
 3 a value that does not come back equal is recorded

@@ -64,7 +64,7 @@ def renewed(store):
     """Return the claims on a store that the heartbeat still renews. What only waits to be collected is none of them."""
 
     def found():
-        return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]
+        return [claim for weak in HEARTBEAT.claims.values() if (claim := weak()) is not None and claim.store is store]
 
     if not found():
         return []

@@ -121,7 +121,7 @@ def test_sealed_arguments_are_nowhere_in_plain_text(once):
     text = kept(once)
     assert CARD not in text
     made = codec(lambda n, card: None, SEAL)
-    assert made.decode(read_input(text, SEAL)).args == (7, CARD)
+    assert made.decode(read_input(text, SEAL))[0] == (7, CARD)
     with pytest.raises(NotReplayable, match="give the guard the seal="):
         read_input(text, None)
 

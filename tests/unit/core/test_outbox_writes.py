@@ -46,7 +46,7 @@ def test_a_completion_with_messages_never_expires_and_has_the_send_lease(record)
     assert may_send(record, 1010.0)
     assert protocol.retried(record, "[]") is None
     patient = Policy(lease=900.0)  # which does not delay messages for longer than half a minute
-    assert last_write(record, completed("1")._replace(unsent="m"), patient).due == 30.0
+    assert last_write(record._replace(status="IN_PROGRESS"), completed("1")._replace(unsent="m"), patient).due == 30
 
 
 def test_of_two_senders_one_gets_the_send_lease_and_believes_in_less_than_it_is(store, clock, record):

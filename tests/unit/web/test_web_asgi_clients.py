@@ -96,7 +96,7 @@ def test_a_handler_that_its_server_stops_with_the_loop_leaves_key_claimed(once):
     begun = asyncio.Event()
     asgi.run(asgi.cancelled(AsgiIdempotency(app, once), begun))
     assert asgi.statuses(once) == [IN_PROGRESS]  # what it began may have taken effect
-    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT.claims.values())
 
 
 def test_a_client_that_the_server_cannot_write_to_costs_nothing(once):
@@ -199,7 +199,7 @@ async def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_r
     assert request.cancelled()
     del request, task, tasks
     assert asgi.statuses(once) == [IN_PROGRESS]
-    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT.claims.values())
 
 
 @each("waits", [0, 1])

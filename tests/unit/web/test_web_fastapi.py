@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from contextlib import nullcontext
 from typing import Annotated
 
 import pytest
@@ -78,10 +79,16 @@ def test_a_dependency_that_guards_nothing_says_so_before_endpoint_runs(once, run
     assert (runs, statuses(once)) == ([], [])
 
 
-def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs):
+@each("name", (None, "audit"))
+def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, name):
     rules = Rules(Route(key="body.id"))
     app = FastAPI()
     app.router.route_class = idempotent_route(once, rules)
+
+    @app.middleware("http")
+    async def between(request, call_next):
+        async with nullcontext() if name is None else Once("memory:").claim("seen", name=name):
+            return await call_next(request)
 
     @app.post("/a")
     async def a(what: dict, claim: Annotated[Claim, Depends(current)]):

@@ -6,8 +6,8 @@ from typing import TypeVar
 from onceward.batch.checkpoint.items import ItemReader, Limits
 from onceward.batch.checkpoint.sink import Added, Flush, Sink
 from onceward.batch.threads import awaitable
+from onceward.claim.called import run_under_async
 from onceward.claim.guard import Guard
-from onceward.claim.running import run_under_async
 from onceward.core.drivers import Steps, settle_async
 from onceward.core.whole import CALLS, drive_whole_async
 

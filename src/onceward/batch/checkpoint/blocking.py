@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 from onceward.batch.checkpoint.items import ItemReader, Limits
 from onceward.batch.checkpoint.sink import Added, Flush, Sink
+from onceward.claim.called import run_under
 from onceward.claim.guard import Guard
-from onceward.claim.running import run_under
 from onceward.core.drivers import settle
 from onceward.core.whole import CALLS, drive_whole
 

@@ -85,7 +85,7 @@ class Sink(Generic[T]):
         if self._is_crowded(item_key.size):
             yield from self._flush()
         try:
-            claim = yield partial(self._enter, item_key.key, item_key.fingerprint, value=False)
+            claim = yield partial(self._enter, item_key.key, item_key.fingerprint)
         except ResultUnavailable:
             return "replayed"
         match claim:  # not isinstance(): an interrupt may come after any call
@@ -95,7 +95,7 @@ class Sink(Generic[T]):
             first = self._put(item, item_key, claim)
         except BaseException:
             if all(one.claim is not claim for one in self._held.values()):
-                self._guard.drop(claim)
+                claim.drop()
             raise
         if self._is_due:
             yield from self._flush()
@@ -316,7 +316,7 @@ class Sink(Generic[T]):
     def drop(self, held: Sequence[BufferedItem[T]] | None = None) -> None:
         """Leave all claimed to the end of their leases: an interrupted flush may still go on. By default, what waits in the buffer."""
         for one in self._take() if held is None else held:
-            self._guard.drop(one.held)
+            one.held.drop()
 
     def _forget(self, held: Sequence[BufferedItem[T]]) -> None:
         for one in held:

@@ -1,10 +1,11 @@
-"""Which steps an attempt may begin, and why it may not go on."""
+"""Which steps an attempt may begin, why it may not go on, and what ``on_lapse`` can answer."""
 
 import threading
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from onceward.claim.lease import CURRENT, Lease
+from onceward.claim.called import is_within
+from onceward.claim.lease import Lease
 from onceward.claim.replays import parked_error
 from onceward.claim.stepping.notes import StepNotes
 from onceward.errors import LeaseLost, OncewardError, Parked, StoreError
@@ -12,45 +13,31 @@ from onceward.keys.ledger_keys import step_name
 from onceward.results.step_entries import Doubt, Entry, entries_of
 
 
+class Made(NamedTuple):
+    """An earlier attempt has made the step, with this result."""
+
+    result: object = None
+
+
+class NotMade:
+    """The type of :data:`NOT_MADE`."""
+
+    def __repr__(self) -> str:
+        return "onceward.NOT_MADE"
+
+
+NOT_MADE: Final = NotMade()  # no earlier attempt has made the step, so it runs
+
+
 class InStep(NamedTuple):
     """That the code in this context is in a step."""
 
-    place: "CallerPlace"
+    chain: "StepsOfAttempt"
     name: str
     outer: "InStep | None"  # a handler in a step can have steps
 
 
 INNERMOST: ContextVar[InStep | None] = ContextVar("onceward_step", default=None)
-
-
-class CallerPlace:
-    """Where the callers of one claim are."""
-
-    def __init__(self, claim: Lease) -> None:
-        self._claim = claim
-        self._threads = threading.local()  # marks those that make steps and are in none
-
-    def enter(self, name: str) -> None:
-        """Note that this context is in the step ``name``. Set ``INNERMOST`` to what it was when you leave it."""
-        if self.step() is None:
-            self._threads.is_handlers = True
-        INNERMOST.set(InStep(self, name, INNERMOST.get()))
-
-    def step(self) -> str | None:
-        """Return the name of the step that the caller is in; None if it is in none, or in a thread without its context."""
-        inner = INNERMOST.get()
-        while inner is not None and inner.place is not self:
-            inner = inner.outer
-        return None if inner is None else inner.name
-
-    def is_handlers(self) -> bool:
-        """Return whether a caller that is in no known step is surely the handler's. In a bare thread nobody can tell."""
-        if self._claim.thread == threading.get_ident() or getattr(self._threads, "is_handlers", False):
-            return True
-        outer = CURRENT.get()
-        while outer is not None and outer is not self._claim:
-            outer = outer.outer
-        return outer is not None
 
 
 class StepsOfAttempt:
@@ -75,7 +62,7 @@ class StepsOfAttempt:
         self.notes = StepNotes(claim)
         self.used: dict[str, object] = {}
         self.follows = claim.attempt > 1 or claim.goes_on or claim.record.steps is not None
-        self._place = CallerPlace(claim)
+        self._threads = threading.local()  # marks those that make steps and are in none
         self._stopped: str | None = None
         self._comes_back = False  # whether what stopped this attempt can pass
         self._doubt: Doubt | None = None
@@ -97,7 +84,7 @@ class StepsOfAttempt:
                 f"{key}: a message was sent within a step. A later attempt skips that step, so the message would be "
                 "lost. Send it after the step"
             )
-        if self.notes.running and not self._place.is_handlers():
+        if self.notes.running and not self._is_handlers():
             raise OncewardError(
                 f"{key}: a message was sent while a step runs, from a thread without the handler's context, so it may be within "
                 "that step. Send it after the step, or start the thread with contextvars.copy_context().run"
@@ -116,7 +103,22 @@ class StepsOfAttempt:
         """Return the name of the step that the caller is in."""
         if self.transacts is not None:
             return self.transacts
-        return self._place.step()
+        inner = INNERMOST.get()
+        while inner is not None and inner.chain is not self:
+            inner = inner.outer
+        return None if inner is None else inner.name  # also None in a thread without the step's context
+
+    def _enter(self, name: str) -> None:
+        """Note that this context is in the step ``name``. Set ``INNERMOST`` to what it was when you leave it."""
+        if self.within() is None:
+            self._threads.is_handlers = True
+        INNERMOST.set(InStep(self, name, INNERMOST.get()))
+
+    def _is_handlers(self) -> bool:
+        """Return whether a caller that is in no known step is surely the handler's. In a bare thread nobody can tell."""
+        if self._claim.thread == threading.get_ident() or getattr(self._threads, "is_handlers", False):
+            return True
+        return is_within(self._claim)
 
     def begin(self, name: object, *, parks: bool) -> tuple[str, Entry | None]:
         """Check that this attempt can begin a step. Return its name in the record, and what is recorded of it.

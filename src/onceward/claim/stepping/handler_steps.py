@@ -1,6 +1,6 @@
 """Runs the steps of one claim. Each is made once, recorded, and answered from the record on later attempts.
 
-User code runs between the writes, in the care of ``running.run_under``: if an interrupt comes right after a step's function, its
+User code runs between the writes, in the care of ``called.run_under``: if an interrupt comes right after a step's function, its
 result is recorded all the same.
 """
 
@@ -11,15 +11,12 @@ from typing import Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from onceward.claim import called
-from onceward.claim.called import OVER, RETURNED, Call
+from onceward.claim.called import OVER, RETURNED, Call, run_under, run_under_async
 from onceward.claim.claim import OnLapse
 from onceward.claim.handler import Handler, handler_of
 from onceward.claim.replays import Replays
-from onceward.claim.running import run_under, run_under_async
-from onceward.claim.stepping.answers import NOT_MADE, Made
-from onceward.claim.stepping.attempt import INNERMOST, StepsOfAttempt
-from onceward.claim.stepping.kept import fetch
-from onceward.claim.stepping.notes import Note
+from onceward.claim.stepping.attempt import INNERMOST, NOT_MADE, Made, StepsOfAttempt
+from onceward.claim.stepping.notes import Note, fetch
 from onceward.core.arguments import check_exceptions
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.errors import ResultUnavailable, StoreError
@@ -87,7 +84,7 @@ class HandlerSteps(StepsOfAttempt):
         outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            self._place.enter(step.name)
+            self._enter(step.name)
             if step.ask is not None:
                 earlier = self._earlier(step, step.ask())
                 if earlier is not None:
@@ -115,7 +112,7 @@ class HandlerSteps(StepsOfAttempt):
         outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            self._place.enter(step.name)
+            self._enter(step.name)
             if step.ask is not None:
                 answer = step.ask()
                 earlier = self._earlier(step, await answer if hasattr(answer, "__await__") else answer)
