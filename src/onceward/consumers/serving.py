@@ -15,6 +15,7 @@ from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import Keeper
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
+from onceward.results.outcomes import describe
 
 M = TypeVar("M")
 _log: Final = logging.getLogger("onceward")
@@ -73,9 +74,9 @@ class Serving(Generic[M]):
         self._ready = ready
         parks = batch.guard.policy.on_lapse == "park"  # then no key is claimed before its handler begins
         self._polls = Polls(
+            broker,
             broker.receive if ready is None else self._receive,
             self._take,
-            most=broker.most,
             concurrency=batch.concurrency,
             typical=lambda: 0.0 if parks else batch.typical,
             until_empty=until_empty,
@@ -161,7 +162,9 @@ class Serving(Generic[M]):
             if self._keeper is not None:
                 self._polls.ledger.note_failure()
             where = "the dead letters" if self._keeper is None else "the ledger"
-            _log.warning("message %s could not be moved to %s, and comes again: %s", delivery.id, where, error)
+            _log.warning(
+                "message %s could not be moved to %s, and comes again: %s", delivery.id, where, describe(error)
+            )
         finally:  # also when it was cancelled
             self._polls.done()
             if is_there:

@@ -168,7 +168,10 @@ class Worker(Generic[M]):
             raise RuntimeError("a worker runs once: make another one")
         self._began = True
         guard = self._batch.guard  # this worker's alone
-        guard.policy = await self._broker.open(guard.policy)
+        try:
+            guard.policy = await self._broker.open(guard.policy)
+        except self._broker.client_errors as error:
+            raise self._broker.explained(error) from error
         try:
             await drive_async(guard.store.load(_PROBE), guard.store)
             relay = None if self._relays is None else relay_beside(self._relays, guard.policy.seal)

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import dead_name, retry_name
 from onceward.consumers.retry_topics import TIMESTAMPS, prepare_topics
 from onceward.consumers.worker import library_settings
@@ -58,13 +56,6 @@ def connection(servers: str | None, settings: Mapping[str, object] | None = None
     return options
 
 
-def describe_error(error: KafkaError, servers: object) -> str:
-    """Return what to tell of an error: if no broker answered, which ones were asked."""
-    if isinstance(error, KafkaConnectionError):
-        return f"no broker answers at {servers}. Are they running, and is KAFKA_SERVERS right?"
-    return str(error)
-
-
 def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
     """Return a consumer's settings.
 
@@ -105,7 +96,5 @@ class Topics:
         try:
             await admin.start()
             return await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
-        except KafkaError as error:
-            raise BrokerError(f"topic {self.main}: {describe_error(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()

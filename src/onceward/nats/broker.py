@@ -63,10 +63,6 @@ _CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1
 _WILD: Final = re.compile(r"[*>\s]")
 
 
-def _error(subject: str, error: BaseException) -> BrokerError:
-    return BrokerError(f"subject {subject}: {str(error) or type(error).__name__}")
-
-
 class NatsBroker(Broker[Msg]):
     """One durable consumer, for one run of a worker. The arguments are those of :class:`onceward.nats.NatsWorker`.
 
@@ -76,6 +72,7 @@ class NatsBroker(Broker[Msg]):
 
     most = 100
     dead_letters = "publish"
+    client_errors = TROUBLE
     _client: Client
     _jetstream: JetStreamContext
     _pulled: JetStreamContext.PullSubscription
@@ -101,10 +98,8 @@ class NatsBroker(Broker[Msg]):
         self._jetstream = self._client.jetstream(timeout=_PATIENCE)
         try:
             stream, consumer = await self._prepare(policy)
-        except BaseException as error:
+        except BaseException:
             await self._client.close()
-            if isinstance(error, TROUBLE):
-                raise _error(self.name, error) from error
             raise
         self._pulled = await self._jetstream.pull_subscribe_bind(consumer=self.durable, stream=stream)
         every = (consumer.config.ack_wait or ACK_WAIT) / 3
@@ -163,12 +158,9 @@ class NatsBroker(Broker[Msg]):
     async def receive(self, count: int) -> Sequence[Msg]:
         async with self._pulling:  # answers to two requests would get mixed
             while not self._stopped:
-                try:
-                    messages = await self._pull(count)
-                    if messages or not await self._waiting():
-                        return messages
-                except TROUBLE as error:
-                    raise _error(self.name, error) from error
+                messages = await self._pull(count)
+                if messages or not await self._waiting():
+                    return messages
         return []
 
     async def _pull(self, count: int) -> list[Msg]:
@@ -213,11 +205,8 @@ class NatsBroker(Broker[Msg]):
 
     async def dead_letter(self, message: Msg, headers: Mapping[str, str]) -> None:
         room = self._client.max_payload - len(message.data)
-        try:
-            send = partial(self._send_letter, message)
-            await store_letter(self._jetstream, send, message, headers, self._dead, room)
-        except (*TROUBLE, ValueError) as error:
-            raise _error(self._dead, error) from error
+        send = partial(self._send_letter, message)
+        await store_letter(self._jetstream, send, message, headers, self._dead, room)
 
     async def _send_letter(self, message: Msg, headers: dict[str, str]) -> PubAck:
         return await self._jetstream.publish(

@@ -124,10 +124,8 @@ class Publisher:
         connection = await connect(url)
         try:
             return await cls.on(connection)
-        except BaseException as error:
+        except BaseException:
             await closed(connection)
-            if isinstance(error, TROUBLE):
-                raise refused("a channel", error) from error
             raise
 
     async def close(self) -> None:

@@ -62,6 +62,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     most = 100
     dead_letters = "publish"
+    client_errors = TROUBLE
 
     def __init__(self, url: str, stream: str, *, dead: str, idle: float) -> None:
         if not 1 <= idle <= 86_400:
@@ -96,10 +97,8 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             tell_outlived(f"stream {self.name}", None, policy)
             await self._make_group()
             await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
-        except BaseException as error:
+        except BaseException:
             await self._client.aclose()
-            if isinstance(error, TROUBLE):
-                raise self._error(error) from error
             raise
         self._renewing = asyncio.create_task(self._renew())
         return bounded(policy)
@@ -118,14 +117,11 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 return []
             return await self._again(count) or await self._claimed(count) or await self._fresh(count)
         except ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise self._error(error) from error
-            _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
-            with contextlib.suppress(*TROUBLE):
-                await self._make_group()
-            raise self._error(error) from error
-        except TROUBLE as error:
-            raise self._error(error) from error
+            if "NOGROUP" in str(error):
+                _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
+                with contextlib.suppress(*TROUBLE):
+                    await self._make_group()
+            raise
 
     async def _again(self, count: int) -> list[StreamEntry]:
         """Return entries whose pause is over."""
@@ -236,13 +232,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, idle, name)
 
     async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
-        fields = letter_fields(message, headers)
-        try:
-            await add_letter(self._client, self._dead, self.name, self.group, message.id, fields)
-        except TROUBLE as error:
-            raise self._error(error) from error
+        await add_letter(self._client, self._dead, self.name, self.group, message.id, letter_fields(message, headers))
 
-    def _error(self, error: BaseException) -> BrokerError:
+    def explained(self, error: Exception) -> BrokerError:
         advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
         return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
 
