@@ -170,12 +170,16 @@ class KafkaMessage(NamedTuple):
     def delivery(self, *, grouped: bool) -> Delivery:
         """Return it as a handler sees it. By default the key is its header, or else where it was first."""
         record = self.record
-        delivery = Delivery("kafka", record)
-        delivery.id, delivery.destination, delivery.header = self.place, record.topic, self.header
-        delivery.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
-        delivery.group = f"{record.topic}-{record.partition}" if grouped else None
-        delivery.body = record.value
-        return delivery
+        return Delivery(
+            "kafka",
+            record,
+            self.place,
+            self.header(KEY_HEADER) or tuple(self.origin.split("/")),
+            f"{record.topic}-{record.partition}" if grouped else None,
+            record.value,
+            self.header,
+            record.topic,
+        )
 
 
 async def send_copy(

@@ -114,14 +114,9 @@ class NatsSettlement(Settlement):
 
 
 def _delivery(raw: Any) -> Delivery:
-    delivery = Delivery("nats", raw)
-    headers = raw.headers or {}
-    metadata = _metadata(raw)
-    delivery.id = headers.get("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
-    delivery.body = raw.data
-    delivery.header = headers.get
-    delivery.destination = raw.subject
-    return delivery
+    header, metadata = (raw.headers or {}).get, _metadata(raw)
+    name = header("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
+    return Delivery("nats", raw, name, body=raw.data, header=header, destination=raw.subject)
 
 
 def _metadata(raw: Any) -> Any:

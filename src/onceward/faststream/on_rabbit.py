@@ -77,10 +77,8 @@ class RabbitSettlement(Settlement):
 
     def deliveries(self, message: Any) -> list[Delivery]:
         raw = message.raw_message
-        delivery = Delivery("rabbitmq", raw)
-        delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
-        delivery.header = partial(header_of, raw.headers)
-        return [delivery]
+        header = partial(header_of, raw.headers)
+        return [Delivery("rabbitmq", raw, message.message_id, body=raw.body, header=header, destination=self.source)]
 
     async def receives(self, delivery: Delivery) -> int:
         return receives_of(delivery.raw)

@@ -33,26 +33,14 @@ from onceward.core.urls import encoded_url
 from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 from onceward.once import Once
 
-SOURCE: Final = "nats"
-
-
 def message_delivery(message: Msg) -> Delivery:
     """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, its ``Nats-Msg-Id``, or its place."""
-    place = place_of(message)
-    delivery = Delivery(SOURCE, message)
-    delivery.body = message.data
-    delivery.header = (message.headers or {}).get
-    delivery.destination = message.subject
-    delivery.id = place
+    there, header = message.metadata, (message.headers or {}).get
+    place = f"{there.stream}/{there.sequence.stream}"
     # The time is part of it, because a stream that is made again counts from 1 again.
-    stored = f"{place}/{round(message.metadata.timestamp.timestamp() * 1e6)}"
-    delivery.key = delivery.header(KEY_HEADER) or delivery.header(ID_HEADER) or stored
-    return delivery
-
-
-def place_of(message: Msg) -> str:
-    """Return where a message is: its stream and its number there."""
-    return f"{message.metadata.stream}/{message.metadata.sequence.stream}"
+    stored = f"{place}/{round(there.timestamp.timestamp() * 1e6)}"
+    key = header(KEY_HEADER) or header(ID_HEADER) or stored
+    return Delivery("nats", message, place, key, None, message.data, header, message.subject)
 
 
 _log: Final = logging.getLogger("onceward")

@@ -277,15 +277,8 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
 
 def message_delivery(message: AbstractIncomingMessage, queue: str) -> Delivery:
     """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, or the message id."""
-    delivery = Delivery("rabbitmq", message)
-    delivery.body = message.body
-    delivery.header = partial(header_of, message.headers)
-    delivery.destination = queue
-    delivery.id = own_id(message) or f"sha256:{hashlib.sha256(message.body).hexdigest()}"
-    delivery.key = delivery.header(KEY_HEADER) or own_id(message)
-    return delivery
-
-
-def own_id(message: AbstractIncomingMessage) -> str | None:
-    """Return the id that its sender gave a message."""
-    return None if not message.message_id or message.message_id.startswith(NO_ID) else message.message_id
+    body, header, own = message.body, partial(header_of, message.headers), message.message_id
+    if not own or own.startswith(NO_ID):
+        own = None  # its sender gave none
+    name = own or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return Delivery("rabbitmq", message, name, header(KEY_HEADER) or own, None, body, header, queue)
