@@ -119,11 +119,14 @@ class ManyKeys:
             ValueError, TypeError: an option is not valid.
         """
         from onceward.batch.checkpoint.context import CheckpointContext
-        from onceward.batch.checkpoint.items import ItemReader, Limits
+        from onceward.batch.checkpoint.limits import Limits
+        from onceward.keys.paths import fixed
+        from onceward.keys.reading import KeyReader
 
         guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
-        limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(guard, ItemReader(key, fingerprint, size), limits, flush, on_done)
+        limits, roots = Limits(count, bytes, age, size).checked(), fixed("item", "what you add")
+        keys = KeyReader(key, roots.start if fingerprint is True else fingerprint, roots)
+        return CheckpointContext(guard, keys, limits, flush, on_done)
 
     def per(
         self,

@@ -33,6 +33,7 @@ from onceward.core.urls import encoded_url
 from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 from onceward.once import Once
 
+
 def message_delivery(message: Msg) -> Delivery:
     """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, its ``Nats-Msg-Id``, or its place."""
     there, header = message.metadata, (message.headers or {}).get

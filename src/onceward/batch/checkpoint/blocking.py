@@ -4,30 +4,26 @@ import threading
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from onceward.batch.checkpoint.items import ItemReader, Limits
-from onceward.batch.checkpoint.sink import Added, Flush, Sink
-from onceward.claim.guard import Guard
+from onceward.batch.checkpoint.sink import Added, Sink
 from onceward.claim.running import run_under
-from onceward.core.drivers import settle
+from onceward.core.drivers import Steps, settle
 from onceward.core.whole import CALLS, drive_whole
 
 T = TypeVar("T")
+R = TypeVar("R")
 _LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would end the thread
 
 
 class Checkpoint(Sink[T]):
     """The sink within ``with once.checkpoint(...)``. Any number of threads can add to it, one at a time."""
 
-    def __init__(
-        self, guard: Guard, reader: ItemReader[T], limits: Limits, flush: Flush[T], on_done: Flush[T] | None
-    ) -> None:
-        super().__init__(guard, reader, limits)
-        self._enter, self._settle, self._run = guard.enter, settle, run_under
-        self._function, self._on_done = flush, on_done
+    _watcher: threading.Thread | None = None
+
+    def _begin(self) -> None:
+        self._enter, self._settle, self._run = self._guard.enter, settle, run_under
         # Take the lock itself: an interrupt while entering the condition would leave it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._watcher: threading.Thread | None = None
 
     def add(self, item: T) -> Added:
         """Claim the key of ``item`` and buffer it. Flush the buffer if it is full.
@@ -44,9 +40,7 @@ class Checkpoint(Sink[T]):
             OncewardError: the checkpoint failed before, or is closed; nothing was claimed.
             Exception: from a flush of this item or earlier ones.
         """
-        self._check_outside()
-        with self._observers, self._lock:
-            return drive_whole(self._add(item), CALLS)
+        return self._locked(self._add(item))
 
     def flush(self) -> None:
         """Flush the buffer now, if it holds anything.
@@ -58,9 +52,7 @@ class Checkpoint(Sink[T]):
             ResultNotRecorded: the flush succeeded, but the store stayed away until the leases ended.
             OncewardError: the checkpoint failed before, or is closed.
         """
-        self._check_outside()
-        with self._observers, self._lock:
-            drive_whole(self._flush_now(), CALLS)
+        self._locked(self._flush_now())
 
     def close(self, error: BaseException | None) -> None:
         """Flush what is left, or give it back after an ``error`` in the block. The ``with`` statement calls this."""
@@ -68,8 +60,12 @@ class Checkpoint(Sink[T]):
             return
         self._check_outside()
         self._closed = True
+        self._locked(self._close(error))
+
+    def _locked(self, steps: Steps[R]) -> R:
+        self._check_outside()
         with self._observers, self._lock:
-            drive_whole(self._close(error), CALLS)
+            return drive_whole(steps, CALLS)
 
     def _stop_watching(self) -> None:
         self._wake.notify_all()
