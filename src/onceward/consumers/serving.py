@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final, Generic, TypeVar, cast
 
 from onceward.batch.batch import Batch
@@ -48,62 +48,60 @@ class StoppableBatch(Batch):
 
 
 class Serving(Generic[M]):
-    """One run of a worker. It belongs to one event loop.
+    """One run of a worker, in one event loop: the part of :class:`onceward.consumers.worker.Worker` that serves a broker that is open."""
 
-    The arguments are those of its :class:`onceward.consumers.worker.Worker`. The broker is open, and the batch calls :meth:`told`
-    with each outcome.
-    """
+    _broker: Broker[M]
+    _batch: StoppableBatch  # it calls :meth:`told` with each outcome
+    _backoff: Backoff
+    _grace: float | None
+    _polls: Polls[M]
+    _keeper: Keeper[M] | None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _asked = _forced = False
 
-    def __init__(
-        self,
-        broker: Broker[M],
-        batch: StoppableBatch,
-        backoff: Backoff,
-        *,
-        grace: float | None,
-        until_empty: bool,
-        ready: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._broker, self._batch = broker, batch
-        self._backoff, self._grace = backoff, grace
-        self.held: dict[Delivery, M] = {}  # messages that have no outcome yet
-        self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
+    def __init__(self) -> None:
+        self._held: dict[Delivery, M] = {}  # messages that have no outcome yet
         self._tasks = Tasks()
         self._stop = asyncio.Event()
-        self._forced = False
-        self._ready = ready
+
+    async def ready(self) -> None:
+        """Wait until messages may be received. Override it to hold them back."""
+
+    async def _receive(self, count: int) -> Sequence[M]:
+        """Receive when the worker is ready, or nothing after a stop."""
+        await unless_set(self._stop, self.ready())
+        return () if self._stop.is_set() else await self._broker.receive(count)
+
+    async def _serve(self, *, until_empty: bool) -> None:
+        """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
+        broker, batch = self._broker, self._batch
+        self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
         parks = batch.guard.policy.on_lapse == "park"  # then no key is claimed before its handler begins
         self._polls = Polls(
             broker,
-            broker.receive if ready is None else self._receive,
+            broker.receive if type(self).ready is Serving.ready else self._receive,
             self._take,
             concurrency=batch.concurrency,
             typical=lambda: 0.0 if parks else batch.typical,
             until_empty=until_empty,
         )
-
-    async def _receive(self, count: int) -> Sequence[M]:
-        """Receive when the worker is ready, or nothing after a stop."""
-        assert self._ready is not None
-        await unless_set(self._stop, self._ready())
-        return () if self._stop.is_set() else await self._broker.receive(count)
-
-    async def run(self) -> None:
-        """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
+        self._loop = asyncio.get_running_loop()
+        if self._asked:
+            self._stop_now()
         polls = asyncio.create_task(self._polls.run())
         stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((polls, stop), return_when=asyncio.FIRST_COMPLETED)
-            self.stop()  # the polls may have ended by themselves
+            self._stop_now()  # the polls may have ended by themselves
             if not await self._finished(polls):
                 _log.warning(
                     "stopped after %g s of grace: %d handler(s) are interrupted, and their keys stay claimed to the end of their "
                     "leases",
                     self._grace,
-                    len(self.held),
+                    len(self._held),
                 )
         finally:
-            self._forced = True
+            self._forced, self._loop = True, None
             stop.cancel()
             polls.cancel()
             for task in self._tasks:
@@ -112,7 +110,7 @@ class Serving(Generic[M]):
         if not polls.cancelled():
             polls.result()
 
-    def stop(self) -> None:
+    def _stop_now(self) -> None:
         """Begin nothing more, and give back what has not begun."""
         if not self._stop.is_set():
             self._stop.set()
@@ -121,9 +119,9 @@ class Serving(Generic[M]):
             self._batch.stop()
 
     def told(self, outcome: BatchOutcome) -> None:
-        """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
+        """Acknowledge a message, keep it or give it back: its outcome is in the ledger. Override it to report outcomes, too."""
         delivery = cast("Delivery", outcome.record)  # this batch gets no other records
-        message = self.held.pop(delivery)
+        message = self._held.pop(delivery)
         receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
             self._polls.ledger.note_failure()
@@ -190,7 +188,7 @@ class Serving(Generic[M]):
                 self._broker.give_back(message)
             return
         deliveries = {self._broker.delivery(message): message for message in messages}
-        self.held |= deliveries
+        self._held |= deliveries
         self._tasks.begin(self._handle(deliveries))
 
     async def _handle(self, deliveries: dict[Delivery, M]) -> None:
@@ -200,6 +198,6 @@ class Serving(Generic[M]):
             _log.exception("a whole batch failed; its messages are given back")
         finally:
             for delivery, message in deliveries.items():
-                if self.held.pop(delivery, None) is not None:  # it was cancelled before it began
+                if self._held.pop(delivery, None) is not None:  # it was cancelled before it began
                     self._polls.done()
                     self._broker.give_back(message, 0.0 if self._forced else self._backoff.first)
