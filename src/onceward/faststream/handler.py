@@ -20,6 +20,7 @@ from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
+from onceward.claim.guard import Guard
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import KEY_HEADER
@@ -141,6 +142,9 @@ def exactly(
         if isinstance(function, HandlerCallWrapper):
             raise TypeError("put @exactly right above the function, under all decorators of the broker")
         refuse_guarded(function)
+        guard, handler = once.guards.for_function(function, name, options, keeps=True)
+        filled = filled_in(function, (Dependant, CustomField))
+        reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
 
         def batch() -> Batch:
             return Batch(
@@ -154,7 +158,7 @@ def exactly(
                 **options,
             )
 
-        return GuardedHandler(once, function, key, fingerprint, name, settling, batch, options)
+        return GuardedHandler(guard, function, reader, settling, batch, is_async=handler.is_async)
 
     return decorate
 
@@ -183,20 +187,16 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def __init__(
         self,
-        once: Once,
+        guard: Guard,
         function: Callable[P, R],
-        key: KeySource,
-        fingerprint: KeySource | bool | None,
-        name: str | None,
+        reader: CallReader,
         settling: Settling,
         new_batch: Callable[[], Batch],
-        options: Options,
+        *,
+        is_async: bool,
     ) -> None:
-        self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
-        filled = filled_in(function, (Dependant, CustomField))
-        self._reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
-        self._read = self._reader.under(self._guard.name)
-        self._function, self._is_async = function, handler.is_async
+        self._guard, self._function, self._is_async = guard, function, is_async
+        self._reader, self._read = reader, reader.under(guard.name)
         self._settling, self._new_batch = settling, new_batch
         self._batch: Batch | None = None  # of a subscriber with batch=True
         self._settlements: dict[int, Settlement] = {}  # by the subscriber's id

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from inspect import Signature
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from taskiq import AsyncBroker, AsyncTaskiqDecoratedTask, InMemoryBroker, TaskiqMessage, TaskiqMiddleware
@@ -20,9 +20,9 @@ from taskiq.exceptions import NoResultError
 from taskiq.kicker import AsyncKicker
 from taskiq_dependencies.dependency import Dependency
 
-from onceward.consumers.dead_letters import dead_headers, dead_name
+from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.delivery import Backoff
-from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions, dead_outcome
+from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.keys.signatures import filled_in
 from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited, own_loop
@@ -71,7 +71,7 @@ async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "Tas
     if not isinstance(queue, str):
         return
     tries = int(message.labels.get("_retries", 0)) + 1
-    labels = {**dead_headers(dead_outcome(end), queue, tries), "queue_name": dead_name(queue)}
+    labels = {**end.dead_headers(queue, tries), "queue_name": dead_name(queue)}
     kicker = _kicker(broker, message, labels)
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
@@ -101,6 +101,7 @@ async def _sent(send: Callable[[], Awaitable[object]]) -> None:
 
 T = TypeVar("T", bound="AsyncTaskiqDecoratedTask[Any, Any]")
 Function = Callable[..., object]
+Task = AsyncTaskiqDecoratedTask[Any, Any]
 
 _MESSAGE: ContextVar[TaskiqMessage | None] = ContextVar("onceward_taskiq_message", default=None)
 _BEFORE: ContextVar[object] = ContextVar("onceward_taskiq_before")  # how often the message has sent itself again
@@ -160,84 +161,71 @@ def exactly(once: "Once", *, later: "ScheduleSource | None" = None, **options: U
             middleware = OnceMiddleware()
             task.broker.add_middlewares(middleware)
         middleware.names.add(task.task_name)
-        _GuardedTaskiq(task, once, later, options).replace()
+        function: Function = task.original_func
+        own = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
+        filled = filled_in(function, (Dependency,))
+        guarded = GuardedTask(
+            once, function, "taskiq", _is_requeue, filled=filled, own=own, also_final=(NoResultError,), **options
+        )
+        run = _guarded_function(task, guarded, later)
+        vars(run)["__signature__"] = guarded.signature
+        task.original_func = run
         return task
 
     return decorate
 
 
-class _GuardedTaskiq:
-    """The function of a task: it guards each message, and tells Taskiq what follows."""
+def _guarded_function(task: Task, guarded: GuardedTask, later: "ScheduleSource | None") -> Function:
+    """Return what takes the place of a task's function: it guards each message, and tells Taskiq what follows."""
+    function: Function = task.original_func
+    if guarded.is_async:
 
-    def __init__(
-        self,
-        task: "AsyncTaskiqDecoratedTask[Any, Any]",
-        once: "Once",
-        later: "ScheduleSource | None",
-        options: TaskOptions,
-    ) -> None:
-        function: Function = task.original_func
-        name = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
-        final = (*options.get("final", once.policy.final), NoResultError)
-        self._task, self._later = task, later
-        name = once.guards.apart(options.get("name"), name) or name
-        policy = cast("TaskOptions", {**options, "name": name, "final": final})
-        filled = filled_in(function, (Dependency,))
-        self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, filled=filled, **policy)
+        @wraps(function)
+        async def run_async(*args: object, **kwargs: object) -> object:
+            message = _message_of(task)
+            try:
+                end = await guarded.call_async(_call(message, args, kwargs))
+            except CancelledError:
+                running = current_task()
+                if (
+                    message is None
+                    or message.labels.get("timeout") is not None
+                    or not (running and running.cancelling())
+                ):
+                    raise  # a timeout, or the function's own: Taskiq counts it as a failure
+                end = TaskEnd("again", seconds=0.0)  # the receiver ends, which is no failure of the task
+            return end.result() if message is None else await _follow(task.broker, message, end, later)
 
-    def replace(self) -> None:
-        """Put the guarded function in the place of the task's own."""
-        function: Function = self._task.original_func
-        if self._guarded.is_async:
+        return run_async
 
-            @wraps(function)
-            async def run_async(*args: object, **kwargs: object) -> object:
-                message = self._message()
-                try:
-                    end = await self._guarded.call_async(_call(message, args, kwargs))
-                except CancelledError:
-                    running = current_task()
-                    if (
-                        message is None
-                        or message.labels.get("timeout") is not None
-                        or not (running and running.cancelling())
-                    ):
-                        raise  # a timeout, or the function's own: Taskiq counts it as a failure
-                    end = TaskEnd("again", seconds=0.0)  # the receiver ends, which is no failure of the task
-                return end.result() if message is None else await self._follow(message, end)
+    @wraps(function)
+    def run(*args: object, **kwargs: object) -> object:
+        message = _message_of(task)
+        end = guarded.call(_call(message, args, kwargs))
+        # Taskiq awaits what a plain function returns, if it can be awaited.
+        return end.result() if message is None or end.status == "done" else _follow(task.broker, message, end, later)
 
-            run: Function = run_async
-        else:
+    return run
 
-            @wraps(function)
-            def run_in_thread(*args: object, **kwargs: object) -> object:
-                message = self._message()
-                end = self._guarded.call(_call(message, args, kwargs))
-                # Taskiq awaits what a plain function returns, if it can be awaited.
-                return end.result() if message is None or end.status == "done" else self._follow(message, end)
 
-            run = run_in_thread
-        vars(run)["__signature__"] = self._guarded.signature
-        self._task.original_func = run
+def _message_of(task: Task) -> TaskiqMessage | None:
+    """Return the message that this call is for; None for a call outside of a worker."""
+    message = _MESSAGE.get()
+    return message if message is not None and message.task_name == task.task_name else None
 
-    def _message(self) -> TaskiqMessage | None:
-        """Return the message that this call is for; None for a call outside of a worker."""
-        message = _MESSAGE.get()
-        return message if message is not None and message.task_name == self._task.task_name else None
 
-    async def _follow(self, message: TaskiqMessage, end: TaskEnd) -> object:
-        """Do what follows from the end of a message, and return its result or raise."""
-        broker = self._task.broker
-        if end.status == "refused" and not has_dead_letters(broker, message):
-            end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
-        if end.status == "again":
-            await send_again(broker, message, end, self._later)
-            raise NoResultError  # so that Taskiq saves no result and counts no retry
-        if end.status in {"ended", "refused"}:
-            message.labels["retry_on_error"] = False
-        if end.status == "refused":
-            await dead_letter(broker, message, end)
-        return end.result()
+async def _follow(broker: AsyncBroker, message: TaskiqMessage, end: TaskEnd, later: "ScheduleSource | None") -> object:
+    """Do what follows from the end of a message, and return its result or raise."""
+    if end.status == "refused" and not has_dead_letters(broker, message):
+        end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
+    if end.status == "again":
+        await send_again(broker, message, end, later)
+        raise NoResultError  # so that Taskiq saves no result and counts no retry
+    if end.status in {"ended", "refused"}:
+        message.labels["retry_on_error"] = False
+    if end.status == "refused":
+        await dead_letter(broker, message, end)
+    return end.result()
 
 
 def _call(message: TaskiqMessage | None, args: tuple[object, ...], kwargs: dict[str, object]) -> TaskCall:
