@@ -14,8 +14,7 @@ from onceward.batch.handler import BatchHandler
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
-from onceward.batch.threads import HandlerThreads
-from onceward.batch.turns import INSIDE
+from onceward.batch.threads import INSIDE, HandlerThreads
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async

@@ -4,8 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Unpack
 
 from onceward.batch.outcomes import BatchOutcome, Reading
-from onceward.batch.threads import awaitable
-from onceward.batch.turns import LoopTurns
+from onceward.batch.threads import LoopTurns, awaitable
 from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.core.arguments import check_count, check_hook
 from onceward.core.policy import Options

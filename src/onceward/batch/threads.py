@@ -1,12 +1,17 @@
-"""Threads that run the handlers of a batch, and plain functions that run in threads beside an event loop."""
+"""Threads that run the handlers of a batch, plain functions that run in threads beside an event loop, and how many run at once."""
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
-from functools import wraps
-from typing import ParamSpec, cast
+from contextvars import ContextVar, copy_context
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, cast
 
 from onceward.claim.handler import handler_of
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
 P = ParamSpec("P")
 
@@ -72,3 +77,43 @@ class HandlerThreads:
             self._working.append(working)
             if not self._closed:  # check after the append: join() sets it before it reads the list
                 work()
+
+
+INSIDE: ContextVar[bool] = ContextVar("onceward_batch_inside", default=False)  # inside a handler that holds a turn
+_THREADS: Final = 10_000  # per process, for all event loops; the turns limit the real number
+
+
+class LoopTurns:
+    """The turns of one batch: ``concurrency`` for all its calls in one event loop."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._gates: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: a pool does not survive a fork
+
+    def gate(self) -> "asyncio.Semaphore":
+        """Return the semaphore of the running event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        gate = self._gates.get(loop)
+        if gate is None:
+            for other in [other for other in list(self._gates) if other.is_closed()]:
+                self._gates.pop(other, None)
+            self._gates[loop] = gate = asyncio.Semaphore(self._concurrency)
+        return gate
+
+    async def in_thread(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
+        """Call ``function`` in a thread, in a copy of this context."""
+        import asyncio
+
+        run = partial(copy_context().run, function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool(), run)
+
+    def _pool(self) -> "ThreadPoolExecutor":
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
+        return pool

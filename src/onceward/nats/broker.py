@@ -21,16 +21,22 @@ from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlive
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_letters import (
+from onceward.consumers.nats_streams import (
+    ACK_WAIT,
     ID_HEADER,
+    consumer_of,
+    is_queue,
+    losses,
     name_for,
     prepare_letters,
+    risks,
     store_letter,
+    takes,
+    unfit,
 )
 from onceward.consumers.worker import Worker, WorkerOptions, library_settings
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
-from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 from onceward.once import Once
 
 

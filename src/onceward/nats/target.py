@@ -11,7 +11,7 @@ from nats.errors import MaxPayloadError
 from nats.js.errors import APIError, NoStreamResponseError
 
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.consumers.nats_letters import ID_HEADER, fitting
+from onceward.consumers.nats_streams import ID_HEADER, fitting
 from onceward.core.urls import has_login, shown_url
 from onceward.outbox.loop_thread import LoopTarget
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refuse_options

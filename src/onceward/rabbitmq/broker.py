@@ -30,8 +30,18 @@ from onceward.consumers.retry_queues import (
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
 from onceward.once import Once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
-from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
+from onceward.rabbitmq.connection import (
+    TROUBLE,
+    Publisher,
+    closed,
+    connect,
+    count_ready,
+    declare,
+    place,
+    prepare_dead,
+    read_arguments,
+    refused,
+)
 
 
 class RabbitConsumer(NamedTuple):

@@ -28,12 +28,60 @@ from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited, own_loop
 from onceward.outbox.targets import SENT_WITHIN
 from onceward.outbox.tasks import HOMES, TaskJobs
-from onceward.taskiq.settings import ACK, check_broker, check_retries
 
 if TYPE_CHECKING:
     from taskiq import ScheduleSource
 
     from onceward.once import Once
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from taskiq.acks import AcknowledgeType
+from taskiq.middlewares import SimpleRetryMiddleware, SmartRetryMiddleware
+
+# Settings of Taskiq that lose tasks are refused when the task is decorated, or when its worker starts.
+ACK: Final = AcknowledgeType.WHEN_SAVED.value
+
+# Brokers that forget a message when they hand it over.
+_FORGETFUL: Final = {
+    "ListQueueBroker",
+    "ListQueueClusterBroker",
+    "ListQueueSentinelBroker",
+    "NatsBroker",
+    "PubSubBroker",
+    "PubSubSentinelBroker",
+    "ZeroMQBroker",
+}
+
+
+def check_broker(broker: AsyncBroker, task: str) -> None:
+    """Refuse a broker that loses messages."""
+    kinds = {kind.__name__ for kind in type(broker).__mro__}
+    if "AsyncSharedBroker" in kinds:
+        raise TypeError(f"{task}: a shared task has no broker of its own yet: declare it with @broker.task")
+    if kinds & _FORGETFUL:
+        raise ValueError(
+            f"{task}: {type(broker).__name__} forgets a message when it hands it over, so a crash loses it. Use a broker that "
+            "acknowledges, such as RedisStreamBroker"
+        )
+    if (most := getattr(broker, "maxlen", None)) is not None:
+        raise ValueError(f"{task}: maxlen={most} drops messages that wait: leave it out")
+
+
+def check_retries(broker: AsyncBroker, tasks: Iterable[str]) -> None:
+    """Refuse guarded tasks that are not retried. Taskiq acknowledges what fails, so they would be lost."""
+    own = [m for m in broker.middlewares if type(m).on_error is not TaskiqMiddleware.on_error]
+    retrying = [m for m in own if isinstance(m, SimpleRetryMiddleware | SmartRetryMiddleware)]
+    if len(retrying) < len(own) or any(m.default_retry_label for m in retrying):
+        return  # a middleware of the application's own may retry by its own rules
+    for name in sorted(tasks):
+        task = broker.find_task(name)
+        if not retrying or task is None or not task.labels.get("retry_on_error"):
+            raise ValueError(
+                f"{name}: Taskiq drops a task that fails, unless it retries it. Add SmartRetryMiddleware() to the broker's "
+                "middlewares, and retry_on_error=True to the task"
+            )
+
 
 LONGEST: Final = 60.0  # seconds that a message waits in a worker, which holds it meanwhile
 _BROKER: Final = Backoff(0.5, 15.0)  # between two tries to send
@@ -41,7 +89,7 @@ _MILLISECONDS: Final = 1000.0
 
 
 async def send_again(
-    broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd", later: "ScheduleSource | None"
+    broker: AsyncBroker, message: "TaskiqMessage", end: "TaskEnd", later: "ScheduleSource | None"
 ) -> None:
     """Send the message once more, unchanged, so that it comes when its key may be free."""
     kicker = _kicker(broker, message, {})
@@ -59,12 +107,12 @@ async def send_again(
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
 
-def has_dead_letters(broker: "AsyncBroker", message: "TaskiqMessage") -> bool:
+def has_dead_letters(broker: AsyncBroker, message: "TaskiqMessage") -> bool:
     """Return whether there is a place for a dead letter: its broker has queues with names, or keeps no messages at all."""
     return isinstance(_queue_of(broker, message), str) or isinstance(broker, InMemoryBroker)
 
 
-async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd") -> None:
+async def dead_letter(broker: AsyncBroker, message: "TaskiqMessage", end: "TaskEnd") -> None:
     """Send the message to the dead letters."""
     queue = _queue_of(broker, message)
     logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.why)
@@ -76,11 +124,11 @@ async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "Tas
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
 
-def _queue_of(broker: "AsyncBroker", message: "TaskiqMessage") -> object:
+def _queue_of(broker: AsyncBroker, message: "TaskiqMessage") -> object:
     return message.labels.get("queue_name") or getattr(broker, "queue_name", None)
 
 
-def _kicker(broker: "AsyncBroker", message: "TaskiqMessage", labels: dict[str, str]) -> "AsyncKicker[Any, Any]":
+def _kicker(broker: AsyncBroker, message: "TaskiqMessage", labels: dict[str, str]) -> "AsyncKicker[Any, Any]":
     kicker: AsyncKicker[Any, Any] = AsyncKicker(message.task_name, broker, {**message.labels, **labels})
     return kicker.with_task_id(message.task_id)
 
