@@ -1,7 +1,8 @@
 """The methods of Once for many keys: batches, checkpoints, jobs that run once per window, and half-done keys."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 
 from onceward.core.policy import Options
 
@@ -162,10 +163,9 @@ class ManyKeys:
             ValueError, TypeError: an option is not valid, or the window is too short for the ledger's clock (when
                 decorating); or what ``at`` finds is not valid (when called).
         """
-        from onceward.batch.windows import WindowDecorator, Windows
+        from onceward.batch.windows import Windows, keyed_by_window, per_window
 
-        decorator = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
-        return cast("Callable[[Callable[P, R]], Callable[P, R]]", decorator.apply)
+        return partial(per_window, keyed_by_window(self.guards, Windows(window, offset), name, at, options))
 
     def complete_lapsed(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
         """Finish keys whose workers vanished. Their records keep the arguments (``keep_input=True``).

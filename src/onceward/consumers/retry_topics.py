@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import NewTopic
@@ -24,10 +23,8 @@ from onceward.core.policy import Policy
 
 _log: Final = logging.getLogger("onceward")
 # Settings of topics for retries and dead letters: a cluster's own defaults could delete or compact what waits for a person.
-KEEPS: Final[Mapping[str, str]] = MappingProxyType(
-    {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-)
-TIMESTAMPS: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})  # of a retry topic
+KEEPS: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+TIMESTAMPS: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}  # of a retry topic
 _PATIENCE: Final = 10.0  # seconds for the broker to tell its time
 CLOCK: Final = "onceward-clock"  # the group of a record that only asks for the time: all groups skip it
 # Headers that count in a retry topic only. Elsewhere they were copied from there by a handler that forwards headers.

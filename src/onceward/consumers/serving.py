@@ -12,7 +12,7 @@ from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
-from onceward.consumers.keeping import Keeper
+from onceward.consumers.keeping import keep, place_for
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 from onceward.results.outcomes import describe
@@ -55,7 +55,6 @@ class Serving(Generic[M]):
     _backoff: Backoff
     _grace: float | None
     _polls: Polls[M]
-    _keeper: Keeper[M] | None
     _loop: asyncio.AbstractEventLoop | None = None
     _asked = _forced = False
 
@@ -75,7 +74,6 @@ class Serving(Generic[M]):
     async def _serve(self, *, until_empty: bool) -> None:
         """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
         broker, batch = self._broker, self._batch
-        self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
         parks = batch.guard.policy.on_lapse == "park"  # then no key is claimed before its handler begins
         self._polls = Polls(
             broker,
@@ -144,11 +142,12 @@ class Serving(Generic[M]):
         self, outcome: BatchOutcome, message: M, delivery: Delivery, receives: int
     ) -> Coroutine[object, object, bool | None] | None:
         """Return what takes a message that cannot be handled out of its queue; None if it stays there, or is done."""
-        if self._keeper is not None:
-            place = self._keeper.place(outcome, delivery, receives)
-            return None if place is None else self._keeper.keep(message, delivery, place)
-        if self._broker.dead_letters == "publish" and is_unhandled(outcome):
-            return self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
+        broker, guard = self._broker, self._batch.guard
+        if broker.dead_letters == "ledger":
+            place = place_for(outcome, delivery, receives, guard)
+            return None if place is None else keep(broker, guard, message, delivery, place)
+        if broker.dead_letters == "publish" and is_unhandled(outcome):
+            return broker.dead_letter(message, dead_headers(outcome, broker.name, receives))
         return None
 
     async def _move(self, message: M, delivery: Delivery, move: Coroutine[object, object, bool | None]) -> None:
@@ -157,9 +156,10 @@ class Serving(Generic[M]):
         try:
             is_there = await move is not False
         except Exception as error:  # it is logged, and nothing is lost
-            if self._keeper is not None:
+            where = "the dead letters"
+            if self._broker.dead_letters == "ledger":
+                where = "the ledger"
                 self._polls.ledger.note_failure()
-            where = "the dead letters" if self._keeper is None else "the ledger"
             _log.warning(
                 "message %s could not be moved to %s, and comes again: %s", delivery.id, where, describe(error)
             )

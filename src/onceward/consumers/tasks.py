@@ -206,11 +206,10 @@ class GuardedTask:
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.policy.final)
         self._window: WindowKey | None = None
         if per is not None:
-            from onceward.batch.windows import WindowDecorator, Windows
+            from onceward.batch.windows import Windows, keyed_by_window
 
-            windows = Windows(per, offset)
-            windowed = WindowDecorator(once.guards, windows, name, at, policy)
-            self._guard, self._window, _ = windowed.keyed(self._function)
+            keyed = keyed_by_window(once.guards, Windows(per, offset), name, at, policy)
+            self._guard, self._window, _ = keyed(self._function)
             return
         self._guard, _ = once.guards.for_function(self._function, name, policy)
         self._read = None

@@ -4,7 +4,6 @@ import os
 import ssl
 from collections.abc import Mapping
 from inspect import signature
-from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -71,9 +70,7 @@ def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object
 
 # Settings of a producer of copies. The broker limits a record's compressed size. So a copy is compressed, as the original may be, and
 # aiokafka, which counts before that, sets no limit.
-COPIES: Final[Mapping[str, Any]] = MappingProxyType(
-    {"acks": "all", "compression_type": "gzip", "max_request_size": 2**31 - 1}
-)
+COPIES: Final[Mapping[str, Any]] = {"acks": "all", "compression_type": "gzip", "max_request_size": 2**31 - 1}
 
 
 class Topics:
