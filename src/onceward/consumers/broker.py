@@ -2,7 +2,7 @@
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.consumers.delivery import Delivery
@@ -39,6 +39,14 @@ def tell_outlived(source: str, keeps_for: float | None, policy: Policy) -> None:
         policy.retention / DAY,
         "None" if keeps_for is None else f"{keeps_for:.0f}",
     )
+
+
+def check_settings(what: str, losses: Iterable[str], risks: Iterable[str] = (), *, advice: str = "") -> None:
+    """Raise ValueError if a source or its dead letters have settings that lose messages; warn of what can lose some."""
+    if reasons := "; ".join(losses):
+        raise ValueError(f"{what} loses messages: {reasons}{advice}")
+    for text in risks:
+        logger().warning("%s: %s", what, text)
 
 
 class BrokerError(OncewardError):

@@ -35,8 +35,8 @@ class NatsSettlement(Settlement):
         config, extra = subscriber.config, subscriber.extra_options
         if extra.get("manual_ack") is False or extra.get("ordered_consumer"):
             return f"JetStream forgets each message before its handler ends: {NACK}, and no ordered_consumer"
-        if losses := [f"{what}: {fix}" for what, fix in consumer_losses(config)]:
-            return "; ".join(losses)
+        if losses := "; ".join(consumer_losses(config)):
+            return losses
         if not (config.durable_name or extra.get("durable") or getattr(subscriber, "queue", "")):
             return "JetStream forgets this consumer when it stops, and what it has not handled: give durable="
         if self.order and config.max_ack_pending != 1:

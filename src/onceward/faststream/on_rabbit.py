@@ -49,8 +49,8 @@ class RabbitSettlement(Settlement):
     def losing(self, beside: Sequence[Any]) -> str | None:
         queue = self.subscriber.queue
         declared = QueueArguments(queue.durable, queue.auto_delete or queue.exclusive, queue.arguments or {})
-        if losses := [f"{what}: {fix}" for what, fix in declared.losses()]:
-            return "; ".join(losses)
+        if losses := "; ".join(declared.losses()):
+            return losses
         if not self._is_confirmed():
             return (
                 "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "

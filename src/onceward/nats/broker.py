@@ -17,7 +17,7 @@ from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings, tell_outlived
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
@@ -127,13 +127,9 @@ class NatsBroker(Broker[Msg]):
             consumer = await self._jetstream.consumer_info(stream, self.durable)
         except NotFoundError:
             consumer = None
-        reasons = [f"{what}: {fix}" for what, fix in losses(config, None if consumer is None else consumer.config)]
-        if reasons:
-            raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(reasons)}")
+        check_settings(f"stream {stream}", losses(config, consumer and consumer.config), risks(config))
         if consumer is not None and (why := unfit(consumer.config, self.name)) is not None:
             raise ValueError(f"the consumer {self.durable} of stream {stream} cannot be used here: {why}")
-        for text in risks(config):
-            _log.warning("stream %s: %s", stream, text)
         if not is_queue(config):
             tell_outlived(f"stream {stream}", config.max_age or None, policy)
         if consumer is None:

@@ -12,7 +12,7 @@ from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings
 from onceward.consumers.callers import Tasks, comes, unless_set
 from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
@@ -150,12 +150,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         connection = await connect(self._url)
         try:
             arguments = await read_arguments(connection, self.name)
-            if losses := list(arguments.losses()):
-                raise ValueError(
-                    f"queue {self.name} loses messages: " + "; ".join(f"{what}: {fix}" for what, fix in losses)
-                )
-            for text in arguments.risks(version_of(connection)):
-                _log.warning("queue %s: %s", self.name, text)
+            check_settings(f"queue {self.name}", arguments.losses(), arguments.risks(version_of(connection)))
             for length in self._lengths:
                 await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})
             await prepare_dead(connection, self._dead)

@@ -18,10 +18,9 @@ from aio_pika.exceptions import (
 from pamqp.common import FieldTable
 from yarl import URL
 
-from onceward.consumers.broker import BrokerError
+from onceward.consumers.broker import BrokerError, check_settings
 from onceward.consumers.retry_queues import InTurn, QueueArguments, dead_arguments, version_of
 from onceward.core.urls import encoded_url, has_login, shown_url
-from onceward.observe.logs import logger
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
 
@@ -189,10 +188,7 @@ async def prepare_dead(connection: AbstractConnection, queue: str) -> None:
             raise
         await declare(connection, queue, dead_arguments(version))
         return
-    if losses := [f"{what}: {fix}" for what, fix in arguments.losses()]:
-        raise ValueError(f"queue {queue} loses dead letters: {'; '.join(losses)}. Or give another dead=")
-    for text in arguments.risks(version):
-        logger().warning("queue %s: %s", queue, text)
+    check_settings(f"queue {queue}", arguments.losses(), arguments.risks(version), advice=". Or give another dead=")
 
 
 async def declare(connection: AbstractConnection, queue: str, arguments: FieldTable) -> None:

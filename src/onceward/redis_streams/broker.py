@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings, tell_outlived
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import add_letter, dead_name
 from onceward.consumers.delivery import Delivery
@@ -90,10 +90,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
     async def open(self, policy: Policy) -> Policy:
         try:
             info = info_of(await self._client.info("everything"))
-            if reasons := [f"{what}: {fix}" for what, fix in losses(info)]:
-                raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(reasons)}")
-            for text in risks(info):
-                _log.warning("stream %s: %s", self.name, text)
+            check_settings(f"stream {self.name}", losses(info), risks(info))
             tell_outlived(f"stream {self.name}", None, policy)
             await self._make_group()
             await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
@@ -253,14 +250,14 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.aclose()
 
 
-def losses(info: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def losses(info: Mapping[str, str]) -> Iterator[str]:
     """Yield each setting that loses entries, and its fix. ``info`` is what INFO says."""
     if is_evicting(dict(info)):
-        yield f"it evicts streams when it is full ({info['maxmemory_policy']})", "set maxmemory-policy noeviction"
+        yield (f"it evicts streams when it is full ({info['maxmemory_policy']}): set maxmemory-policy noeviction")
     if info.get("role", "master") != "master":
-        yield "it is a replica, which takes no writes", "give the address of the primary"
+        yield "it is a replica, which takes no writes: give the address of the primary"
     elif info.get("aof_enabled") == "0" and info.get("connected_slaves", "0") == "0":
-        yield "its append-only file is off and it has no replica, so a restart loses entries", "set appendonly yes"
+        yield ("its append-only file is off and it has no replica, so a restart loses entries: set appendonly yes")
 
 
 def risks(info: Mapping[str, str]) -> Iterator[str]:
