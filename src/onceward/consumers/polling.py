@@ -1,13 +1,13 @@
 """When to ask a queue for messages, and for how many: never more than can begin soon."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from onceward.consumers.broker import Broker, BrokerError
 from onceward.consumers.callers import comes
 from onceward.core.clock import boottime
+from onceward.observe.logs import logger
 
 M = TypeVar("M")
 SOON: Final = 0.5  # seconds within which a held message should begin
@@ -15,8 +15,6 @@ AHEAD: Final = 50  # the most messages held beyond the running ones
 POLLS: Final = 8  # the most polls at a time; more than one only while the queue is full
 LINGER: Final = 0.05  # seconds that a free place waits for others, so that one poll fills several
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds without a poll after a failure
-
-_log = logging.getLogger("onceward")
 
 
 class Trouble:
@@ -141,7 +139,7 @@ class Polls(Generic[M]):
         if self._until_empty or error.gone:
             raise error
         self._queue.note_failure()
-        _log.warning("%s; asking again in %.0f s", error, self._queue.left)
+        logger().warning("%s; asking again in %.0f s", error, self._queue.left)
 
     def _free(self) -> int:
         """Return for how many messages there is room; during trouble at most one, as a test."""

@@ -6,7 +6,6 @@ broker's time, too.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
@@ -20,8 +19,8 @@ from onceward.consumers.dead_letters import DELAY, FROM, GROUP, KEY_HEADER, RECE
 from onceward.consumers.delivery import Delivery
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
+from onceward.observe.logs import logger
 
-_log: Final = logging.getLogger("onceward")
 # Settings of topics for retries and dead letters: a cluster's own defaults could delete or compact what waits for a person.
 KEEPS: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 TIMESTAMPS: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}  # of a retry topic
@@ -111,9 +110,9 @@ def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
     if losses:
         raise ValueError(f"topic {topic} loses retries or dead letters: {'; '.join(losses)}")
     if not configs:
-        _log.warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
+        logger().warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
     elif (milliseconds := int(configs.get("retention.ms", -1))) >= 0:
-        _log.warning(
+        logger().warning(
             "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1",
             topic,
             milliseconds / 1000,
@@ -212,7 +211,7 @@ class BrokerClock:
         """Take in the timestamp, in milliseconds, of the answer to a record that was sent to the retry topic just now."""
         stamps = timestamp_type == _STAMPED_BY_BROKER
         if self._stamps and not stamps:
-            _log.warning(
+            logger().warning(
                 "topic %s: its senders stamp its records, so retries come too early or too late when a clock is wrong: give it %s",
                 topic,
                 dict(TIMESTAMPS),
@@ -225,7 +224,7 @@ class BrokerClock:
             async with asyncio.timeout(_PATIENCE):
                 sent = await producer.send_and_wait(topic, b"", headers=[(GROUP, CLOCK.encode())])
         except (KafkaError, TimeoutError) as error:
-            _log.warning("topic %s: the broker's time is not known yet: %r", topic, error)
+            logger().warning("topic %s: the broker's time is not known yet: %r", topic, error)
         else:
             self.learn(sent.timestamp_type, sent.timestamp, topic)
 

@@ -1,9 +1,8 @@
 """One run of a worker: messages go from the polls to the batch, and their outcomes back to the broker."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Sequence
-from typing import Final, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
@@ -15,10 +14,10 @@ from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import keep, place_for
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 
 M = TypeVar("M")
-_log: Final = logging.getLogger("onceward")
 
 
 class StoppableBatch(Batch):
@@ -92,7 +91,7 @@ class Serving(Generic[M]):
             await asyncio.wait((polls, stop), return_when=asyncio.FIRST_COMPLETED)
             self._stop_now()  # the polls may have ended by themselves
             if not await self._finished(polls):
-                _log.warning(
+                logger().warning(
                     "stopped after %g s of grace: %d handler(s) are interrupted, and their keys stay claimed to the end of their "
                     "leases",
                     self._grace,
@@ -160,7 +159,7 @@ class Serving(Generic[M]):
             if self._broker.dead_letters == "ledger":
                 where = "the ledger"
                 self._polls.ledger.note_failure()
-            _log.warning(
+            logger().warning(
                 "message %s could not be moved to %s, and comes again: %s", delivery.id, where, describe(error)
             )
         finally:  # also when it was cancelled
@@ -195,7 +194,7 @@ class Serving(Generic[M]):
         try:
             await self._batch.run_async(list(deliveries))
         except Exception:  # it is logged, and nothing is lost
-            _log.exception("a whole batch failed; its messages are given back")
+            logger().exception("a whole batch failed; its messages are given back")
         finally:
             for delivery, message in deliveries.items():
                 if self._held.pop(delivery, None) is not None:  # it was cancelled before it began

@@ -1,7 +1,6 @@
 """The decorator of FastStream's handlers, and what their results are published with."""
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import wraps
@@ -34,6 +33,7 @@ from onceward.faststream.settlement import HandlerCall, Settlement, Settling, co
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader, filled_in
+from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 
 REPLY: Final = "reply"  # the part of the derived key of what a handler returns
@@ -84,9 +84,6 @@ class Replies(BaseMiddleware):
             await settlement.settle(delivery, BatchOutcome("failed", delivery, None, error=exc_val))
             await settlement.close(message)
         return False
-
-
-_log: Final = logging.getLogger("onceward")
 
 
 P = ParamSpec("P")
@@ -277,7 +274,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         for outcome in await self._batch.run_async(ready):
             delivery: Any = outcome.record
             if outcome.status == "failed":
-                _log.error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
+                logger().error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
             await settlement.settle(delivery, outcome)
 
     def _current(self) -> Settlement:

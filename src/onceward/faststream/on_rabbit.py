@@ -1,7 +1,6 @@
 """RabbitMQ: a message that is not done waits in a retry queue, from which it goes back by itself."""
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -28,8 +27,8 @@ from onceward.consumers.retry_queues import (
     version_of,
 )
 from onceward.faststream.settlement import Settlement, Settling
+from onceward.observe.logs import logger
 
-_log: Final = logging.getLogger("onceward")
 _PATIENCE: Final = 10.0  # seconds for RabbitMQ to confirm
 _TURNS: Final[WeakKeyDictionary[Any, InTurn]] = WeakKeyDictionary()  # of each broker, whose messages share a channel
 _HELD: Final = 60.0  # seconds that a message is held at most, if no retry queue takes it
@@ -95,7 +94,7 @@ class RabbitSettlement(Settlement):
         try:
             await self._publish(queue, delivery, {RECEIVES: str(receives)}, expiration=min(seconds, length))
         except Exception as error:
-            _log.warning(
+            logger().warning(
                 "%s: message %s waits here, because %s does not take it: %r",
                 self.source,
                 delivery.id,

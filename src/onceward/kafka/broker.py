@@ -1,9 +1,8 @@
 """A topic as a broker: what failed goes to the retry topic, and what cannot be handled to the dead-letter topic."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Unpack
+from typing import Unpack
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -18,6 +17,7 @@ from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader
 from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings
+from onceward.observe.logs import logger
 from onceward.once import Once
 
 
@@ -66,9 +66,6 @@ class KafkaWorker(Worker[KafkaMessage]):
         )
         super().__init__(once, broker, handler, **options)
         broker.group = group or self._batch.name
-
-
-_log: Final = logging.getLogger("onceward")
 
 
 class KafkaBroker(TopicReader):
@@ -134,7 +131,7 @@ class KafkaBroker(TopicReader):
                 async with asyncio.timeout(2 * PATIENCE):
                     await end
             except (KafkaError, TimeoutError) as error:
-                _log.warning("topic %s: %r at the end; what is not committed comes again", self.name, error)
+                logger().warning("topic %s: %r at the end; what is not committed comes again", self.name, error)
 
     async def _retry(self, message: KafkaMessage, seconds: float) -> None:
         """Send a record to the retry topic, so that its partition goes on. Until that works, it waits here."""
@@ -142,7 +139,9 @@ class KafkaBroker(TopicReader):
         try:
             sent = await send_copy(self._producer, self._topics.retry, message, more, OF_RETRIES)
         except Exception as error:
-            _log.warning("message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error)
+            logger().warning(
+                "message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error
+            )
             again = message._replace(more=message.more + 1)
             message.partition.put_back(again, boottime() + max(seconds, WAIT))
         else:

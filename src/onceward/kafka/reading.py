@@ -6,7 +6,6 @@ numbers are paused.
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from onceward.consumers.dead_letters import DELAY, GROUP
 from onceward.consumers.retry_topics import BrokerClock, KafkaMessage
 from onceward.core.clock import boottime
 from onceward.kafka.topics import Topics
+from onceward.observe.logs import logger
 
 
 class Partition:
@@ -107,7 +107,6 @@ class Partition:
         heappush(self._waiting, (place, message.record.offset, message._replace(due=due)))
 
 
-_log: Final = logging.getLogger("onceward")
 WAIT: Final = 1.0  # seconds that a receive waits
 PATIENCE: Final = 10.0  # seconds for an answer of the cluster
 _COMMIT_EVERY: Final = 1.0  # seconds
@@ -323,4 +322,4 @@ class TopicReader(Broker[KafkaMessage], ConsumerRebalanceListener):
                 for partition in unsaid.values():
                     partition.unsaid = True
                 if not isinstance(error, CommitFailedError):  # that one says that the group is about to rebalance
-                    _log.warning("%s: offsets are not committed yet: %r", self.name, error)
+                    logger().warning("%s: offsets are not committed yet: %r", self.name, error)

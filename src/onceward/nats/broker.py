@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -50,7 +49,6 @@ def message_delivery(message: Msg) -> Delivery:
     return Delivery("nats", message, place, key, None, message.data, header, message.subject)
 
 
-_log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a server is away, or refuses
 _WAIT: Final = 1.0  # seconds that one request for messages waits; a stop waits as long
 _PATIENCE: Final = 10  # seconds for any other answer

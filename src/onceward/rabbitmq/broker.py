@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,6 +28,7 @@ from onceward.consumers.retry_queues import (
 )
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
+from onceward.observe.logs import logger
 from onceward.once import Once
 from onceward.rabbitmq.connection import (
     TROUBLE,
@@ -106,7 +106,6 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         super().__init__(once, broker, handler, **options)
 
 
-_log: Final = logging.getLogger("onceward")
 _ANSWERED: Final = 10.0  # seconds for an answer of the broker
 LONGEST: Final = 4_000_000.0  # seconds; RabbitMQ takes 2**32 - 1 milliseconds
 
@@ -242,7 +241,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         try:
             await self._publish(copy, queue)
         except Exception as error:
-            _log.warning("message %s goes back to its queue at once: %s", message.message_id, error)
+            logger().warning("message %s goes back to its queue at once: %s", message.message_id, error)
             await asyncio.sleep(1.0)  # no faster than that
             await message.nack(requeue=True)
         else:

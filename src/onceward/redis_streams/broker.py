@@ -6,7 +6,6 @@ another one claims its entries when they have been idle for long enough.
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
+from onceward.observe.logs import logger
 from onceward.once import Once
 from onceward.redis_streams.message import (
     AGAIN,
@@ -38,7 +38,6 @@ from onceward.redis_streams.message import (
 )
 from onceward.stores.redis.schema import info_of, is_evicting
 
-_log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
 _WAIT: Final = 1.0  # seconds that one request for new entries waits; a stop waits as long
 _PATIENCE: Final = 10.0  # seconds for any other answer
@@ -115,7 +114,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             return await self._again(count) or await self._claimed(count) or await self._fresh(count)
         except ResponseError as error:
             if "NOGROUP" in str(error):
-                _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
+                logger().warning(
+                    "stream %s or its group was deleted; what it held is lost. It is made again", self.name
+                )
                 with contextlib.suppress(*TROUBLE):
                     await self._make_group()
             raise
@@ -178,7 +179,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         return entries
 
     def _tell_gone(self, names: Iterable[str]) -> None:
-        _log.error(
+        logger().error(
             "stream %s: %s are deleted before they were handled, and lost: let producers trim less (MAXLEN, MINID)",
             self.name,
             ", ".join(names),
@@ -193,7 +194,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 try:
                     answer = await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, 0, *names)
                 except TROUBLE as error:
-                    _log.warning("stream %s: %s; others may claim what this worker holds", self.name, error)
+                    logger().warning("stream %s: %s; others may claim what this worker holds", self.name, error)
                 else:
                     for name in set(names) - {name.decode() for name in answer}:
                         self._waiting.pop(name, None)  # another worker has it
