@@ -8,7 +8,7 @@ from onceward.core.policy import Options
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
-    from onceward.batch.checkpoint.context import CheckpointContext
+    from onceward.batch.checkpoint.blocking import CheckpointContext
     from onceward.batch.checkpoint.sink import Flush
     from onceward.batch.handler import Group
     from onceward.batch.windows import At
@@ -119,7 +119,7 @@ class ManyKeys:
         Raises:
             ValueError, TypeError: an option is not valid.
         """
-        from onceward.batch.checkpoint.context import CheckpointContext
+        from onceward.batch.checkpoint.blocking import CheckpointContext
         from onceward.batch.checkpoint.limits import Limits
         from onceward.keys.paths import fixed
         from onceward.keys.reading import KeyReader

@@ -289,7 +289,6 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         function = revealing(self._function, lambda error: isinstance(error, IgnoredException))
         guarded = self._guard.call_async if self._is_async else self._guard.call
 
-        @wraps(function)
         def call(*args: object, **kwargs: object) -> Any:
             run = _CALL.get()
             try:
@@ -303,11 +302,10 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
                 run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=provenance
             )
 
-        @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> Any:
             return await call(*args, **kwargs)
 
-        call_once = call_async if self._is_async else call
+        call_once = wraps(function)(call_async if self._is_async else call)
         # Without the result's annotation, to which FastStream would convert the outcome.
         vars(call_once)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
         return call_once
