@@ -10,11 +10,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from onceward.batch.handler import BatchHandler
+from onceward.batch.handler import INSIDE, BatchHandler, HandlerThreads
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
-from onceward.batch.threads import INSIDE, HandlerThreads
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async

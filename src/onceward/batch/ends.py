@@ -1,7 +1,6 @@
 """The ends of many claims, recorded together: for batches, whose results may be left out, and for checkpoints."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -14,8 +13,6 @@ from onceward.core.protocol import Outcome
 from onceward.core.steps import Lost, Settled
 from onceward.errors import OncewardError, ResultNotRecorded
 from onceward.results.outcomes import NO_TIME
-
-_TOLD: Final = 3  # errors that an exception's notes name
 
 
 class HandledClaim(msgspec.Struct, eq=False):
@@ -103,13 +100,6 @@ def _try(
         except OncewardError as error:  # the others go on
             one.trouble = error
     return late
-
-
-def note_troubles(error: BaseException, handled: Iterable[HandledClaim]) -> None:
-    """Add to ``error``, which is raised, why ends were not recorded. The log has all, so a few are enough."""
-    for trouble in [one.trouble for one in handled if one.trouble is not None][:_TOLD]:
-        if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
-            error.add_note(note)
 
 
 def give_back_together(

@@ -74,7 +74,7 @@ class Recorder:
 
     def __init__(self, run: Run, store: Store) -> None:
         self._run, self._store = run, store
-        self._busy = threading.Lock()  # held while recording; close() uses it, not join(): see threads.HandlerThreads
+        self._busy = threading.Lock()  # held while recording; close() uses it, not join(): see HandlerThreads
         self._watched = False
         # Being recorded. If a recording thread dies, close() records its items.
         self._items: list[Item] = []

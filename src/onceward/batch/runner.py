@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.batch.ends import end_together, give_back_together, note_troubles
+from onceward.batch.ends import end_together, give_back_together
 from onceward.batch.handler import BatchHandler
-from onceward.batch.order import Order
+from onceward.batch.order import Order, TimeLeft
 from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
-from onceward.batch.time_left import TimeLeft
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.held import HeldClaim
@@ -254,8 +253,7 @@ class Run:
                 self._guard.drop(item.held)
 
     def note(self, interrupt: BaseException) -> None:
-        """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
+        """End the spans of items that were not claimed: ``interrupt`` is raised instead of the outcomes."""
         for item in self._chunk:
             if item.span is not None:
                 item.span.end(interrupt)
-        note_troubles(interrupt, [item for item in self._chunk if item.begun])

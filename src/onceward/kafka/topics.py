@@ -24,16 +24,20 @@ _VARIABLES: Final = {
 }
 # Settings that every client of a cluster takes.
 _CONNECTION: Final = signature(AIOKafkaAdminClient).parameters.keys() - {"api_version", "bootstrap_servers", "loop"}
-_OWN: Final = {
-    "bootstrap_servers": "give servers=",
-    "group_id": "give group=",
-    "auto_offset_reset": "a retry topic that is read from its end would lose what waits there",
-    "enable_auto_commit": "offsets are committed only below what is done",
-    "isolation_level": "messages of aborted transactions are never handled",
-    "key_deserializer": "annotate the handler's parameter",
-    "value_deserializer": "annotate the handler's parameter",
-    "max_poll_records": "give concurrency=",
-}
+# Settings of the consumer that are the worker's own: offsets are committed only below what is done, a retry topic is read from its
+# beginning, and the handler's annotation says how a value is read.
+_OWN: Final = frozenset(
+    {
+        "bootstrap_servers",
+        "group_id",
+        "auto_offset_reset",
+        "enable_auto_commit",
+        "isolation_level",
+        "key_deserializer",
+        "value_deserializer",
+        "max_poll_records",
+    }
+)
 
 
 def connection(servers: str | None, settings: Mapping[str, object] | None = None) -> dict[str, object]:
@@ -62,9 +66,8 @@ def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object
         ValueError: the consumer does not have one, or it would break what the worker promises.
     """
     options = library_settings(settings, AIOKafkaConsumer, "aiokafka's consumer")
-    for name in options:
-        if name in _OWN:
-            raise ValueError(f"settings: leave {name} out: {_OWN[name]}")
+    if own := options.keys() & _OWN:
+        raise ValueError(f"settings: leave {', '.join(sorted(own))} out: the worker sets it")
     return options
 
 

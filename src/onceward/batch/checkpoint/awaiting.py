@@ -4,7 +4,7 @@ import asyncio
 from typing import TypeVar
 
 from onceward.batch.checkpoint.sink import Added, Sink
-from onceward.batch.threads import awaitable
+from onceward.batch.handler import awaitable
 from onceward.claim.running import run_under_async
 from onceward.core.drivers import Steps, settle_async
 from onceward.core.whole import CALLS, drive_whole_async

@@ -6,12 +6,12 @@ The generators yield calls, and get what these return: ``blocking.py`` makes the
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from onceward.batch.checkpoint.limits import Limits
-from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
+from onceward.batch.ends import HandledClaim, end_together, give_back_together
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, Call, refuse_not_begun
 from onceward.claim.guard import Guard
@@ -28,7 +28,6 @@ from onceward.observe.observers import DeferredObservers
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
 Flush = Callable[[list[T]], object]
-_TOLD: Final = 3  # keys that an error about many of them names
 _FLUSHING: ContextVar[tuple[object, ...]] = ContextVar(
     "onceward_flushing", default=()
 )  # also in the flush's tasks and threads
@@ -136,8 +135,6 @@ class Sink(Generic[T]):
             self._forget(held)
             if any(one.held.settled != COMPLETED for one in held):
                 self._fail(error)
-            if not isinstance(error, OncewardError):
-                note_troubles(error, held)
             raise
         finally:
             self._flushing = None
@@ -255,7 +252,7 @@ class Sink(Generic[T]):
         lost = [one.key for one in held if one.held.lost]
         if not lost:
             return None
-        error = _and_others(LeaseLost(lost[0], "be flushed"), lost)
+        error = LeaseLost(lost[0], "be flushed")
         self._fail(error)
         return error
 
@@ -268,7 +265,7 @@ class Sink(Generic[T]):
             return items, None
         trouble = troubled[0].trouble
         assert trouble is not None
-        self._fail(_and_others(trouble, [one.key for one in troubled]))
+        self._fail(trouble)
         return items, trouble
 
     def _ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
@@ -284,7 +281,6 @@ class Sink(Generic[T]):
             yield from end_together(self._guard, held, (2,))
             if failure is not None:
                 self._forget(held)
-                note_troubles(failure, held)
         elif not self.inherited:
             self.drop(held)
         call[OVER] = True
@@ -314,14 +310,3 @@ class Sink(Generic[T]):
         for one in held:
             heartbeat.HEARTBEAT.forget(one.held)
             one.held.tell()
-
-
-_E = TypeVar("_E", bound=Exception)
-
-
-def _and_others(error: _E, keys: Sequence[str]) -> _E:
-    """Add the other ``keys`` that an error is about as a note. The error already names the first."""
-    if others := keys[1:]:
-        more = f", and {len(others) - _TOLD} more" if len(others) > _TOLD else ""
-        error.add_note(f"onceward: the same holds for {', '.join(others[:_TOLD])}{more}")
-    return error
