@@ -132,8 +132,8 @@ class Batch(BatchHandler):
             try:
                 run_under(item.held, call, partial(self._leave, run, item))
             except BaseException as error:
-                if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not _is_handlers(error):
-                    raise  # an interrupt
+                if not _is_handlers(call, error):
+                    raise
             recorder.record_soon()
 
     def _bind(self, function: Function, item: Item) -> Callable[[], object]:
@@ -193,8 +193,7 @@ class Batch(BatchHandler):
                     await run_under_async(item.held, call, partial(self._leave_async, run, item))
                 except BaseException as error:
                     task = asyncio.current_task()
-                    alone = _is_handlers(error) and not (_is_cancellation(error) and task and task.cancelling())
-                    if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not alone:
+                    if not _is_handlers(call, error) or (_is_cancellation(error) and task and task.cancelling()):
                         raise
                 finally:
                     INSIDE.set(False)
@@ -206,9 +205,10 @@ class Batch(BatchHandler):
         return drive_async(run.leaving(item, claim, call), self.guard.store)
 
 
-def _is_handlers(error: BaseException) -> bool:
-    """Return whether a handler's exception is its own failure, not an interrupt."""
-    return isinstance(error, Exception) or _is_cancellation(error)
+def _is_handlers(call: Call, error: BaseException) -> bool:
+    """Return whether an exception of a call that is over is the handler's own failure, not an interrupt."""
+    own = OVER in call and error is call.get(RAISED) and RETURNED not in call
+    return own and (isinstance(error, Exception) or _is_cancellation(error))
 
 
 def _is_cancellation(interrupt: BaseException) -> bool:

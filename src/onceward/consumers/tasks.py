@@ -10,8 +10,7 @@ What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: t
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
 
-from onceward.batch.outcomes import BatchOutcome
-from onceward.batch.outcomes import Status as Outcome
+from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from onceward.observe.spans import Incoming
 
 Postpones = Callable[[Exception], bool]
-Status = Literal["done", "ended", "again", "refused", "failed"]
 
 _SOON: Final = 1.0  # seconds, the least pause of a busy key
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
@@ -104,7 +102,7 @@ class TaskEnd(NamedTuple):
         seconds: after how many seconds it comes again.
     """
 
-    status: Status
+    status: Literal["done", "ended", "again", "refused", "failed"]
     value: object = None
     error: Exception | None = None
     seconds: float = 0.0
@@ -119,7 +117,7 @@ class TaskEnd(NamedTuple):
 
     def dead_headers(self, queue: str, receives: int) -> Mapping[str, str]:
         """Return the headers of the dead letter of a refused task."""
-        kind: Outcome = (
+        kind: Status = (
             "parked"
             if isinstance(self.error, Parked)
             else "mismatch"
