@@ -281,6 +281,8 @@ class Sink(Generic[T]):
             yield from end_together(self._guard, held, (2,))
             if failure is not None:
                 self._forget(held)
+                if (trouble := next((one.trouble for one in held if one.trouble is not None), None)) is not None:
+                    failure.add_note(f"onceward: and then {trouble}")
         elif not self.inherited:
             self.drop(held)
         call[OVER] = True
