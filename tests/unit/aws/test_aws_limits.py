@@ -11,9 +11,8 @@ from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Outgoing, Queue
 from onceward.aws.sqs.queue_steps import Address, address_of
 from onceward.aws.sqs.visibility import Visibility
-from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import Backoff
-from onceward.consumers.polling import Polls
+from onceward.consumers.polling import Broker, Polls
 from onceward.outbox import MessageRefused, OutboxMessage
 from onceward.outbox.targets import open_target
 from onceward.testing.clock import ManualClock

@@ -17,8 +17,7 @@ from onceward.consumers.redriving import planned
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.kafka.broker import KafkaBroker
-from onceward.kafka.topics import Topics
+from onceward.kafka.broker import KafkaBroker, Topics
 from onceward.rabbitmq.broker import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from onceward.stores.contract import KeepsMessage
