@@ -153,7 +153,7 @@ def test_a_deleted_stream_is_made_again(shop, client, stream, work, caplog):
 def test_a_server_that_loses_entries_is_refused_at_start(once, settings, what):
     losing = Redis(**settings)
     try:
-        with pytest.raises(ValueError, match=f"loses the entries.*{what}"):
+        with pytest.raises(ValueError, match=f"loses messages.*{what}"):
             RedisStreamsWorker(once, "orders", print, url=losing.url).run()
     finally:
         losing.stop()

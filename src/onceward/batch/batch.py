@@ -5,19 +5,15 @@ other handlers run. So a process that dies loses only what has just ended; its c
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from onceward.batch.handler import BatchHandler
+from onceward.batch.handler import INSIDE, BatchHandler, HandlerThreads
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
-from onceward.batch.tasks import closed, joined
-from onceward.batch.threads import HandlerThreads
-from onceward.batch.turns import INSIDE
-from onceward.claim import called
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, run_under, run_under_async
 from onceward.claim.held import HeldClaim
 from onceward.core import many
@@ -133,28 +129,18 @@ class Batch(BatchHandler):
         while (item := run.order.next()) is not None:
             call = Call(self._bind(self.function, item))
             try:
-                run_under(item.held, call, partial(self._ended, run, item))
+                run_under(item.held, call, partial(self._leave, run, item))
             except BaseException as error:
-                if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not _is_handlers(error):
-                    raise  # an interrupt
+                if not _is_handlers(call, error):
+                    raise
             recorder.record_soon()
 
     def _bind(self, function: Function, item: Item) -> Callable[[], object]:
         args, kwargs = (item.args, {}) if self.parameter is None else self.parameter.fill(item.held, item.args, {})
         return partial(function, *args, **kwargs)
 
-    def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
-        """Note how a handler ended. After an interrupt it may be called again."""
-        failure = _failure(claim, call)
-        ended = failure is None or drive(run.ended_steps(claim, failure), self.guard.store)
-        self._note(run, item, call, failure, ended=ended)
-
-    def _note(self, run: Run, item: Item, call: Call, failure: BaseException | None, *, ended: bool) -> None:
-        if failure is None or isinstance(failure, Exception):
-            run.handled(item, call.get(RETURNED), failure, ended=ended)
-        else:
-            run.dropped(item)
-        call[OVER] = True
+    def _leave(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
+        drive(run.leaving(item, claim, call), self.guard.store)
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
@@ -172,21 +158,20 @@ class Batch(BatchHandler):
 
         recorder = AsyncRecorder(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if INSIDE.get() else self.turns.gate()
-        tasks: list[asyncio.Task[None]] = []
-        interrupts: list[BaseException] = []
         try:
             try:
                 for _ in range(min(self.concurrency, run.order.width)):
-                    tasks.append(asyncio.create_task(self._work_async(run, recorder, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
-                await joined(run, tasks, interrupts)
+                    recorder.tasks.append(asyncio.create_task(self._work_async(run, recorder, gate)))
+                await recorder.join()
                 await recorder.close()
             except BaseException as error:
-                await closed(run, tasks, interrupts, recorder, error)
+                await recorder.cut_short(error)
                 raise
         except BaseException as error:  # a second interrupt, before the first was handled
-            await closed(run, tasks, interrupts, recorder, error)
+            await recorder.cut_short(error)
             raise
-        for interrupt in (*interrupts, *(task.exception() for task in tasks if not task.cancelled())):
+        tasks = recorder.tasks
+        for interrupt in (*recorder.interrupts, *(task.exception() for task in tasks if not task.cancelled())):
             if interrupt is not None:
                 raise interrupt
         for task in tasks:
@@ -204,11 +189,10 @@ class Batch(BatchHandler):
                 call = Call(self._bind(self.awaitable, item))
                 INSIDE.set(True)
                 try:
-                    await run_under_async(item.held, call, partial(self._ended_async, run, item))
+                    await run_under_async(item.held, call, partial(self._leave_async, run, item))
                 except BaseException as error:
                     task = asyncio.current_task()
-                    alone = _is_handlers(error) and not (_is_cancellation(error) and task and task.cancelling())
-                    if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not alone:
+                    if not _is_handlers(call, error) or (_is_cancellation(error) and task and task.cancelling()):
                         raise
                 finally:
                     INSIDE.set(False)
@@ -216,25 +200,14 @@ class Batch(BatchHandler):
                 gate.release()
             recorder.record_soon()
 
-    async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
-        """As :meth:`_ended`."""
-        failure = _failure(claim, call)
-        ended = failure is None or await drive_async(run.ended_steps(claim, failure), self.guard.store)
-        self._note(run, item, call, failure, ended=ended)
+    def _leave_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> Awaitable[None]:
+        return drive_async(run.leaving(item, claim, call), self.guard.store)
 
 
-def _failure(claim: HeldClaim, call: Call) -> BaseException | None:
-    """Return why a handler has failed; None if it has not."""
-    failure = called.failure(call)
-    if failure is not None and claim.inherited:
-        raise failure  # a forked child reports no outcomes
-    claim.check_own()
-    return claim.chain.refusal() if failure is None and claim.chain is not None else failure
-
-
-def _is_handlers(error: BaseException) -> bool:
-    """Return whether a handler's exception is its own failure, not an interrupt."""
-    return isinstance(error, Exception) or _is_cancellation(error)
+def _is_handlers(call: Call, error: BaseException) -> bool:
+    """Return whether an exception of a call that is over is the handler's own failure, not an interrupt."""
+    own = OVER in call and error is call.get(RAISED) and RETURNED not in call
+    return own and (isinstance(error, Exception) or _is_cancellation(error))
 
 
 def _is_cancellation(interrupt: BaseException) -> bool:

@@ -1,7 +1,6 @@
 """The ends of many claims, recorded together: for batches, whose results may be left out, and for checkpoints."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -15,8 +14,6 @@ from onceward.core.protocol import Outcome
 from onceward.core.steps import Lost, Settled
 from onceward.errors import OncewardError, ResultNotRecorded
 from onceward.results.outcomes import NO_TIME
-
-_TOLD: Final = 3  # errors that an exception's notes name
 
 
 class HandledClaim(msgspec.Struct, eq=False):
@@ -57,14 +54,13 @@ def end_together(
             ones without, because completions matter more.
         limit: returns an earlier time for the end of a try.
     """
-    late: list[tuple[HandledClaim, Exception]] = []
-    todo = [one for one in handled if one.held.settled is None and one.trouble is None]
-    for number, most in enumerate(leases if todo else ()):
-        late = yield from _try(guard, todo, most, limit, bare=number > 0)
-        todo = [one for one, _ in late]
+    late: dict[HandledClaim, Exception] = {}
+    todo: Collection[HandledClaim] = [one for one in handled if one.held.settled is None and one.trouble is None]
+    for number, most in enumerate(leases):
         if not todo:
             return
-    for one, error in late:
+        todo = late = yield from _try(guard, todo, most, limit, bare=number > 0)
+    for one, error in late.items():
         one.trouble = error
         if one.error is None:
             one.trouble = ResultNotRecorded(one.held.record.key, one.value, str(error))
@@ -73,8 +69,8 @@ def end_together(
 
 
 def _try(
-    guard: Guard, todo: list[HandledClaim], leases: int, limit: Callable[[float], float], *, bare: bool
-) -> Steps[list[tuple[HandledClaim, Exception]]]:
+    guard: Guard, todo: Collection[HandledClaim], leases: int, limit: Callable[[float], float], *, bare: bool
+) -> Steps[dict[HandledClaim, Exception]]:
     """Try once. Return the claims whose ends were not recorded in time, and why."""
     ends = []
     for one in todo:
@@ -90,32 +86,21 @@ def _try(
         answers = [*(yield from many.end_many(guard.store, ends, guard.clock, until))]
     except OncewardError as error:  # the store stayed away
         answers = [error] * len(todo)
-    late: list[tuple[HandledClaim, Exception]] = []
+    late: dict[HandledClaim, Exception] = {}
     for one, (_, end, _), answer in zip(todo, ends, answers, strict=True):
         try:
             if isinstance(answer, OncewardError):
-                late.append((one, answer))
+                late[one] = answer
             elif answer is not None:
                 one.held.ended(answer, end, "record its result")
             elif one.held.settled is None:  # an interrupted call may have ended it
-                yield from _alone(one, end)
+                if one.error is None:
+                    yield from one.held.completing(Call(None, {RETURNED: one.value, OUTCOME: end}))
+                else:
+                    yield from one.held.leaving(end, "record how it failed")
         except OncewardError as error:  # the others go on
             one.trouble = error
     return late
-
-
-def _alone(one: HandledClaim, end: Outcome) -> Steps[None]:
-    if one.error is None:
-        yield from one.held.completing(Call(None, {RETURNED: one.value, OUTCOME: end}))
-    else:
-        yield from one.held.leaving(end, "record how it failed")
-
-
-def note_troubles(error: BaseException, handled: Iterable[HandledClaim]) -> None:
-    """Add to ``error``, which is raised, why ends were not recorded. The log has all, so a few are enough."""
-    for trouble in [one.trouble for one in handled if one.trouble is not None][:_TOLD]:
-        if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
-            error.add_note(note)
 
 
 def give_back_together(

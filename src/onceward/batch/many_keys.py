@@ -1,13 +1,14 @@
 """The methods of Once for many keys: batches, checkpoints, jobs that run once per window, and half-done keys."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 
 from onceward.core.policy import Options
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
-    from onceward.batch.checkpoint.context import CheckpointContext
+    from onceward.batch.checkpoint.blocking import CheckpointContext
     from onceward.batch.checkpoint.sink import Flush
     from onceward.batch.handler import Group
     from onceward.batch.windows import At
@@ -118,12 +119,15 @@ class ManyKeys:
         Raises:
             ValueError, TypeError: an option is not valid.
         """
-        from onceward.batch.checkpoint.context import CheckpointContext
-        from onceward.batch.checkpoint.items import ItemReader, Limits
+        from onceward.batch.checkpoint.blocking import CheckpointContext
+        from onceward.batch.checkpoint.limits import Limits
+        from onceward.keys.paths import fixed
+        from onceward.keys.reading import KeyReader
 
         guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
-        limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(guard, ItemReader(key, fingerprint, size), limits, flush, on_done)
+        limits, roots = Limits(count, bytes, age, size).checked(), fixed("item", "what you add")
+        keys = KeyReader(key, roots.start if fingerprint is True else fingerprint, roots)
+        return CheckpointContext(guard, keys, limits, flush, on_done)
 
     def per(
         self,
@@ -159,10 +163,9 @@ class ManyKeys:
             ValueError, TypeError: an option is not valid, or the window is too short for the ledger's clock (when
                 decorating); or what ``at`` finds is not valid (when called).
         """
-        from onceward.batch.windows import WindowDecorator, Windows
+        from onceward.batch.windows import Windows, keyed_by_window, per_window
 
-        decorator = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
-        return cast("Callable[[Callable[P, R]], Callable[P, R]]", decorator.apply)
+        return partial(per_window, keyed_by_window(self.guards, Windows(window, offset), name, at, options))
 
     def complete_lapsed(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
         """Finish keys whose workers vanished. Their records keep the arguments (``keep_input=True``).

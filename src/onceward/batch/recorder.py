@@ -74,7 +74,7 @@ class Recorder:
 
     def __init__(self, run: Run, store: Store) -> None:
         self._run, self._store = run, store
-        self._busy = threading.Lock()  # held while recording; close() uses it, not join(): see threads.HandlerThreads
+        self._busy = threading.Lock()  # held while recording; close() uses it, not join(): see HandlerThreads
         self._watched = False
         # Being recorded. If a recording thread dies, close() records its items.
         self._items: list[Item] = []
@@ -110,16 +110,22 @@ class Recorder:
 
 
 class AsyncRecorder:
-    """Like :class:`Recorder`, in a task."""
+    """Like :class:`Recorder`, in a task.
+
+    Attributes:
+        tasks: those in which the handlers run.
+        interrupts: what has stopped them; the batch raises it after recording.
+    """
 
     def __init__(self, run: Run, store: Store) -> None:
         import asyncio
 
+        self.tasks: list[asyncio.Task[None]] = []
+        self.interrupts: list[BaseException] = []
         self._run, self._store = run, store
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._items: list[Item] = []  # as in Recorder
-        self._interrupt: Exception | None = None
 
     def record_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
@@ -145,17 +151,42 @@ class AsyncRecorder:
             await self._rest()
             raise
         await self._rest()
-        if self._interrupt is not None:
-            raise self._interrupt
+
+    async def join(self) -> None:
+        """Wait for :attr:`tasks`. An interrupt stops and cancels them."""
+        import asyncio
+
+        while waiting := [task for task in self.tasks if not task.done()]:
+            try:
+                await asyncio.wait(waiting)
+            except GeneratorExit:  # as above
+                raise
+            except BaseException as error:
+                self._stop(error)
+
+    async def cut_short(self, error: BaseException) -> None:
+        """Record what is done after ``error``. It may be called again, after an interrupt or after all is recorded."""
+        self._run.order.stop()
+        if isinstance(error, GeneratorExit):  # as above
+            return
+        self._stop(error)
+        await self.join()
+        await self.close()
+
+    def _stop(self, error: BaseException) -> None:
+        self.interrupts.append(error)
+        self._run.order.stop()
+        for task in self.tasks:
+            task.cancel()
 
     async def _rest(self) -> None:
         await settle_async(lambda: self._run.recording(self._run.order.take(self._items)), self._store)
 
     def _hear(self, task: "asyncio.Task[None]") -> None:
-        """Keep the time limit that stopped the task; close() raises it."""
+        """Keep the time limit that stopped the task."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):  # a KeyboardInterrupt ends the loop by itself
-            self._interrupt = error
+            self.interrupts.append(error)
 
     async def _record(self) -> None:
         import asyncio

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.batch.ends import end_together, give_back_together, note_troubles
+from onceward.batch.ends import end_together, give_back_together
 from onceward.batch.handler import BatchHandler
-from onceward.batch.order import Order
+from onceward.batch.order import Order, TimeLeft
 from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
-from onceward.batch.time_left import TimeLeft
-from onceward.claim import heartbeat
+from onceward.claim import called, heartbeat
+from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.held import HeldClaim
 from onceward.core import steps
 from onceward.core.drivers import Steps
@@ -152,7 +152,22 @@ class Run:
             else:
                 self.report.answered(item, item.replay._replace(record=record))
 
-    def ended_steps(self, claim: HeldClaim, failure: BaseException) -> Steps[bool]:
+    def leaving(self, item: Item, claim: HeldClaim, call: Call) -> Steps[None]:
+        """Note how a handler ended, when its steps have. After an interrupt you can drive it again."""
+        failure = called.failure(call)
+        if failure is not None and claim.inherited:
+            raise failure  # a forked child reports no outcomes
+        claim.check_own()
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
+        ended = failure is None or (yield from self._ended_steps(claim, failure))
+        if failure is None or isinstance(failure, Exception):
+            self.handled(item, call.get(RETURNED), failure, ended=ended)
+        else:
+            self.dropped(item)
+        call[OVER] = True
+
+    def _ended_steps(self, claim: HeldClaim, failure: BaseException) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed. Return False if one still runs."""
         if claim.chain is None or claim.settled is not None or not isinstance(failure, Exception):
             return True
@@ -238,8 +253,7 @@ class Run:
                 item.held.drop()
 
     def note(self, interrupt: BaseException) -> None:
-        """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
+        """End the spans of items that were not claimed: ``interrupt`` is raised instead of the outcomes."""
         for item in self._chunk:
             if item.span is not None:
                 item.span.end(interrupt)
-        note_troubles(interrupt, [item for item in self._chunk if item.begun])

@@ -7,7 +7,7 @@ twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z): ``"1h"`` begins 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from typing import Final
+from typing import Any, Final
 
 from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.claim.guard import Guard
@@ -24,7 +24,7 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.signatures import CallReader, without
 
 At = str | Callable[..., object] | datetime | float
-Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
+Function = Callable[..., object]
 WindowKey = Callable[[tuple[object, ...], Mapping[str, object]], Steps[str]]  # of a call's arguments
 
 _LONGEST: Final = 1e9  # seconds, thirty years
@@ -61,75 +61,63 @@ class Windows:
         return start.isoformat().removesuffix("+00:00") + "Z"
 
 
-class WindowDecorator:
-    """Makes a function run once per window; see :meth:`Once.per`."""
+def keyed_by_window(
+    guards: GuardFactory, windows: Windows, name: str | None, at: At | None, options: Options
+) -> Callable[[Function], tuple[Guard, WindowKey, Handler]]:
+    """Return what makes the guard of a function, and finds the key of a call; the arguments are those of :meth:`Once.per`."""
+    when = at if at is None or isinstance(at, str) or callable(at) else _moment(at)
+    keep = options.get("retention", guards.defaults.retention)
+    lasting: Options = {**options, "retention": None if keep is None else max(keep, 2 * windows.seconds)}
+    store, least = guards.store, 10 * guards.store.resolution
+    if windows.seconds < least:
+        raise ValueError(
+            f"windows of {windows.seconds:g} s are too short for {store.url}, whose clock counts in steps of {store.resolution:g} s: give "
+            f"at least {least:g} seconds"
+        )
 
-    def __init__(
-        self, guards: GuardFactory, windows: Windows, name: str | None, at: At | None, options: Options
-    ) -> None:
-        self._guards = guards
-        self._windows = windows
-        self._name = name
-        self._at = at if at is None or isinstance(at, str) or callable(at) else _moment(at)
-        keep = options.get("retention", guards.defaults.retention)
-        self._options: Options = {**options, "retention": None if keep is None else max(keep, 2 * windows.seconds)}
-        if windows.seconds < 10 * guards.store.resolution:
-            raise ValueError(
-                f"windows of {windows.seconds:g} s are too short for {guards.store.url}, whose clock counts in steps of "
-                f"{guards.store.resolution:g} s: give at least {10 * guards.store.resolution:g} seconds"
-            )
-
-    def apply(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Return ``function``, guarded per window."""
-        if isinstance(function, classmethod | staticmethod):
-            return type(function)(self.apply(function.__func__))
-        guard, key, handler = self.keyed(function)
-        store = guard.store
-        if handler.is_async:
-
-            @wraps(function)
-            async def call_async(*args: object, **kwargs: object) -> object:
-                return await guard.call_async(await drive_async(key(args, kwargs), store), None, function, args, kwargs)
-
-            wrapper: Callable[..., object] = call_async
-        else:
-
-            @wraps(function)
-            def call(*args: object, **kwargs: object) -> object:
-                return guard.call(drive(key(args, kwargs), store), None, function, args, kwargs)
-
-            wrapper = call
-        vars(wrapper)["__signature__"] = without(function, handler.claim)
-        return wrapper
-
-    def keyed(self, function: Callable[..., object]) -> tuple[Guard, WindowKey, Handler]:
-        """Return the guard of ``function``, and what finds the key of a call."""
+    def keyed(function: Function) -> tuple[Guard, WindowKey, Handler]:
         refuse_guarded(function)
-        guards = self._guards
-        guard, handler = guards.for_function(function, guards.apart(self._name, function), self._options)
-        name, store, clock = guard.name, guard.store, guard.clock
-        check = guards.class_check(self._name, guard, function)
-        read = self._reader(function, handler.claim)
+        guard, handler = guards.for_function(function, guards.apart(name, function), lasting)
+        space, store, clock = guard.name, guard.store, guard.clock
+        check = guards.class_check(name, guard, function)
+        source = (
+            None
+            if when is None or isinstance(when, datetime)
+            else CallReader(function, when, None, handler.claim, option="at")
+        )
 
         def key(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Steps[str]:
             if check is not None:
                 check(args)
-            if read is not None:
-                moment = read(args, kwargs)
+            if source is not None:
+                moment = _moment(source.read(args, kwargs)[0])
+            elif isinstance(when, datetime):
+                moment = when
             else:
-                moment = self._windows.moment((yield from looking(store, name, clock)).now, store.resolution)
-            return ledger_key(name, self._windows.start(moment))
+                moment = windows.moment((yield from looking(store, space, clock)).now, store.resolution)
+            return ledger_key(space, windows.start(moment))
 
         return guard, key, handler
 
-    def _reader(self, function: Callable[..., object], claim: str | None) -> Read | None:
-        at = self._at
-        if at is None:
-            return None
-        if isinstance(at, datetime):
-            return lambda _args, _kwargs: at
-        source = CallReader(function, at, None, claim, option="at")
-        return lambda args, kwargs: _moment(source.read(args, kwargs)[0])
+    return keyed
+
+
+def per_window(keyed: Callable[[Function], tuple[Guard, WindowKey, Handler]], function: Any) -> Any:
+    """Return ``function``, guarded per window."""
+    if isinstance(function, classmethod | staticmethod):
+        return type(function)(per_window(keyed, function.__func__))
+    guard, key, handler = keyed(function)
+    store = guard.store
+
+    async def call_async(*args: object, **kwargs: object) -> object:
+        return await guard.call_async(await drive_async(key(args, kwargs), store), None, function, args, kwargs)
+
+    def call(*args: object, **kwargs: object) -> object:
+        return guard.call(drive(key(args, kwargs), store), None, function, args, kwargs)
+
+    wrapper = wraps(function)(call_async if handler.is_async else call)
+    vars(wrapper)["__signature__"] = without(function, handler.claim)
+    return wrapper
 
 
 def looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:

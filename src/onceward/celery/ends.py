@@ -17,8 +17,8 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.entity import Queue
 from kombu.pools import producers
 
-from onceward.consumers.dead_letters import RECEIVES, dead_headers, dead_name, receives_in
-from onceward.consumers.tasks import TaskEnd, dead_outcome
+from onceward.consumers.dead_letters import RECEIVES, dead_name, receives_in
+from onceward.consumers.tasks import TaskEnd
 from onceward.observe.logs import logger
 
 _DELAY: Final = re.compile(r"^(?:[01]\.){28}")  # kombu's prefix of a routing key in native delayed delivery
@@ -57,7 +57,7 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
     if task.acks_late and has_dead_letters(task.app, queue):
         return rejected
     dead = queue if queue.endswith(dead_name("")) else dead_name(queue)
-    headers = dead_headers(dead_outcome(end), queue, _receives(task) + 1)
+    headers = end.dead_headers(queue, _receives(task) + 1)
     away = _DEAD_AGAIN if dead == queue else None
     logger().warning("%s[%s] goes to %s: %s", task.name, task.request.id, dead, end.why)
     return _published(task, end, headers, queue=dead, countdown=away, expires=None) or rejected

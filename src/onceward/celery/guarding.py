@@ -94,7 +94,7 @@ class TaskGuard:
             raise TypeError("keep_input=True is not for tasks: their broker keeps the arguments")
         self.once, self._function, self._options = once, function, options
         self._guarded: dict[Task, GuardedTask] = {}
-        first = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
+        first = self._guard(function, "celery")  # refuses wrong options now
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery cannot await it")
         self.signature, self.policy = first.signature, first.policy
@@ -107,8 +107,7 @@ class TaskGuard:
         if guarded is None:
             keep_refused_retries(task)
             function = cast("Function", MethodType(self._function, task)) if is_bound else self._function
-            name = self.once.guards.apart(self._options.get("name"), task.name) or task.name
-            guarded = self._guarded[task] = self._guard(function, name)
+            guarded = self._guarded[task] = self._guard(function, task.name)
         return deliver(task, guarded, args[is_bound:], kwargs)
 
     def guards(self, task: Task) -> bool:
@@ -124,11 +123,11 @@ class TaskGuard:
                 return task
         raise TypeError(f"{self._function.__qualname__}() is not a task yet: write @app.task above @exactly(once, ...)")
 
-    def _guard(self, function: Function, name: str) -> GuardedTask:
+    def _guard(self, function: Function, own: str) -> GuardedTask:
         # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.
-        final = (*self._options.get("final", self.once.policy.final), Ignore)
-        policy = cast("TaskOptions", {**self._options, "name": name, "final": final})
-        return GuardedTask(self.once, function, "celery", says_what_follows, **policy)
+        return GuardedTask(
+            self.once, function, "celery", says_what_follows, own=own, also_final=(Ignore,), **self._options
+        )
 
 
 def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:

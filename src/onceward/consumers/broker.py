@@ -2,7 +2,7 @@
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.consumers.delivery import Delivery
@@ -41,6 +41,14 @@ def tell_outlived(source: str, keeps_for: float | None, policy: Policy) -> None:
     )
 
 
+def check_settings(what: str, losses: Iterable[str], risks: Iterable[str] = (), *, advice: str = "") -> None:
+    """Raise ValueError if a source or its dead letters have settings that lose messages; warn of what can lose some."""
+    if reasons := "; ".join(losses):
+        raise ValueError(f"{what} loses messages: {reasons}{advice}")
+    for text in risks:
+        logger().warning("%s: %s", what, text)
+
+
 class BrokerError(OncewardError):
     """The broker refused a request, or gave no answer. A worker asks again after a pause.
 
@@ -72,12 +80,18 @@ class Broker(ABC, Generic[M]):
         dead_letters: what becomes of messages that cannot be handled. "ledger": the worker keeps them in the ledger.
             "broker": the broker itself removes what was received too often. "publish": the worker sends them where
             :meth:`dead_letter` says, and then acknowledges them.
+        client_errors: what its client raises if the broker is away, or refuses. The worker tells of them by :meth:`explained`.
     """
 
     name: str
     most = 10
     ordered = False
     dead_letters: DeadLetters = "ledger"
+    client_errors: tuple[type[Exception], ...] = ()
+
+    def explained(self, error: Exception) -> BrokerError:
+        """Return the error about one of :attr:`client_errors`."""
+        return BrokerError(f"{self.name}: {str(error) or type(error).__name__}")
 
     @abstractmethod
     async def open(self, policy: Policy) -> Policy:
@@ -123,7 +137,7 @@ class Broker(ABC, Generic[M]):
         Only for ``dead_letters = "publish"``. The worker acknowledges the message afterwards.
 
         Raises:
-            BrokerError: it may not be stored. The message is given back.
+            Exception: it may not be stored. The message is given back.
         """
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ gets its own parked record. The worker deletes it from the queue only after it h
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import Delivery
@@ -30,8 +30,8 @@ from onceward.results.classes import NotReplayable
 from onceward.results.outcomes import SEALED, describe, noted, sealing
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Batch
     from onceward.batch.outcomes import BatchOutcome
+    from onceward.claim.guard import Guard
     from onceward.core.policy import Seal
 
 M = TypeVar("M")
@@ -103,52 +103,44 @@ def keeping(
     return _LET_GO
 
 
-class Keeper(Generic[M]):
-    """Keeps the messages of a broker without dead letters. The policy of the batch's guard must have a ``max_attempts``."""
+def place_for(outcome: "BatchOutcome", delivery: Delivery, receives: int, guard: "Guard") -> Place | None:
+    """Return where to keep a message that was received ``receives`` times; None if it stays in the queue, or is done."""
+    if outcome.status == "parked" and outcome.key is not None:
+        return Place(outcome.key)
+    limit = guard.policy.max_attempts
+    if outcome.status in {"malformed", "mismatch"} and limit is not None and receives >= limit:
+        error = outcome.error
+        why = outcome.status if error is None else noted(describe(error), guard.policy)
+        return Place(ledger_key(f"{guard.name}.{outcome.status}", delivery.id), why)
+    return None
 
-    def __init__(self, batch: "Batch", broker: Broker[M]) -> None:
-        self._batch = batch
-        self._broker = broker
 
-    def place(self, outcome: "BatchOutcome", delivery: Delivery, receives: int) -> Place | None:
-        """Return where to keep a message that was received ``receives`` times; None if it stays in the queue, or is done."""
-        if outcome.status == "parked" and outcome.key is not None:
-            return Place(outcome.key)
-        limit = self._batch.guard.policy.max_attempts
-        if outcome.status in {"malformed", "mismatch"} and limit is not None and receives >= limit:
-            error = outcome.error
-            why = outcome.status if error is None else noted(describe(error), self._batch.guard.policy)
-            return Place(ledger_key(f"{self._batch.name}.{outcome.status}", delivery.id), why)
-        return None
+async def keep(broker: Broker[M], guard: "Guard", message: M, delivery: Delivery, place: Place) -> bool:
+    """Keep a message of a broker without dead letters, and log the result. Return whether it is kept.
 
-    async def keep(self, message: M, delivery: Delivery, place: Place) -> bool:
-        """Keep a message, and log the result. Return whether it is kept.
+    Raises:
+        StoreError: as :func:`keeping`.
+    """
+    store, policy = guard.store, guard.policy
+    text = broker.kept_text(message)
 
-        Raises:
-            StoreError: as :func:`keeping`.
-        """
-        store, policy = self._batch.guard.store, self._batch.guard.policy
-        text = self._broker.kept_text(message)
-
-        def alike(there: str, _: str) -> bool:
-            try:
-                return self._broker.alike(opened_kept(place.key, there, policy.seal), text)
-            except OncewardError:
-                return False
-
-        why: str | None = _NO_ROOM
+    def alike(there: str, _: str) -> bool:
         try:
-            sealed = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
-            if policy.max_result is None or len(sealed.encode()) <= policy.max_result:
-                why = await drive_async(keeping(store, place, sealed, alike), store)
-        except NotReplayable as error:
-            why = f"it cannot be sealed: {error}"
-        if why is None:
-            says = (
-                f"is kept in the ledger under {place.key}, and deleted from the queue: {self._broker.resend(place.key)}"
-            )
-            says += " with --seal" if policy.seal is not None else ""
-        else:
-            says = f"stays in the queue, because {place.key} cannot keep it: {why}"
-        logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
-        return why is None
+            return broker.alike(opened_kept(place.key, there, policy.seal), text)
+        except OncewardError:
+            return False
+
+    why: str | None = _NO_ROOM
+    try:
+        sealed = text if policy.seal is None else sealing().sealed_whole(policy.seal, text)
+        if policy.max_result is None or len(sealed.encode()) <= policy.max_result:
+            why = await drive_async(keeping(store, place, sealed, alike), store)
+    except NotReplayable as error:
+        why = f"it cannot be sealed: {error}"
+    if why is None:
+        says = f"is kept in the ledger under {place.key}, and deleted from the queue: {broker.resend(place.key)}"
+        says += " with --seal" if policy.seal is not None else ""
+    else:
+        says = f"stays in the queue, because {place.key} cannot keep it: {why}"
+    logger().warning("queue %s: message %s %s", broker.name, delivery.id, says)
+    return why is None

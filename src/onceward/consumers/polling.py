@@ -1,13 +1,13 @@
 """When to ask a queue for messages, and for how many: never more than can begin soon."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from onceward.consumers.broker import BrokerError
+from onceward.consumers.broker import Broker, BrokerError
 from onceward.consumers.callers import comes
 from onceward.core.clock import boottime
+from onceward.observe.logs import logger
 
 M = TypeVar("M")
 SOON: Final = 0.5  # seconds within which a held message should begin
@@ -15,8 +15,6 @@ AHEAD: Final = 50  # the most messages held beyond the running ones
 POLLS: Final = 8  # the most polls at a time; more than one only while the queue is full
 LINGER: Final = 0.05  # seconds that a free place waits for others, so that one poll fills several
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds without a poll after a failure
-
-_log = logging.getLogger("onceward")
 
 
 class Trouble:
@@ -49,8 +47,8 @@ class Trouble:
 class Polls(Generic[M]):
     """The polls of one run. It belongs to one event loop.
 
-    ``take`` gets messages to begin, or after a stop to give back. ``typical`` returns how many seconds a handler takes; 0 if
-    unknown. With ``until_empty``, the polls stop when nothing is left to receive, and nothing under way.
+    ``receive`` is the broker's, or waits before that. ``take`` gets messages to begin, or after a stop to give back. ``typical``
+    returns how many seconds a handler takes; 0 if unknown. With ``until_empty``, the polls stop when nothing is left to receive, and nothing under way.
 
     Attributes:
         stopping: whether new polls have stopped.
@@ -59,10 +57,10 @@ class Polls(Generic[M]):
 
     def __init__(
         self,
+        broker: Broker[M],
         receive: Callable[[int], Awaitable[Sequence[M]]],
         take: Callable[[Sequence[M]], None],
         *,
-        most: int,
         concurrency: int,
         typical: Callable[[], float],
         until_empty: bool,
@@ -70,7 +68,7 @@ class Polls(Generic[M]):
         self.stopping = False
         self.ledger, self._queue = Trouble(), Trouble()
         self._receive, self._take = receive, take
-        self._most, self._concurrency, self._typical = most, concurrency, typical
+        self._broker, self._concurrency, self._typical = broker, concurrency, typical
         self._until_empty = until_empty
         self._under_way = 0  # messages that were taken and are not done
         self._asked_for = 0  # messages that the running polls may bring
@@ -119,6 +117,9 @@ class Polls(Generic[M]):
             except BrokerError as error:
                 self._failed(error)
                 continue
+            except self._broker.client_errors as error:
+                self._failed(self._broker.explained(error))
+                continue
             finally:
                 self._asked_for -= count
                 self._changed.set()
@@ -138,7 +139,7 @@ class Polls(Generic[M]):
         if self._until_empty or error.gone:
             raise error
         self._queue.note_failure()
-        _log.warning("%s; asking again in %.0f s", error, self._queue.left)
+        logger().warning("%s; asking again in %.0f s", error, self._queue.left)
 
     def _free(self) -> int:
         """Return for how many messages there is room; during trouble at most one, as a test."""
@@ -162,7 +163,7 @@ class Polls(Generic[M]):
                 now = boottime()
                 free_since = now if free_since is None else free_since
                 timeout = free_since + LINGER - now
-                if free >= min(self._most, self._capacity()) or timeout <= 0:
-                    return min(free, self._most)
+                if free >= min(self._broker.most, self._capacity()) or timeout <= 0:
+                    return min(free, self._broker.most)
             await comes(self._changed, timeout)
         return 0

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
@@ -60,49 +61,40 @@ def payload_of(function: Callable[..., object], annotation: object) -> Payload:
 
 
 def _conversion(function: Callable[..., object], annotation: object) -> Payload:
-    if annotation is str:
-        return _as_text
-    if annotation is bytes:
-        return _as_bytes
+    if annotation is str or annotation is bytes:
+        return lambda delivery: _as_it_came(delivery, annotation)
+    read: Callable[[str | bytes], object]
+    take: Callable[[object], object]
     if isinstance(annotation, type) and is_model(annotation):
-        return lambda delivery: _as_model(annotation, delivery)
-    try:
-        Codec(annotation)
-        decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
-    except TypeError as error:
-        raise TypeError(
-            f"{name_of(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
-            "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
-            "at all"
-        ) from error
+        # pydantic reads the JSON itself: its strict types accept more from JSON than from Python's values.
+        read, take = cast("Any", annotation).model_validate_json, cast("Any", annotation).model_validate
+    else:
+        kind = cast("type[object]", annotation)
+        try:
+            Codec(annotation)
+            read = msgspec.json.Decoder(kind, dec_hook=_from_builtin).decode
+        except TypeError as error:
+            raise TypeError(
+                f"{name_of(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
+                "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
+                "at all"
+            ) from error
+        take = partial(msgspec.convert, type=kind, dec_hook=_from_builtin)
 
     def convert(delivery: Delivery) -> object:
         data = delivery.read()  # what is almost JSON is refused first
         if delivery.body is not None and delivery.not_json is None:
-            return decoder.decode(without_mark(delivery.body))
-        return msgspec.convert(data, cast("type[object]", annotation), dec_hook=_from_builtin)
+            return read(without_mark(delivery.body))
+        return take(data)
 
     return convert
 
 
-def _as_text(delivery: Delivery) -> str:
+def _as_it_came(delivery: Delivery, kind: object) -> object:
     body = delivery.data if delivery.body is None else delivery.body
-    if isinstance(body, bytes):
-        body = body.decode()
-    return msgspec.convert(body, str)
-
-
-def _as_bytes(delivery: Delivery) -> bytes:
-    body = delivery.data if delivery.body is None else delivery.body
-    return body.encode() if isinstance(body, str) else msgspec.convert(body, bytes)
-
-
-def _as_model(model: Any, delivery: Delivery) -> object:
-    """Let pydantic read the JSON itself: its strict types accept more from JSON than from Python's values."""
-    data = delivery.read()  # as above
-    if delivery.body is not None and delivery.not_json is None:
-        return cast("object", model.model_validate_json(without_mark(delivery.body)))
-    return cast("object", model.model_validate(data))
+    if kind is str:
+        return msgspec.convert(body.decode() if isinstance(body, bytes) else body, str)
+    return msgspec.convert(body.encode() if isinstance(body, str) else body, bytes)
 
 
 def _plain(error: Exception) -> str:

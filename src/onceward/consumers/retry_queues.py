@@ -173,33 +173,33 @@ class QueueArguments(NamedTuple):
         """Whether what the queue drops goes to an exchange."""
         return "x-dead-letter-exchange" in (self.arguments or {})
 
-    def losses(self) -> Iterator[tuple[str, str]]:
+    def losses(self) -> Iterator[str]:
         """Yield each setting that loses messages, and its fix."""
         arguments = self.arguments or {}
         if not self.durable:
-            yield "it is not durable, so a restart deletes it with its messages", "declare it with durable=True"
+            yield "it is not durable, so a restart deletes it with its messages: declare it with durable=True"
         if self.auto_delete:
-            yield "it is deleted with its last consumer (auto-delete, exclusive)", "declare it without that"
+            yield "it is deleted with its last consumer (auto-delete, exclusive): declare it without that"
         if "x-expires" in arguments:
-            yield "it is deleted when it is not used (x-expires)", "declare it without x-expires"
+            yield "it is deleted when it is not used (x-expires): declare it without x-expires"
         if self.kind == "stream":
-            yield "it is a stream, from which nothing is removed", "use a quorum queue"
+            yield "it is a stream, from which nothing is removed: use a quorum queue"
         if self.dead_letters:
             return
         if "x-message-ttl" in arguments:
             yield (
-                "it drops messages that wait too long (x-message-ttl)",
-                "give it a dead-letter exchange, or no x-message-ttl",
+                "it drops messages that wait too long (x-message-ttl): "
+                "give it a dead-letter exchange, or no x-message-ttl"
             )
         if (
             not {"x-max-length", "x-max-length-bytes"}.isdisjoint(arguments)
             and arguments.get("x-overflow", "drop-head") == "drop-head"
         ):
-            yield "it drops its oldest messages when it is full (x-max-length)", "set x-overflow to reject-publish"
+            yield "it drops its oldest messages when it is full (x-max-length): set x-overflow to reject-publish"
         if int(str(arguments.get("x-delivery-limit", -1))) >= 0:
             yield (
-                "it drops messages that come back too often (x-delivery-limit), as they do when workers are killed",
-                "give it a dead-letter exchange, or x-delivery-limit -1",
+                "it drops messages that come back too often (x-delivery-limit), as they do when workers are killed: "
+                "give it a dead-letter exchange, or x-delivery-limit -1"
             )
 
     def risks(self, version: tuple[int, ...]) -> Iterator[str]:

@@ -6,10 +6,8 @@ broker's time, too.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import NewTopic
@@ -21,13 +19,11 @@ from onceward.consumers.dead_letters import DELAY, FROM, GROUP, KEY_HEADER, RECE
 from onceward.consumers.delivery import Delivery
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
+from onceward.observe.logs import logger
 
-_log: Final = logging.getLogger("onceward")
 # Settings of topics for retries and dead letters: a cluster's own defaults could delete or compact what waits for a person.
-KEEPS: Final[Mapping[str, str]] = MappingProxyType(
-    {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-)
-TIMESTAMPS: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})  # of a retry topic
+KEEPS: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+TIMESTAMPS: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}  # of a retry topic
 _PATIENCE: Final = 10.0  # seconds for the broker to tell its time
 CLOCK: Final = "onceward-clock"  # the group of a record that only asks for the time: all groups skip it
 # Headers that count in a retry topic only. Elsewhere they were copied from there by a handler that forwards headers.
@@ -114,9 +110,9 @@ def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
     if losses:
         raise ValueError(f"topic {topic} loses retries or dead letters: {'; '.join(losses)}")
     if not configs:
-        _log.warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
+        logger().warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
     elif (milliseconds := int(configs.get("retention.ms", -1))) >= 0:
-        _log.warning(
+        logger().warning(
             "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1",
             topic,
             milliseconds / 1000,
@@ -170,12 +166,16 @@ class KafkaMessage(NamedTuple):
     def delivery(self, *, grouped: bool) -> Delivery:
         """Return it as a handler sees it. By default the key is its header, or else where it was first."""
         record = self.record
-        delivery = Delivery("kafka", record)
-        delivery.id, delivery.destination, delivery.header = self.place, record.topic, self.header
-        delivery.key = self.header(KEY_HEADER) or tuple(self.origin.split("/"))
-        delivery.group = f"{record.topic}-{record.partition}" if grouped else None
-        delivery.body = record.value
-        return delivery
+        return Delivery(
+            "kafka",
+            record,
+            self.place,
+            self.header(KEY_HEADER) or tuple(self.origin.split("/")),
+            f"{record.topic}-{record.partition}" if grouped else None,
+            record.value,
+            self.header,
+            record.topic,
+        )
 
 
 async def send_copy(
@@ -211,7 +211,7 @@ class BrokerClock:
         """Take in the timestamp, in milliseconds, of the answer to a record that was sent to the retry topic just now."""
         stamps = timestamp_type == _STAMPED_BY_BROKER
         if self._stamps and not stamps:
-            _log.warning(
+            logger().warning(
                 "topic %s: its senders stamp its records, so retries come too early or too late when a clock is wrong: give it %s",
                 topic,
                 dict(TIMESTAMPS),
@@ -224,7 +224,7 @@ class BrokerClock:
             async with asyncio.timeout(_PATIENCE):
                 sent = await producer.send_and_wait(topic, b"", headers=[(GROUP, CLOCK.encode())])
         except (KafkaError, TimeoutError) as error:
-            _log.warning("topic %s: the broker's time is not known yet: %r", topic, error)
+            logger().warning("topic %s: the broker's time is not known yet: %r", topic, error)
         else:
             self.learn(sent.timestamp_type, sent.timestamp, topic)
 

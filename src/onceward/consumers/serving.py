@@ -1,9 +1,8 @@
 """One run of a worker: messages go from the polls to the batch, and their outcomes back to the broker."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Final, Generic, TypeVar, cast
+from collections.abc import Coroutine, Sequence
+from typing import Generic, TypeVar, cast
 
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
@@ -12,12 +11,13 @@ from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
-from onceward.consumers.keeping import Keeper
+from onceward.consumers.keeping import keep, place_for
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
+from onceward.observe.logs import logger
+from onceward.results.outcomes import describe
 
 M = TypeVar("M")
-_log: Final = logging.getLogger("onceward")
 
 
 class StoppableBatch(Batch):
@@ -47,62 +47,58 @@ class StoppableBatch(Batch):
 
 
 class Serving(Generic[M]):
-    """One run of a worker. It belongs to one event loop.
+    """One run of a worker, in one event loop: the part of :class:`onceward.consumers.worker.Worker` that serves a broker that is open."""
 
-    The arguments are those of its :class:`onceward.consumers.worker.Worker`. The broker is open, and the batch calls :meth:`told`
-    with each outcome.
-    """
+    _broker: Broker[M]
+    _batch: StoppableBatch  # it calls :meth:`told` with each outcome
+    _backoff: Backoff
+    _grace: float | None
+    _polls: Polls[M]
+    _loop: asyncio.AbstractEventLoop | None = None
+    _asked = _forced = False
 
-    def __init__(
-        self,
-        broker: Broker[M],
-        batch: StoppableBatch,
-        backoff: Backoff,
-        *,
-        grace: float | None,
-        until_empty: bool,
-        ready: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._broker, self._batch = broker, batch
-        self._backoff, self._grace = backoff, grace
-        self.held: dict[Delivery, M] = {}  # messages that have no outcome yet
-        self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
+    def __init__(self) -> None:
+        self._held: dict[Delivery, M] = {}  # messages that have no outcome yet
         self._tasks = Tasks()
         self._stop = asyncio.Event()
-        self._forced = False
-        self._ready = ready
+
+    async def ready(self) -> None:
+        """Wait until messages may be received. Override it to hold them back."""
+
+    async def _receive(self, count: int) -> Sequence[M]:
+        """Receive when the worker is ready, or nothing after a stop."""
+        await unless_set(self._stop, self.ready())
+        return () if self._stop.is_set() else await self._broker.receive(count)
+
+    async def _serve(self, *, until_empty: bool) -> None:
+        """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
+        broker, batch = self._broker, self._batch
         parks = batch.guard.policy.on_lapse == "park"  # then no key is claimed before its handler begins
         self._polls = Polls(
-            broker.receive if ready is None else self._receive,
+            broker,
+            broker.receive if type(self).ready is Serving.ready else self._receive,
             self._take,
-            most=broker.most,
             concurrency=batch.concurrency,
             typical=lambda: 0.0 if parks else batch.typical,
             until_empty=until_empty,
         )
-
-    async def _receive(self, count: int) -> Sequence[M]:
-        """Receive when the worker is ready, or nothing after a stop."""
-        assert self._ready is not None
-        await unless_set(self._stop, self._ready())
-        return () if self._stop.is_set() else await self._broker.receive(count)
-
-    async def run(self) -> None:
-        """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
+        self._loop = asyncio.get_running_loop()
+        if self._asked:
+            self._stop_now()
         polls = asyncio.create_task(self._polls.run())
         stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((polls, stop), return_when=asyncio.FIRST_COMPLETED)
-            self.stop()  # the polls may have ended by themselves
+            self._stop_now()  # the polls may have ended by themselves
             if not await self._finished(polls):
-                _log.warning(
+                logger().warning(
                     "stopped after %g s of grace: %d handler(s) are interrupted, and their keys stay claimed to the end of their "
                     "leases",
                     self._grace,
-                    len(self.held),
+                    len(self._held),
                 )
         finally:
-            self._forced = True
+            self._forced, self._loop = True, None
             stop.cancel()
             polls.cancel()
             for task in self._tasks:
@@ -111,7 +107,7 @@ class Serving(Generic[M]):
         if not polls.cancelled():
             polls.result()
 
-    def stop(self) -> None:
+    def _stop_now(self) -> None:
         """Begin nothing more, and give back what has not begun."""
         if not self._stop.is_set():
             self._stop.set()
@@ -120,9 +116,9 @@ class Serving(Generic[M]):
             self._batch.stop()
 
     def told(self, outcome: BatchOutcome) -> None:
-        """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
+        """Acknowledge a message, keep it or give it back: its outcome is in the ledger. Override it to report outcomes, too."""
         delivery = cast("Delivery", outcome.record)  # this batch gets no other records
-        message = self.held.pop(delivery)
+        message = self._held.pop(delivery)
         receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
             self._polls.ledger.note_failure()
@@ -145,11 +141,12 @@ class Serving(Generic[M]):
         self, outcome: BatchOutcome, message: M, delivery: Delivery, receives: int
     ) -> Coroutine[object, object, bool | None] | None:
         """Return what takes a message that cannot be handled out of its queue; None if it stays there, or is done."""
-        if self._keeper is not None:
-            place = self._keeper.place(outcome, delivery, receives)
-            return None if place is None else self._keeper.keep(message, delivery, place)
-        if self._broker.dead_letters == "publish" and is_unhandled(outcome):
-            return self._broker.dead_letter(message, dead_headers(outcome, self._broker.name, receives))
+        broker, guard = self._broker, self._batch.guard
+        if broker.dead_letters == "ledger":
+            place = place_for(outcome, delivery, receives, guard)
+            return None if place is None else keep(broker, guard, message, delivery, place)
+        if broker.dead_letters == "publish" and is_unhandled(outcome):
+            return broker.dead_letter(message, dead_headers(outcome, broker.name, receives))
         return None
 
     async def _move(self, message: M, delivery: Delivery, move: Coroutine[object, object, bool | None]) -> None:
@@ -158,10 +155,13 @@ class Serving(Generic[M]):
         try:
             is_there = await move is not False
         except Exception as error:  # it is logged, and nothing is lost
-            if self._keeper is not None:
+            where = "the dead letters"
+            if self._broker.dead_letters == "ledger":
+                where = "the ledger"
                 self._polls.ledger.note_failure()
-            where = "the dead letters" if self._keeper is None else "the ledger"
-            _log.warning("message %s could not be moved to %s, and comes again: %s", delivery.id, where, error)
+            logger().warning(
+                "message %s could not be moved to %s, and comes again: %s", delivery.id, where, describe(error)
+            )
         finally:  # also when it was cancelled
             self._polls.done()
             if is_there:
@@ -187,16 +187,16 @@ class Serving(Generic[M]):
                 self._broker.give_back(message)
             return
         deliveries = {self._broker.delivery(message): message for message in messages}
-        self.held |= deliveries
+        self._held |= deliveries
         self._tasks.begin(self._handle(deliveries))
 
     async def _handle(self, deliveries: dict[Delivery, M]) -> None:
         try:
             await self._batch.run_async(list(deliveries))
         except Exception:  # it is logged, and nothing is lost
-            _log.exception("a whole batch failed; its messages are given back")
+            logger().exception("a whole batch failed; its messages are given back")
         finally:
             for delivery, message in deliveries.items():
-                if self.held.pop(delivery, None) is not None:  # it was cancelled before it began
+                if self._held.pop(delivery, None) is not None:  # it was cancelled before it began
                     self._polls.done()
                     self._broker.give_back(message, 0.0 if self._forced else self._backoff.first)

@@ -8,14 +8,14 @@ What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: t
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
 
-from onceward.batch.outcomes import BatchOutcome
-from onceward.batch.outcomes import Status as Outcome
+from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import handler_of
 from onceward.claim.lease import innermost
+from onceward.consumers.dead_letters import dead_headers
 from onceward.consumers.delivery import MalformedRecord, no_header
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from onceward.observe.spans import Incoming
 
 Postpones = Callable[[Exception], bool]
-Status = Literal["done", "ended", "again", "refused", "failed"]
 
 _SOON: Final = 1.0  # seconds, the least pause of a busy key
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
@@ -103,7 +102,7 @@ class TaskEnd(NamedTuple):
         seconds: after how many seconds it comes again.
     """
 
-    status: Status
+    status: Literal["done", "ended", "again", "refused", "failed"]
     value: object = None
     error: Exception | None = None
     seconds: float = 0.0
@@ -115,6 +114,18 @@ class TaskEnd(NamedTuple):
             return str(self.error)
         key = getattr(self.error, "key", None)
         return type(self.error).__name__ + (f". `onceward show {key}` says why" if key else "")
+
+    def dead_headers(self, queue: str, receives: int) -> Mapping[str, str]:
+        """Return the headers of the dead letter of a refused task."""
+        kind: Status = (
+            "parked"
+            if isinstance(self.error, Parked)
+            else "mismatch"
+            if isinstance(self.error, Mismatch)
+            else "malformed"
+        )
+        outcome = BatchOutcome(kind, None, getattr(self.error, "key", None), error=self.error)
+        return dead_headers(outcome, queue, receives)
 
     def result(self) -> object:
         """Return the value, or raise the error."""
@@ -139,6 +150,8 @@ class GuardedTask:
         offset: as there.
         name: as there.
         filled: the parameters that the queue fills in, which are no part of ``fingerprint=True``.
+        own: the default name; None is that of the function.
+        also_final: exceptions that are recorded outcomes, besides those of the policy.
         **policy: as there.
 
     Attributes:
@@ -165,6 +178,8 @@ class GuardedTask:
         offset: float = 0.0,
         name: str | None = None,
         filled: Collection[str] = (),
+        own: str | None = None,
+        also_final: tuple[type[Exception], ...] = (),
         **policy: Unpack[Options],
     ) -> None:
         check_once(once, "exactly({}, key='order.id')")
@@ -178,21 +193,21 @@ class GuardedTask:
         self._source, self._function = source, revealing(function, postpones, gives_back=True)
         handler = handler_of(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
+        policy = {**policy, "final": (*policy.get("final", once.policy.final), *also_final)}
         self.policy = once.guards.policy(policy)
         if self.policy.on_busy == "skip":
             raise ValueError(
                 'on_busy="skip" would end a task that is not done, such as one whose worker was killed: leave it out, or give '
                 'on_busy="raise". A busy task comes again by itself'
             )
-        name = once.guards.apart(name, function)
+        name = once.guards.apart(name, own or function) or own
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.policy.final)
         self._window: WindowKey | None = None
         if per is not None:
-            from onceward.batch.windows import WindowDecorator, Windows
+            from onceward.batch.windows import Windows, keyed_by_window
 
-            windows = Windows(per, offset)
-            windowed = WindowDecorator(once.guards, windows, name, at, policy)
-            self._guard, self._window, _ = windowed.keyed(self._function)
+            keyed = keyed_by_window(once.guards, Windows(per, offset), name, at, policy)
+            self._guard, self._window, _ = keyed(self._function)
             return
         self._guard, _ = once.guards.for_function(self._function, name, policy)
         self._read = None
@@ -219,8 +234,7 @@ class GuardedTask:
                 self._function,
                 call.args,
                 call.kwargs,
-                comes=self._comes(call),
-                provenance=provenance_in(call.header),
+                **self._whence(call),
             )
         except Exception as error:
             return self._ended(error, key)
@@ -238,8 +252,7 @@ class GuardedTask:
                 self._function,
                 call.args,
                 call.kwargs,
-                comes=self._comes(call),
-                provenance=provenance_in(call.header),
+                **self._whence(call),
             )
         except Exception as error:
             return self._ended(error, key)
@@ -257,27 +270,23 @@ class GuardedTask:
             )
         return ledger_key(self._guard.name, call.id), call.fingerprint
 
-    def _comes(self, call: TaskCall) -> "Callable[[], Incoming]":
+    def _whence(self, call: TaskCall) -> dict[str, Any]:
         def comes() -> "Incoming":
             from onceward.observe.spans import Incoming  # only who makes spans asks
 
             return Incoming(call.header, self._source, call.queue, call.id)
 
-        return comes
-
-    def _malformed(self, error: Exception) -> MalformedRecord:
-        """Return the error about arguments that do not fit the function, or from which no key can be made."""
-        kind = type(error).__name__  # its text may quote the arguments
-        fault = MalformedRecord(
-            f"{self._guard.name}: no key can be made from the task's arguments, and nothing ran: {kind}"
-        )
-        fault.__cause__ = error
-        return fault
+        return {"comes": comes, "provenance": provenance_in(call.header)}
 
     def _ended(self, error: Exception, key: str | None) -> TaskEnd:
         """Return what becomes of a task whose guarded call raised."""
         if key is None and not isinstance(error, OncewardError):
-            return TaskEnd("refused", error=self._malformed(error))
+            kind = type(error).__name__  # its text may quote the arguments
+            fault = MalformedRecord(
+                f"{self._guard.name}: no key can be made from the task's arguments, and nothing ran: {kind}"
+            )
+            fault.__cause__ = error
+            return TaskEnd("refused", error=fault)
         if isinstance(error, StoreError):
             return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
         if key is not None and isinstance(error, OncewardError) and getattr(error, "key", key) != key:
@@ -292,17 +301,6 @@ class GuardedTask:
         if isinstance(error, (*self.policy.final, ResultUnavailable)):
             return TaskEnd("ended", error=error)
         return TaskEnd("refused" if isinstance(error, _REFUSALS) else "failed", error=error)
-
-
-def dead_outcome(end: TaskEnd) -> BatchOutcome:
-    """Return what the headers of a refused task's dead letter tell."""
-    kinds: tuple[tuple[type[Exception], Outcome], ...] = (
-        (Parked, "parked"),
-        (Mismatch, "mismatch"),
-        (Exception, "malformed"),
-    )
-    status = next(status for kind, status in kinds if isinstance(end.error, kind))
-    return BatchOutcome(status, None, getattr(end.error, "key", None), error=end.error)
 
 
 def _pause(busy: Busy) -> float:

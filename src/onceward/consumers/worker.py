@@ -5,11 +5,10 @@ import math
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from inspect import signature
-from typing import Final, Generic, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 import msgspec
 
-from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import Backoff, DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
@@ -66,7 +65,7 @@ class WorkerOptions(DeliveryOptions, total=False):
     relay: bool
 
 
-class Worker(Generic[M]):
+class Worker(Serving[M]):
     """Handles the messages of a broker, each once.
 
     A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message comes again after a pause
@@ -117,6 +116,7 @@ class Worker(Generic[M]):
             )
         if grace is not None and not 0 <= grace < math.inf:
             raise ValueError(f"grace={grace!r}: give a number of seconds, or None to wait as long as handlers take")
+        super().__init__()
         self._broker = broker
         self._relays = once if relay else None
         self._batch = StoppableBatch(
@@ -131,14 +131,12 @@ class Worker(Generic[M]):
             **options,
         )
         self._backoff, self._grace = Backoff(*backoff), grace
-        self._began = self._asked = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._serving: Serving[M] | None = None
+        self._began = False
 
     @property
     def in_flight(self) -> int:
         """How many messages are held: running or waiting."""
-        return 0 if self._serving is None else len(self._serving.held)
+        return len(self._held)
 
     @property
     def stopping(self) -> bool:
@@ -168,7 +166,10 @@ class Worker(Generic[M]):
             raise RuntimeError("a worker runs once: make another one")
         self._began = True
         guard = self._batch.guard  # this worker's alone
-        guard.policy = await self._broker.open(guard.policy)
+        try:
+            guard.policy = await self._broker.open(guard.policy)
+        except self._broker.client_errors as error:
+            raise self._broker.explained(error) from error
         try:
             await drive_async(guard.store.load(_PROBE), guard.store)
             relay = None if self._relays is None else relay_beside(self._relays, guard.policy.seal)
@@ -186,33 +187,11 @@ class Worker(Generic[M]):
         If you call it before :meth:`run`, then ``run`` ends at once.
         """
         self._asked = True
-        loop, serving = self._loop, self._serving
-        if loop is not None and serving is not None:
+        if (loop := self._loop) is not None:
             try:
-                loop.call_soon_threadsafe(serving.stop)
+                loop.call_soon_threadsafe(self._stop_now)
             except RuntimeError:
                 pass  # the event loop is closed: the worker has ended
-
-    async def ready(self) -> None:
-        """Wait until messages may be received. Override it to hold them back."""
-
-    async def _serve(self, *, until_empty: bool) -> None:
-        ready = None if type(self).ready is Worker.ready else self.ready
-        serving = Serving(
-            self._broker, self._batch, self._backoff, grace=self._grace, until_empty=until_empty, ready=ready
-        )
-        self._loop, self._serving = asyncio.get_running_loop(), serving
-        if self._asked:
-            serving.stop()
-        try:
-            await serving.run()
-        finally:
-            self._loop = None
-
-    def told(self, outcome: BatchOutcome) -> None:
-        """The worker calls this with the recorded outcome of each message. Override it to report outcomes."""
-        assert self._serving is not None
-        self._serving.told(outcome)
 
 
 def library_settings(

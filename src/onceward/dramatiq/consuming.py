@@ -8,7 +8,7 @@ they would wait until it ends.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -30,41 +30,35 @@ class _NotSentError(MiddlewareError, ConnectionClosed):
     """
 
 
-class _Following(local):
-    """What follows the message that this thread handles.
+class Resending(local, Middleware):
+    """Dramatiq's middleware that sends again what could not be sent. It must stand first, so that it is told last.
+
+    Each thread has its own attributes, about what follows the message that it handles.
 
     Attributes:
         owed: what could not be sent yet, by its id; None while the actor itself runs, whose own messages are its own affair.
         tried: the ids of all.
     """
 
-    def __init__(self) -> None:
-        self.owed: dict[str, Message[object]] | None = None
-        self.tried: set[str] = set()
-
-
-class Resending(Middleware):
-    """Dramatiq's middleware that sends again what could not be sent. It must stand first, so that it is told last."""
-
-    def __init__(self) -> None:
-        self._following = _Following()
+    owed: "dict[str, Message[object]] | None" = None
+    tried: Collection[str] = ()
 
     def begin(self) -> None:
         """The actor of this thread's message has ended; from now on, Dramatiq's middleware sends."""
-        self._following.owed, self._following.tried = {}, set()
+        self.owed, self.tried = {}, set()
 
     def before_enqueue(self, broker: "Broker", message: "Message[object]", delay: int) -> None:
         """Remember what is about to be sent."""
         del broker, delay  # the delay is in the message already, as its queue and eta
-        if self._following.owed is not None:
-            self._following.owed[message.message_id] = message
-            self._following.tried.add(message.message_id)
+        if self.owed is not None:
+            self.owed[message.message_id] = message
+            self.tried = {*self.tried, message.message_id}
 
     def after_enqueue(self, broker: "Broker", message: "Message[object]", delay: int) -> None:
         """Forget what the broker has."""
         del broker, delay
-        if self._following.owed is not None:
-            self._following.owed.pop(message.message_id, None)
+        if self.owed is not None:
+            self.owed.pop(message.message_id, None)
 
     def after_process_message(
         self,
@@ -76,8 +70,7 @@ class Resending(Middleware):
     ) -> None:
         """Send a failed message to the dead letters if its retry was not even tried, such as when ``retry_when`` raised."""
         del broker, result
-        following = self._following
-        if exception is None or message.failed or following.owed is None or message.message_id in following.tried:
+        if exception is None or message.failed or self.owed is None or message.message_id in self.tried:
             return
         logger().error("%s goes to the dead letters: Dramatiq could not decide about its retry", message.message_id)
         message.fail()
@@ -87,7 +80,7 @@ class Resending(Middleware):
 
         A message that RabbitMQ delivers once more owes nothing: what follows it is sent then, and this thread need not wait for RabbitMQ.
         """
-        owed = self._following.owed or {}
+        owed = self.owed or {}
         if owed and comes_again(message):
             owed = {}
         for other in list(owed.values()):
@@ -104,7 +97,7 @@ class Resending(Middleware):
                     message.fail()  # when Dramatiq comes again, the message goes to the dead letters
                 text = f"what follows {message.message_id} was not sent: {error}"
                 raise _NotSentError(text) from error  # type: ignore[no-untyped-call]
-        self._following.owed = None
+        self.owed = None
 
     before_nack = before_ack
 

@@ -55,68 +55,57 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
         if not isinstance(actor, Actor):
             raise TypeError(f"{actor!r} is not an actor: write @exactly(once, ...) above @dramatiq.actor")
         _check(actor.broker, actor.actor_name)
-        guarded = _GuardedActor(actor, once, options)
+        resending = _resending(actor.broker)
+        function = own_function(actor)
+        guarded = GuardedTask(once, function, "dramatiq", _is_retry, **options)
+        call = async_to_sync(guarded.call_async) if guarded.is_async else guarded.call
         if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):
             actor.broker.add_middleware(CurrentMessage())
         mend_consumers(actor.broker)
         throws = actor.options.get("throws") or ()
         own = throws if isinstance(throws, tuple) else (throws,)
-        actor.options["throws"] = (*own, *guarded.task.refusals)
+        actor.options["throws"] = (*own, *guarded.refusals)
         if (retry_when := _retry_when(actor)) is not None:
             actor.options["retry_when"] = retry_when
 
-        @wraps(guarded.function)
+        @wraps(function)
         def run(*args: object, **kwargs: object) -> object:
-            return guarded.run(*args, **kwargs)
+            return _run(actor, call, resending, args, kwargs)
 
-        vars(run)["__signature__"] = guarded.task.signature
+        vars(run)["__signature__"] = guarded.signature
         actor.fn = run
         return actor
 
     return decorate
 
 
-class _GuardedActor:
-    """The function of an actor: it guards each message, and tells Dramatiq what follows."""
-
-    def __init__(self, actor: "Actor[..., object]", once: "Once", options: TaskOptions) -> None:
-        self._name = actor.actor_name
-        self._resending = _resending(actor.broker)
-        self.function = own_function(actor)
-        self.task = GuardedTask(once, self.function, "dramatiq", _is_retry, **options)
-        self._call = cast(
-            "Callable[[TaskCall], TaskEnd]",
-            async_to_sync(self.task.call_async) if self.task.is_async else self.task.call,
-        )
-
-    def run(self, *args: object, **kwargs: object) -> object:
-        """Run the actor once for its key."""
-        message = CurrentMessage.get_current_message()
-        if message is None or message.actor_name != self._name:  # called as a function
-            return self._call(TaskCall(None, args, kwargs)).result()
-        try:
-            return self._run(message, args, kwargs)
-        finally:
-            self._resending.begin()
-
-    def _run(self, message: "Message[object]", args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        call = TaskCall(message.message_id, args, kwargs, message.queue_name, message.options.get)
-        try:
-            end = self._call(call)
-        except Shutdown:
-            _uncount(message)  # the worker is told to stop, which is no failure of the message
-            raise
-        try:
-            if end.status == "again":
-                _uncount(message)
-                seconds = min(end.seconds, _LONGEST)
-                logger().info("%s %s comes again in %.1f s: %s", self._name, message.message_id, seconds, end.error)
-                raise _ComesAgain(str(end.error), delay=ceil(seconds * 1000)) from end.error
-            if end.status in {"ended", "refused"}:
-                logger().warning("%s %s goes to the dead letters: %s", self._name, message.message_id, end.why)
-            return end.result()
-        finally:
-            del end  # else the error, its traceback and this frame would keep each other alive
+def _run(
+    actor: "Actor[..., object]",
+    run: Callable[[TaskCall], TaskEnd],
+    resending: Resending,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
+    """Run an actor once for its key, and tell Dramatiq what follows."""
+    message, name = CurrentMessage.get_current_message(), actor.actor_name
+    if message is None or message.actor_name != name:  # called as a function
+        return run(TaskCall(None, args, kwargs)).result()
+    try:
+        end = run(TaskCall(message.message_id, args, kwargs, message.queue_name, message.options.get))
+        if end.status == "again":
+            _uncount(message)
+            seconds = min(end.seconds, _LONGEST)
+            logger().info("%s %s comes again in %.1f s: %s", name, message.message_id, seconds, end.error)
+            raise _ComesAgain(str(end.error), delay=ceil(seconds * 1000)) from end.error
+        if end.status in {"ended", "refused"}:
+            logger().warning("%s %s goes to the dead letters: %s", name, message.message_id, end.why)
+        return end.result()
+    except Shutdown:
+        _uncount(message)  # the worker is told to stop, which is no failure of the message
+        raise
+    finally:
+        end = TaskEnd("done")  # else the error, its traceback and this frame would keep each other alive
+        resending.begin()
 
 
 def _resending(broker: "Broker") -> Resending:

@@ -1,7 +1,6 @@
 """The decorator of FastStream's handlers, and what their results are published with."""
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import wraps
@@ -20,6 +19,7 @@ from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
+from onceward.claim.guard import Guard
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import KEY_HEADER
@@ -33,6 +33,7 @@ from onceward.faststream.settlement import HandlerCall, Settlement, Settling, co
 from onceward.keys.ledger_keys import derived_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader, filled_in
+from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 
 REPLY: Final = "reply"  # the part of the derived key of what a handler returns
@@ -83,9 +84,6 @@ class Replies(BaseMiddleware):
             await settlement.settle(delivery, BatchOutcome("failed", delivery, None, error=exc_val))
             await settlement.close(message)
         return False
-
-
-_log: Final = logging.getLogger("onceward")
 
 
 P = ParamSpec("P")
@@ -141,6 +139,9 @@ def exactly(
         if isinstance(function, HandlerCallWrapper):
             raise TypeError("put @exactly right above the function, under all decorators of the broker")
         refuse_guarded(function)
+        guard, handler = once.guards.for_function(function, name, options, keeps=True)
+        filled = filled_in(function, (Dependant, CustomField))
+        reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
 
         def batch() -> Batch:
             return Batch(
@@ -154,7 +155,7 @@ def exactly(
                 **options,
             )
 
-        return GuardedHandler(once, function, key, fingerprint, name, settling, batch, options)
+        return GuardedHandler(guard, function, reader, settling, batch, is_async=handler.is_async)
 
     return decorate
 
@@ -183,20 +184,16 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def __init__(
         self,
-        once: Once,
+        guard: Guard,
         function: Callable[P, R],
-        key: KeySource,
-        fingerprint: KeySource | bool | None,
-        name: str | None,
+        reader: CallReader,
         settling: Settling,
         new_batch: Callable[[], Batch],
-        options: Options,
+        *,
+        is_async: bool,
     ) -> None:
-        self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
-        filled = filled_in(function, (Dependant, CustomField))
-        self._reader = CallReader(function, key, fingerprint, handler.claim, filled=filled)
-        self._read = self._reader.under(self._guard.name)
-        self._function, self._is_async = function, handler.is_async
+        self._guard, self._function, self._is_async = guard, function, is_async
+        self._reader, self._read = reader, reader.under(guard.name)
         self._settling, self._new_batch = settling, new_batch
         self._batch: Batch | None = None  # of a subscriber with batch=True
         self._settlements: dict[int, Settlement] = {}  # by the subscriber's id
@@ -277,7 +274,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         for outcome in await self._batch.run_async(ready):
             delivery: Any = outcome.record
             if outcome.status == "failed":
-                _log.error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
+                logger().error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
             await settlement.settle(delivery, outcome)
 
     def _current(self) -> Settlement:
@@ -292,7 +289,6 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         function = revealing(self._function, lambda error: isinstance(error, IgnoredException))
         guarded = self._guard.call_async if self._is_async else self._guard.call
 
-        @wraps(function)
         def call(*args: object, **kwargs: object) -> Any:
             run = _CALL.get()
             try:
@@ -306,11 +302,10 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
                 run.key, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=provenance
             )
 
-        @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> Any:
             return await call(*args, **kwargs)
 
-        call_once = call_async if self._is_async else call
+        call_once = wraps(function)(call_async if self._is_async else call)
         # Without the result's annotation, to which FastStream would convert the outcome.
         vars(call_once)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
         return call_once

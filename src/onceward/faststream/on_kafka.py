@@ -5,7 +5,6 @@ retry topic waits until it is due.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -27,8 +26,8 @@ from onceward.consumers.retry_topics import (
     send_copy,
 )
 from onceward.faststream.settlement import Settlement, Settling
+from onceward.observe.logs import logger
 
-_log: Final = logging.getLogger("onceward")
 _RETRY: Final = retry_name("")
 
 
@@ -117,7 +116,7 @@ class KafkaSettlement(Settlement):
         try:
             await self._publish(retry_name(self.source), delivery, more, OF_RETRIES)
         except Exception as error:
-            _log.warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
+            logger().warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
             self._hold(delivery, seconds)
 
     async def wait(self, delivery: Delivery, seconds: float, receives: int) -> None:

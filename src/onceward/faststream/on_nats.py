@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from faststream.exceptions import SetupError
 from faststream.nats.response import NatsPublishCommand
-from faststream.nats.schemas.js_stream import is_subject_match_wildcard
 from faststream.response.publish_type import PublishType
 from nats.errors import Error, NotJSMessageError
-from nats.js.api import AckPolicy
 
 from onceward.consumers.broker import tell_outlived
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_letters import prepare_letters, store_letter
+from onceward.consumers.nats_streams import consumer_losses, prepare_letters, store_letter, takes
 from onceward.faststream.settlement import NACK, Settlement
 
 _PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
@@ -37,20 +35,15 @@ class NatsSettlement(Settlement):
         config, extra = subscriber.config, subscriber.extra_options
         if extra.get("manual_ack") is False or extra.get("ordered_consumer"):
             return f"JetStream forgets each message before its handler ends: {NACK}, and no ordered_consumer"
-        if config.ack_policy not in {None, AckPolicy.EXPLICIT}:
-            return "this consumer does not acknowledge each message: leave ack_policy out of its ConsumerConfig"
-        if (config.max_deliver or -1) > 0:
-            return (
-                f"JetStream drops a message after max_deliver={config.max_deliver} deliveries, also busy ones: leave it out, and give "
-                "@exactly(max_attempts=...), after which the message goes to the dead letters"
-            )
+        if losses := "; ".join(consumer_losses(config)):
+            return losses
         if not (config.durable_name or extra.get("durable") or getattr(subscriber, "queue", "")):
             return "JetStream forgets this consumer when it stops, and what it has not handled: give durable="
         if self.order and config.max_ack_pending != 1:
             return "order=True needs one message at a time: give config=ConsumerConfig(max_ack_pending=1)"
         if not self.source or "*" in self.dead or ">" in self.dead:
             return f"{self.dead!r} cannot be a subject for dead letters: give @exactly(dead=...)"
-        if is_subject_match_wildcard(self.dead, self.source):
+        if takes(self.source, self.dead):
             return f"this subscriber would receive its own dead letters, {self.dead}: give another @exactly(dead=...)"
         return None
 
@@ -114,14 +107,9 @@ class NatsSettlement(Settlement):
 
 
 def _delivery(raw: Any) -> Delivery:
-    delivery = Delivery("nats", raw)
-    headers = raw.headers or {}
-    metadata = _metadata(raw)
-    delivery.id = headers.get("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
-    delivery.body = raw.data
-    delivery.header = headers.get
-    delivery.destination = raw.subject
-    return delivery
+    header, metadata = (raw.headers or {}).get, _metadata(raw)
+    name = header("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
+    return Delivery("nats", raw, name, body=raw.data, header=header, destination=raw.subject)
 
 
 def _metadata(raw: Any) -> Any:

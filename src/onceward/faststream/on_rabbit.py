@@ -1,7 +1,6 @@
 """RabbitMQ: a message that is not done waits in a retry queue, from which it goes back by itself."""
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -28,8 +27,8 @@ from onceward.consumers.retry_queues import (
     version_of,
 )
 from onceward.faststream.settlement import Settlement, Settling
+from onceward.observe.logs import logger
 
-_log: Final = logging.getLogger("onceward")
 _PATIENCE: Final = 10.0  # seconds for RabbitMQ to confirm
 _TURNS: Final[WeakKeyDictionary[Any, InTurn]] = WeakKeyDictionary()  # of each broker, whose messages share a channel
 _HELD: Final = 60.0  # seconds that a message is held at most, if no retry queue takes it
@@ -49,8 +48,8 @@ class RabbitSettlement(Settlement):
     def losing(self, beside: Sequence[Any]) -> str | None:
         queue = self.subscriber.queue
         declared = QueueArguments(queue.durable, queue.auto_delete or queue.exclusive, queue.arguments or {})
-        if losses := [f"{what}: {fix}" for what, fix in declared.losses()]:
-            return "; ".join(losses)
+        if losses := "; ".join(declared.losses()):
+            return losses
         if not self._is_confirmed():
             return (
                 "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "
@@ -77,10 +76,8 @@ class RabbitSettlement(Settlement):
 
     def deliveries(self, message: Any) -> list[Delivery]:
         raw = message.raw_message
-        delivery = Delivery("rabbitmq", raw)
-        delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
-        delivery.header = partial(header_of, raw.headers)
-        return [delivery]
+        header = partial(header_of, raw.headers)
+        return [Delivery("rabbitmq", raw, message.message_id, body=raw.body, header=header, destination=self.source)]
 
     async def receives(self, delivery: Delivery) -> int:
         return receives_of(delivery.raw)
@@ -97,7 +94,7 @@ class RabbitSettlement(Settlement):
         try:
             await self._publish(queue, delivery, {RECEIVES: str(receives)}, expiration=min(seconds, length))
         except Exception as error:
-            _log.warning(
+            logger().warning(
                 "%s: message %s waits here, because %s does not take it: %r",
                 self.source,
                 delivery.id,

@@ -131,12 +131,9 @@ class RedisSettlement(Settlement):
 
     def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:
         body, headers = self._format.parse(self._entry(fields)[bDATA_KEY])
-        delivery = Delivery("redis", (message, entry))
-        delivery.id = None if entry is None else entry.decode()
-        delivery.body = body
-        delivery.header = {str(name): str(value) for name, value in headers.items()}.get
-        delivery.destination = self.source
-        return delivery
+        name = None if entry is None else entry.decode()
+        header = {str(name): str(value) for name, value in headers.items()}.get
+        return Delivery("redis", (message, entry), name, body=body, header=header, destination=self.source)
 
 
 class _Written:

@@ -1,6 +1,5 @@
 """What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
 
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -26,9 +25,9 @@ from onceward.core.policy import Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, OncewardError, Parked, ResultUnavailable, StoreError
 from onceward.keys.json_reading import without_mark
 from onceward.lazily import at
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 
-_log: Final = logging.getLogger("onceward")
 _BATCHES: Final = {"BatchPullStreamSubscriber", "BatchSubscriber", "StreamBatchSubscriber"}  # of NATS, Kafka and Redis
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 NACK: Final = "give ack_policy=AckPolicy.NACK_ON_ERROR"
@@ -201,7 +200,7 @@ class Settlement(ABC):
         receives = await self.receives(delivery)
         away = time_away(outcome, receives, self.backoff, goes=False)
         if isinstance(outcome.error, StoreError):
-            _log.warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
+            logger().warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
             await self.wait(delivery, min(away, _TROUBLE), receives)
             return
         kind = type(outcome.error).__name__  # its text may quote the payload
@@ -219,7 +218,7 @@ class Settlement(ABC):
         elif self.order or outcome.status == "failed":
             says = f"{again}{', and holds back those behind it (order=True)' if self.order else ''}: {why}"
         if says is not None:
-            _log.warning("%s: message %s is %s, and %s", self.source, delivery.id, outcome.status, says)
+            logger().warning("%s: message %s is %s, and %s", self.source, delivery.id, outcome.status, says)
         if not again:
             return
         await self.give_back(delivery, away, receives)

@@ -1,7 +1,6 @@
 """Kafka: a worker for topics, with retry and dead-letter topics, and messages that are sent once.
 
-- ``worker`` runs a topic over its ``broker``: ``partitions`` (what is done of each), ``topics`` (the three topics), ``client``
-  (how a cluster is reached).
+- ``broker`` has the worker. Its half that reads is in ``reading``; ``topics`` has the three topics, and how a cluster is reached.
 - ``redrive`` moves dead letters back; ``target`` is where the outbox and ``send`` send to.
 
 aiokafka is the client, as it works in the worker's own event loop. Install ``onceward[kafka]``.

@@ -1,15 +1,14 @@
 """A topic as a broker: what failed goes to the retry topic, and what cannot be handled to the dead-letter topic."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Unpack
+from collections.abc import Callable, Mapping
+from typing import Unpack
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
-from onceward.consumers.callers import Tasks, comes
+from onceward.consumers.broker import bounded
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import OF_RETRIES, KafkaMessage, send_copy
@@ -17,7 +16,8 @@ from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader
-from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings, describe_error
+from onceward.kafka.topics import COPIES, Topics, connection, consumer_settings
+from onceward.observe.logs import logger
 from onceward.once import Once
 
 
@@ -68,52 +68,28 @@ class KafkaWorker(Worker[KafkaMessage]):
         broker.group = group or self._batch.name
 
 
-_log: Final = logging.getLogger("onceward")
-
-
-class KafkaBroker(Broker[KafkaMessage]):
+class KafkaBroker(TopicReader):
     """One topic and its retry topic, for one run of a worker. The arguments are those of :class:`onceward.kafka.KafkaWorker`."""
 
-    most = 100
     dead_letters = "publish"
-    _producer: Any = None
-    _reading: TopicReader
 
     def __init__(self, topics: Topics, *, servers: str | None, order: bool, settings: Mapping[str, object]) -> None:
-        self.name, self.ordered = topics.main, order
-        self.group = ""
-        self._topics, self._servers, self._settings = topics, servers, settings
-        self._stopping = False
+        super().__init__(topics, order=order)
+        self._servers, self._settings = servers, settings
         self._tasks = Tasks()
 
     async def open(self, policy: Policy) -> Policy:
         reach = connection(self._servers, self._settings)
         await self._topics.prepare(reach, policy)
-        self._reading = TopicReader(
-            self._topics.main, self._topics.retry, self.group, self._ask_time, policy.retention, order=self.ordered
-        )
+        self._keep = policy.retention
+        self._producer = AIOKafkaProducer(**reach, **COPIES)
         try:
-            self._producer = AIOKafkaProducer(**reach, **COPIES)
             await self._producer.start()
-            await self._reading.start({**self._settings, **reach})
-        except KafkaError as error:
+            await self._start({**self._settings, **reach})
+        except KafkaError:
             await self.close()
-            raise BrokerError(f"topic {self.name}: {describe_error(error, reach['bootstrap_servers'])}") from error
+            raise
         return bounded(policy)
-
-    async def receive(self, count: int) -> Sequence[KafkaMessage]:
-        until = boottime() + WAIT
-        while not self._stopping:
-            if messages := self._reading.take(count):
-                return messages
-            now, due = boottime(), self._reading.due
-            if now < until:
-                await comes(self._reading.changed, max(0.0, min(until, due or until) - now))
-            elif await self._reading.is_empty():
-                return []
-            else:
-                until = boottime() + WAIT
-        return []
 
     def delivery(self, message: KafkaMessage) -> Delivery:
         return message.delivery(grouped=self.ordered)
@@ -123,7 +99,7 @@ class KafkaBroker(Broker[KafkaMessage]):
 
     def acknowledge(self, message: KafkaMessage) -> None:
         message.partition.finish(message)
-        self._reading.changed.set()
+        self._changed.set()
 
     def give_back(self, message: KafkaMessage, seconds: float = 0.0) -> None:
         partition = message.partition
@@ -133,33 +109,29 @@ class KafkaBroker(Broker[KafkaMessage]):
             partition.put_back(message._replace(more=message.more + bool(seconds)), boottime() + seconds)
         else:
             self._tasks.begin(self._retry(message, seconds))
-        self._reading.changed.set()
+        self._changed.set()
 
     def leave(self, message: KafkaMessage) -> None:
         message.partition.leave()
-        self._reading.changed.set()
+        self._changed.set()
 
     async def dead_letter(self, message: KafkaMessage, headers: Mapping[str, str]) -> None:
         more = {**headers, FROM: message.origin, GROUP: self.group}
-        try:
-            await send_copy(self._producer, self._topics.dead, message, more, OF_RETRIES | OURS)
-        except KafkaError as error:
-            raise BrokerError(f"topic {self._topics.dead}: {error}") from error
+        await send_copy(self._producer, self._topics.dead, message, more, OF_RETRIES | OURS)
 
     def stop(self) -> None:
         self._stopping = True
-        self._reading.changed.set()
+        self._changed.set()
 
     async def close(self) -> None:
         self._stopping = True
         await self._tasks.end(PATIENCE)
-        ends = [self._reading.stop()] if self._producer is None else [self._reading.stop(), self._producer.stop()]
-        for end in ends:
+        for end in (self._leave_group(), self._producer.stop()):
             try:
                 async with asyncio.timeout(2 * PATIENCE):
                     await end
             except (KafkaError, TimeoutError) as error:
-                _log.warning("topic %s: %r at the end; what is not committed comes again", self.name, error)
+                logger().warning("topic %s: %r at the end; what is not committed comes again", self.name, error)
 
     async def _retry(self, message: KafkaMessage, seconds: float) -> None:
         """Send a record to the retry topic, so that its partition goes on. Until that works, it waits here."""
@@ -167,13 +139,12 @@ class KafkaBroker(Broker[KafkaMessage]):
         try:
             sent = await send_copy(self._producer, self._topics.retry, message, more, OF_RETRIES)
         except Exception as error:
-            _log.warning("message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error)
+            logger().warning(
+                "message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error
+            )
             again = message._replace(more=message.more + 1)
             message.partition.put_back(again, boottime() + max(seconds, WAIT))
         else:
-            self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
+            self._clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
             message.partition.finish(message)
-        self._reading.changed.set()
-
-    async def _ask_time(self) -> None:
-        await self._reading.clock.ask(self._producer, self._topics.retry)
+        self._changed.set()

@@ -61,11 +61,11 @@ class KafkaRedrive(LetterRedrive):
 
     async def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
         """As :meth:`run`, for a coroutine; the ledger's requests block."""
-        count = (await self._topics.prepare(self._reach))[self._topics.dead]
         consumer = AIOKafkaConsumer(**self._reach, auto_offset_reset="earliest")
         admin = AIOKafkaAdminClient(**self._reach)
         self._producer = AIOKafkaProducer(**self._reach, **COPIES)
         try:
+            count = (await self._topics.prepare(self._reach))[self._topics.dead]
             for client in (self._producer, consumer, admin):
                 await client.start()
             places = [TopicPartition(self._topics.dead, number) for number in range(count)]

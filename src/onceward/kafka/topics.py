@@ -4,14 +4,11 @@ import os
 import ssl
 from collections.abc import Mapping
 from inspect import signature
-from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import dead_name, retry_name
 from onceward.consumers.retry_topics import TIMESTAMPS, prepare_topics
 from onceward.consumers.worker import library_settings
@@ -27,16 +24,20 @@ _VARIABLES: Final = {
 }
 # Settings that every client of a cluster takes.
 _CONNECTION: Final = signature(AIOKafkaAdminClient).parameters.keys() - {"api_version", "bootstrap_servers", "loop"}
-_OWN: Final = {
-    "bootstrap_servers": "give servers=",
-    "group_id": "give group=",
-    "auto_offset_reset": "a retry topic that is read from its end would lose what waits there",
-    "enable_auto_commit": "offsets are committed only below what is done",
-    "isolation_level": "messages of aborted transactions are never handled",
-    "key_deserializer": "annotate the handler's parameter",
-    "value_deserializer": "annotate the handler's parameter",
-    "max_poll_records": "give concurrency=",
-}
+# Settings of the consumer that are the worker's own: offsets are committed only below what is done, a retry topic is read from its
+# beginning, and the handler's annotation says how a value is read.
+_OWN: Final = frozenset(
+    {
+        "bootstrap_servers",
+        "group_id",
+        "auto_offset_reset",
+        "enable_auto_commit",
+        "isolation_level",
+        "key_deserializer",
+        "value_deserializer",
+        "max_poll_records",
+    }
+)
 
 
 def connection(servers: str | None, settings: Mapping[str, object] | None = None) -> dict[str, object]:
@@ -58,13 +59,6 @@ def connection(servers: str | None, settings: Mapping[str, object] | None = None
     return options
 
 
-def describe_error(error: KafkaError, servers: object) -> str:
-    """Return what to tell of an error: if no broker answered, which ones were asked."""
-    if isinstance(error, KafkaConnectionError):
-        return f"no broker answers at {servers}. Are they running, and is KAFKA_SERVERS right?"
-    return str(error)
-
-
 def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
     """Return a consumer's settings.
 
@@ -72,17 +66,14 @@ def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object
         ValueError: the consumer does not have one, or it would break what the worker promises.
     """
     options = library_settings(settings, AIOKafkaConsumer, "aiokafka's consumer")
-    for name in options:
-        if name in _OWN:
-            raise ValueError(f"settings: leave {name} out: {_OWN[name]}")
+    if own := options.keys() & _OWN:
+        raise ValueError(f"settings: leave {', '.join(sorted(own))} out: the worker sets it")
     return options
 
 
 # Settings of a producer of copies. The broker limits a record's compressed size. So a copy is compressed, as the original may be, and
 # aiokafka, which counts before that, sets no limit.
-COPIES: Final[Mapping[str, Any]] = MappingProxyType(
-    {"acks": "all", "compression_type": "gzip", "max_request_size": 2**31 - 1}
-)
+COPIES: Final[Mapping[str, Any]] = {"acks": "all", "compression_type": "gzip", "max_request_size": 2**31 - 1}
 
 
 class Topics:
@@ -105,7 +96,5 @@ class Topics:
         try:
             await admin.start()
             return await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
-        except KafkaError as error:
-            raise BrokerError(f"topic {self.main}: {describe_error(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()

@@ -1,6 +1,6 @@
 """NATS JetStream: a worker for a subject, with dead letters, and messages that leave with a record.
 
-``broker`` has the worker; ``settings`` is what a stream and a consumer lose. ``target`` is the outbox's. FastStream's handlers of NATS are in ``faststream/``.
+``broker`` has the worker. ``target`` is the outbox's. FastStream's handlers of NATS are in ``faststream/``.
 """
 
 from typing import TYPE_CHECKING

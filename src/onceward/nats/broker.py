@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -17,54 +16,44 @@ from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings, tell_outlived
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_letters import (
+from onceward.consumers.nats_streams import (
+    ACK_WAIT,
     ID_HEADER,
+    consumer_of,
+    is_queue,
+    losses,
     name_for,
     prepare_letters,
+    risks,
     store_letter,
+    takes,
+    unfit,
 )
 from onceward.consumers.worker import Worker, WorkerOptions, library_settings
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
-from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 from onceward.once import Once
-
-SOURCE: Final = "nats"
 
 
 def message_delivery(message: Msg) -> Delivery:
     """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, its ``Nats-Msg-Id``, or its place."""
-    place = place_of(message)
-    delivery = Delivery(SOURCE, message)
-    delivery.body = message.data
-    delivery.header = (message.headers or {}).get
-    delivery.destination = message.subject
-    delivery.id = place
+    there, header = message.metadata, (message.headers or {}).get
+    place = f"{there.stream}/{there.sequence.stream}"
     # The time is part of it, because a stream that is made again counts from 1 again.
-    stored = f"{place}/{round(message.metadata.timestamp.timestamp() * 1e6)}"
-    delivery.key = delivery.header(KEY_HEADER) or delivery.header(ID_HEADER) or stored
-    return delivery
+    stored = f"{place}/{round(there.timestamp.timestamp() * 1e6)}"
+    key = header(KEY_HEADER) or header(ID_HEADER) or stored
+    return Delivery("nats", message, place, key, None, message.data, header, message.subject)
 
 
-def place_of(message: Msg) -> str:
-    """Return where a message is: its stream and its number there."""
-    return f"{message.metadata.stream}/{message.metadata.sequence.stream}"
-
-
-_log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a server is away, or refuses
 _WAIT: Final = 1.0  # seconds that one request for messages waits; a stop waits as long
 _PATIENCE: Final = 10  # seconds for any other answer
 _CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1, "ping_interval": 10}
 _WILD: Final = re.compile(r"[*>\s]")
-
-
-def _error(subject: str, error: BaseException) -> BrokerError:
-    return BrokerError(f"subject {subject}: {str(error) or type(error).__name__}")
 
 
 class NatsBroker(Broker[Msg]):
@@ -76,6 +65,7 @@ class NatsBroker(Broker[Msg]):
 
     most = 100
     dead_letters = "publish"
+    client_errors = TROUBLE
     _client: Client
     _jetstream: JetStreamContext
     _pulled: JetStreamContext.PullSubscription
@@ -101,10 +91,8 @@ class NatsBroker(Broker[Msg]):
         self._jetstream = self._client.jetstream(timeout=_PATIENCE)
         try:
             stream, consumer = await self._prepare(policy)
-        except BaseException as error:
+        except BaseException:
             await self._client.close()
-            if isinstance(error, TROUBLE):
-                raise _error(self.name, error) from error
             raise
         self._pulled = await self._jetstream.pull_subscribe_bind(consumer=self.durable, stream=stream)
         every = (consumer.config.ack_wait or ACK_WAIT) / 3
@@ -137,13 +125,9 @@ class NatsBroker(Broker[Msg]):
             consumer = await self._jetstream.consumer_info(stream, self.durable)
         except NotFoundError:
             consumer = None
-        reasons = [f"{what}: {fix}" for what, fix in losses(config, None if consumer is None else consumer.config)]
-        if reasons:
-            raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(reasons)}")
+        check_settings(f"stream {stream}", losses(config, consumer and consumer.config), risks(config))
         if consumer is not None and (why := unfit(consumer.config, self.name)) is not None:
             raise ValueError(f"the consumer {self.durable} of stream {stream} cannot be used here: {why}")
-        for text in risks(config):
-            _log.warning("stream %s: %s", stream, text)
         if not is_queue(config):
             tell_outlived(f"stream {stream}", config.max_age or None, policy)
         if consumer is None:
@@ -163,12 +147,9 @@ class NatsBroker(Broker[Msg]):
     async def receive(self, count: int) -> Sequence[Msg]:
         async with self._pulling:  # answers to two requests would get mixed
             while not self._stopped:
-                try:
-                    messages = await self._pull(count)
-                    if messages or not await self._waiting():
-                        return messages
-                except TROUBLE as error:
-                    raise _error(self.name, error) from error
+                messages = await self._pull(count)
+                if messages or not await self._waiting():
+                    return messages
         return []
 
     async def _pull(self, count: int) -> list[Msg]:
@@ -213,11 +194,8 @@ class NatsBroker(Broker[Msg]):
 
     async def dead_letter(self, message: Msg, headers: Mapping[str, str]) -> None:
         room = self._client.max_payload - len(message.data)
-        try:
-            send = partial(self._send_letter, message)
-            await store_letter(self._jetstream, send, message, headers, self._dead, room)
-        except (*TROUBLE, ValueError) as error:
-            raise _error(self._dead, error) from error
+        send = partial(self._send_letter, message)
+        await store_letter(self._jetstream, send, message, headers, self._dead, room)
 
     async def _send_letter(self, message: Msg, headers: dict[str, str]) -> PubAck:
         return await self._jetstream.publish(

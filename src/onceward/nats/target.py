@@ -11,10 +11,10 @@ from nats.errors import MaxPayloadError
 from nats.js.errors import APIError, NoStreamResponseError
 
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.consumers.nats_letters import ID_HEADER, fitting
+from onceward.consumers.nats_streams import ID_HEADER, fitting
 from onceward.core.urls import has_login, shown_url
 from onceward.outbox.loop_thread import LoopTarget
-from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, not_sent, refuse_options
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, refuse_options
 
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
 _HEADER: Final = re.compile(r"[!-9;-~]+")  # visible, without the colon
@@ -104,8 +104,7 @@ class NatsTarget(LoopTarget[Any]):
         except NoStreamResponseError:
             return MessageNotSent(f"{self._where}: no stream takes this subject; make one")
         except APIError as error:
-            answer = not_sent(self._where, error)
-            return MessageRefused(str(answer)) if error.err_code == _TOO_LARGE else answer
+            return MessageRefused(f"{self._where}: {error}") if error.err_code == _TOO_LARGE else error
         except Exception as error:
             return error
         return None

@@ -1,8 +1,7 @@
 """RabbitMQ: a worker for a queue, with retries, dead letters and messages that leave with a record.
 
-``worker`` is over its ``broker``, which has ``settings`` (what a queue was declared with), ``declaring`` (the queues beside it),
-``message`` and ``consumer``. ``connection`` publishes with confirms. ``redrive`` sends dead letters again. ``target`` is the
-outbox's, at an ``address``.
+``broker`` has the worker. ``connection`` publishes with confirms, and reads and declares queues. ``redrive`` sends dead letters
+again. ``target`` is the outbox's.
 """
 
 from typing import TYPE_CHECKING

@@ -2,9 +2,8 @@
 
 import asyncio
 import hashlib
-import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Unpack, cast
 
@@ -12,7 +11,7 @@ from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
-from onceward.consumers.broker import Broker, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings
 from onceward.consumers.callers import Tasks, comes, unless_set
 from onceward.consumers.dead_letters import KEY_HEADER, OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
@@ -29,9 +28,20 @@ from onceward.consumers.retry_queues import (
 )
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
+from onceward.observe.logs import logger
 from onceward.once import Once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
-from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
+from onceward.rabbitmq.connection import (
+    TROUBLE,
+    Publisher,
+    closed,
+    connect,
+    count_ready,
+    declare,
+    place,
+    prepare_dead,
+    read_arguments,
+    refused,
+)
 
 
 class RabbitConsumer(NamedTuple):
@@ -41,42 +51,10 @@ class RabbitConsumer(NamedTuple):
     channel: Channel
     tag: str
 
-    @classmethod
-    async def begin(
-        cls,
-        url: str,
-        queue: str,
-        prefetch: int,
-        arrived: Callable[[AbstractIncomingMessage], Awaitable[None]],
-        broken: Callable[[], None],
-    ) -> "RabbitConsumer":
-        """Connect and consume; ``broken`` is called when the channel is closed.
-
-        Raises:
-            BrokerError: the broker is away, or there is no such queue.
-        """
-        connection = await connect(url)
-        try:
-            await count_ready(connection, queue)  # says whether it was deleted
-            channel = await connection.channel(publisher_confirms=False)
-            channel.close_callbacks.add(lambda *_: broken())
-            await channel.set_qos(prefetch_count=prefetch)
-            tag = await (await channel.get_queue(queue, ensure=False)).consume(arrived)
-            return cls(connection, cast("Channel", await channel.get_underlay_channel()), tag)
-        except BaseException as error:
-            await closed(connection)
-            if isinstance(error, TROUBLE):
-                raise refused(f"queue {queue}", error) from error
-            raise
-
     @property
     def ended(self) -> bool:
         """Whether nothing more comes from it: the channel is closed, or the broker has cancelled the consumer."""
         return self.connection.is_closed or self.channel.is_closed or self.tag not in self.channel.consumers
-
-    async def cancel(self) -> None:
-        """Let no more messages come."""
-        await self.channel.basic_cancel(self.tag)
 
 
 AHEAD: Final = 2  # messages in this process for each handler that may run
@@ -128,7 +106,6 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
         super().__init__(once, broker, handler, **options)
 
 
-_log: Final = logging.getLogger("onceward")
 _ANSWERED: Final = 10.0  # seconds for an answer of the broker
 LONGEST: Final = 4_000_000.0  # seconds; RabbitMQ takes 2**32 - 1 milliseconds
 
@@ -144,6 +121,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
 
     most = 100
     dead_letters = "publish"
+    client_errors = TROUBLE
 
     def __init__(self, url: str, queue: str, *, dead: str, prefetch: int, wait: float, longest: float) -> None:
         if not (type(prefetch) is int and 1 <= prefetch <= 65_535):
@@ -171,17 +149,10 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         connection = await connect(self._url)
         try:
             arguments = await read_arguments(connection, self.name)
-            if losses := list(arguments.losses()):
-                raise ValueError(
-                    f"queue {self.name} loses messages: " + "; ".join(f"{what}: {fix}" for what, fix in losses)
-                )
-            for text in arguments.risks(version_of(connection)):
-                _log.warning("queue %s: %s", self.name, text)
+            check_settings(f"queue {self.name}", arguments.losses(), arguments.risks(version_of(connection)))
             for length in self._lengths:
                 await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})
             await prepare_dead(connection, self._dead)
-        except TROUBLE as error:
-            raise refused(f"queue {self.name}", error) from error
         finally:
             await closed(connection)
         return bounded(policy)
@@ -207,22 +178,29 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         """Return whether messages wait that have not come; they may wait for one that is held.
 
         Raises:
-            BrokerError: the queue was deleted, or the connection is gone without a word.
+            BrokerError: the queue was deleted.
+            TimeoutError: the connection is gone without a word.
         """
-        try:
-            async with asyncio.timeout(_ANSWERED):
-                return await count_ready(consumer.connection, self.name) > 0
-        except TROUBLE as error:
-            raise refused(f"queue {self.name}", error) from error
+        async with asyncio.timeout(_ANSWERED):
+            return await count_ready(consumer.connection, self.name) > 0
 
     async def _consuming(self) -> RabbitConsumer:
         """Return the consumer that messages come from; begin another if it has ended."""
         async with self._beginning:
             if self._consumer is None or self._consumer.ended:
                 await self._end_consumer()
-                self._consumer = await RabbitConsumer.begin(
-                    self._url, self.name, self._prefetch, self._arrived, self._came.set
-                )
+                connection = await connect(self._url)
+                try:
+                    await count_ready(connection, self.name)  # says whether it was deleted
+                    channel = await connection.channel(publisher_confirms=False)
+                    channel.close_callbacks.add(lambda *_: self._came.set())
+                    await channel.set_qos(prefetch_count=self._prefetch)
+                    tag = await (await channel.get_queue(self.name, ensure=False)).consume(self._arrived)
+                    own = cast("Channel", await channel.get_underlay_channel())
+                except BaseException:
+                    await closed(connection)
+                    raise
+                self._consumer = RabbitConsumer(connection, own, tag)
             return self._consumer
 
     async def _end_consumer(self) -> None:
@@ -237,6 +215,9 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             return
         self._waiting.append(message)
         self._came.set()
+
+    def explained(self, error: Exception) -> BrokerError:
+        return refused(f"queue {self.name}", error)
 
     def delivery(self, message: AbstractIncomingMessage) -> Delivery:
         return message_delivery(message, self.name)
@@ -260,7 +241,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         try:
             await self._publish(copy, queue)
         except Exception as error:
-            _log.warning("message %s goes back to its queue at once: %s", message.message_id, error)
+            logger().warning("message %s goes back to its queue at once: %s", message.message_id, error)
             await asyncio.sleep(1.0)  # no faster than that
             await message.nack(requeue=True)
         else:
@@ -286,7 +267,10 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         self._stopped.set()
         self._came.set()
         if self._consumer is not None:
-            self._tasks.begin(self._consumer.cancel())  # before what is given back, which would come here again
+            consumer = self._consumer
+            self._tasks.begin(
+                consumer.channel.basic_cancel(consumer.tag)
+            )  # before what is given back, which would come here again
         while self._waiting:
             self._tasks.begin(self._waiting.popleft().nack(requeue=True))
 
@@ -297,15 +281,8 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
 
 def message_delivery(message: AbstractIncomingMessage, queue: str) -> Delivery:
     """Return a message as a delivery. Its default key is the header ``Idempotency-Key``, or the message id."""
-    delivery = Delivery("rabbitmq", message)
-    delivery.body = message.body
-    delivery.header = partial(header_of, message.headers)
-    delivery.destination = queue
-    delivery.id = own_id(message) or f"sha256:{hashlib.sha256(message.body).hexdigest()}"
-    delivery.key = delivery.header(KEY_HEADER) or own_id(message)
-    return delivery
-
-
-def own_id(message: AbstractIncomingMessage) -> str | None:
-    """Return the id that its sender gave a message."""
-    return None if not message.message_id or message.message_id.startswith(NO_ID) else message.message_id
+    body, header, own = message.body, partial(header_of, message.headers), message.message_id
+    if not own or own.startswith(NO_ID):
+        own = None  # its sender gave none
+    name = own or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return Delivery("rabbitmq", message, name, header(KEY_HEADER) or own, None, body, header, queue)

@@ -1,17 +1,25 @@
-"""Connections to RabbitMQ, and publishing that the broker confirms."""
+"""Connections to RabbitMQ, publishing that the broker confirms, and the settings of queues."""
 
 import asyncio
 import os
+import re
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
-from aio_pika.exceptions import CONNECTION_EXCEPTIONS, PublishError
+from aio_pika.exceptions import (
+    CONNECTION_EXCEPTIONS,
+    ChannelClosed,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    PublishError,
+)
+from pamqp.common import FieldTable
 from yarl import URL
 
-from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import InTurn
+from onceward.consumers.broker import BrokerError, check_settings
+from onceward.consumers.retry_queues import InTurn, QueueArguments, dead_arguments, version_of
 from onceward.core.urls import encoded_url, has_login, shown_url
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
@@ -124,10 +132,8 @@ class Publisher:
         connection = await connect(url)
         try:
             return await cls.on(connection)
-        except BaseException as error:
+        except BaseException:
             await closed(connection)
-            if isinstance(error, TROUBLE):
-                raise refused("a channel", error) from error
             raise
 
     async def close(self) -> None:
@@ -165,3 +171,107 @@ class Publisher:
             ) from error
         except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
+
+
+async def prepare_dead(connection: AbstractConnection, queue: str) -> None:
+    """Look at the queue of dead letters, and declare it if it is missing.
+
+    Raises:
+        ValueError: it is there, and its settings lose messages.
+        BrokerError: it can be neither read nor declared.
+    """
+    version = version_of(connection)
+    try:
+        arguments = await read_arguments(connection, queue)
+    except BrokerError as error:
+        if not error.gone:
+            raise
+        await declare(connection, queue, dead_arguments(version))
+        return
+    check_settings(f"queue {queue}", arguments.losses(), arguments.risks(version), advice=". Or give another dead=")
+
+
+async def declare(connection: AbstractConnection, queue: str, arguments: FieldTable) -> None:
+    """Declare a durable queue, unless it is there.
+
+    Raises:
+        BrokerError: it is there with other arguments; or it is not, and this user may not declare it.
+    """
+    try:
+        async with connection.channel() as channel:
+            await channel.declare_queue(queue, durable=True, arguments=arguments)
+    except ChannelPreconditionFailed as error:
+        raise BrokerError(
+            f"queue {queue} is there with other arguments: delete it when it is empty, or declare it with {arguments}. RabbitMQ "
+            f"says: {error.args[0]}"
+        ) from error
+    except ChannelClosed as error:  # this user may not declare it
+        try:
+            await count_ready(connection, queue)
+        except BrokerError as missing:
+            raise BrokerError(f"{missing}, with {arguments}") from error
+
+
+_DIFFERS: Final = re.compile(
+    r"inequivalent arg '(?P<name>[^']+)' .*?current is (?:the value )?'(?P<value>.*?)'(?: of type '(?P<type>\w+)')?$"
+)
+_MOST: Final = 30  # arguments; RabbitMQ knows fewer
+
+
+async def read_arguments(connection: AbstractConnection, queue: str) -> QueueArguments:
+    """Return what a queue was declared with, and what is unsafe about that.
+
+    AMQP cannot list the arguments of a queue. But RabbitMQ refuses a declaration that differs from the queue, and its refusal names
+    one difference. So this asks again with each difference, until the declaration is accepted, which changes nothing. Policies are
+    not among the arguments: only the management API shows them.
+
+    Raises:
+        BrokerError: there is no such queue (``gone``), or it belongs to another connection.
+    """
+    durable, auto_delete = True, False
+    arguments: FieldTable = {}
+    await count_ready(connection, queue)  # a declaration would make a queue that is not there
+    for _ in range(_MOST):
+        try:
+            async with connection.channel() as channel:
+                await channel.declare_queue(queue, durable=durable, auto_delete=auto_delete, arguments=arguments)
+        except ChannelPreconditionFailed as error:
+            match = _DIFFERS.search(str(error.args[0] if error.args else error))
+            if match is None:
+                break
+            name, value = match["name"], match["value"]
+            if name == "durable":
+                durable = value == "true"
+            elif name == "auto_delete":
+                auto_delete = value == "true"
+            else:
+                arguments[name] = _typed(value, match["type"])
+        except ChannelClosed:  # 403: it may not be declared
+            break
+        else:
+            return QueueArguments(durable, auto_delete, arguments)
+    return QueueArguments(durable, auto_delete, None)
+
+
+async def count_ready(connection: AbstractConnection, queue: str) -> int:
+    """Return how many messages wait in a queue.
+
+    Raises:
+        BrokerError: there is no such queue (``gone``), or it belongs to another connection.
+    """
+    try:
+        async with connection.channel() as channel:
+            declared = await channel.declare_queue(queue, passive=True)
+            return declared.declaration_result.message_count or 0
+    except ChannelNotFoundEntity as error:
+        if "down or inaccessible" in str(error):  # the node of a classic queue is away, and comes back
+            raise refused(f"queue {queue}", error) from error
+        raise BrokerError(f"there is no queue {queue}: declare it, as a durable quorum queue", gone=True) from error
+    except ChannelClosed as error:
+        raise refused(f"queue {queue}", error) from error
+
+
+def _typed(value: str, kind: str | None) -> str | int:
+    if kind == "bool":
+        return value == "true"
+    return value if kind in {None, "longstr"} else int(value)

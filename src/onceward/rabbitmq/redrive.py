@@ -13,8 +13,7 @@ from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead
 from onceward.consumers.redriving import DeadLetter, LetterRedrive, RedriveOptions
 from onceward.consumers.retry_queues import copy_of, header_of
 from onceward.once import Once
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, place, refused
-from onceward.rabbitmq.settings import count_ready
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, count_ready, place, refused
 
 
 class RabbitRedrive(LetterRedrive):

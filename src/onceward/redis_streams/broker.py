@@ -6,7 +6,6 @@ another one claims its entries when they have been idle for long enough.
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, check_settings, tell_outlived
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import add_letter, dead_name
 from onceward.consumers.delivery import Delivery
@@ -25,6 +24,7 @@ from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
+from onceward.observe.logs import logger
 from onceward.once import Once
 from onceward.redis_streams.message import (
     AGAIN,
@@ -38,7 +38,6 @@ from onceward.redis_streams.message import (
 )
 from onceward.stores.redis.schema import info_of, is_evicting
 
-_log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
 _WAIT: Final = 1.0  # seconds that one request for new entries waits; a stop waits as long
 _PATIENCE: Final = 10.0  # seconds for any other answer
@@ -62,6 +61,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     most = 100
     dead_letters = "publish"
+    client_errors = TROUBLE
 
     def __init__(self, url: str, stream: str, *, dead: str, idle: float) -> None:
         if not 1 <= idle <= 86_400:
@@ -89,17 +89,12 @@ class RedisStreamsBroker(Broker[StreamEntry]):
     async def open(self, policy: Policy) -> Policy:
         try:
             info = info_of(await self._client.info("everything"))
-            if reasons := [f"{what}: {fix}" for what, fix in losses(info)]:
-                raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(reasons)}")
-            for text in risks(info):
-                _log.warning("stream %s: %s", self.name, text)
+            check_settings(f"stream {self.name}", losses(info), risks(info))
             tell_outlived(f"stream {self.name}", None, policy)
             await self._make_group()
             await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
-        except BaseException as error:
+        except BaseException:
             await self._client.aclose()
-            if isinstance(error, TROUBLE):
-                raise self._error(error) from error
             raise
         self._renewing = asyncio.create_task(self._renew())
         return bounded(policy)
@@ -118,14 +113,13 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 return []
             return await self._again(count) or await self._claimed(count) or await self._fresh(count)
         except ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise self._error(error) from error
-            _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
-            with contextlib.suppress(*TROUBLE):
-                await self._make_group()
-            raise self._error(error) from error
-        except TROUBLE as error:
-            raise self._error(error) from error
+            if "NOGROUP" in str(error):
+                logger().warning(
+                    "stream %s or its group was deleted; what it held is lost. It is made again", self.name
+                )
+                with contextlib.suppress(*TROUBLE):
+                    await self._make_group()
+            raise
 
     async def _again(self, count: int) -> list[StreamEntry]:
         """Return entries whose pause is over."""
@@ -185,7 +179,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         return entries
 
     def _tell_gone(self, names: Iterable[str]) -> None:
-        _log.error(
+        logger().error(
             "stream %s: %s are deleted before they were handled, and lost: let producers trim less (MAXLEN, MINID)",
             self.name,
             ", ".join(names),
@@ -200,7 +194,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 try:
                     answer = await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, 0, *names)
                 except TROUBLE as error:
-                    _log.warning("stream %s: %s; others may claim what this worker holds", self.name, error)
+                    logger().warning("stream %s: %s; others may claim what this worker holds", self.name, error)
                 else:
                     for name in set(names) - {name.decode() for name in answer}:
                         self._waiting.pop(name, None)  # another worker has it
@@ -236,13 +230,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, idle, name)
 
     async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
-        fields = letter_fields(message, headers)
-        try:
-            await add_letter(self._client, self._dead, self.name, self.group, message.id, fields)
-        except TROUBLE as error:
-            raise self._error(error) from error
+        await add_letter(self._client, self._dead, self.name, self.group, message.id, letter_fields(message, headers))
 
-    def _error(self, error: BaseException) -> BrokerError:
+    def explained(self, error: Exception) -> BrokerError:
         advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
         return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
 
@@ -261,14 +251,14 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.aclose()
 
 
-def losses(info: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def losses(info: Mapping[str, str]) -> Iterator[str]:
     """Yield each setting that loses entries, and its fix. ``info`` is what INFO says."""
     if is_evicting(dict(info)):
-        yield f"it evicts streams when it is full ({info['maxmemory_policy']})", "set maxmemory-policy noeviction"
+        yield (f"it evicts streams when it is full ({info['maxmemory_policy']}): set maxmemory-policy noeviction")
     if info.get("role", "master") != "master":
-        yield "it is a replica, which takes no writes", "give the address of the primary"
+        yield "it is a replica, which takes no writes: give the address of the primary"
     elif info.get("aof_enabled") == "0" and info.get("connected_slaves", "0") == "0":
-        yield "its append-only file is off and it has no replica, so a restart loses entries", "set appendonly yes"
+        yield ("its append-only file is off and it has no replica, so a restart loses entries: set appendonly yes")
 
 
 def risks(info: Mapping[str, str]) -> Iterator[str]:

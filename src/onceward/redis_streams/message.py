@@ -62,7 +62,6 @@ end
 """
 
 
-SOURCE: Final = "redis"
 DATA: Final = b"__data__"  # the field of the outbox's messages, and of FastStream's
 
 
@@ -97,15 +96,13 @@ def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
 
     The fields are the payload and the headers, unless there is a ``__data__``.
     """
-    delivery = Delivery(SOURCE, entry)
     envelope = _envelope(entry)
+    delivery = Delivery("redis", entry, entry.id, destination=stream)
     if not isinstance(envelope, Envelope):
         fields = {_text(name): _text(value) for name, value in entry.fields.items()}
         delivery.data, delivery.header, delivery.not_json = fields, fields.get, envelope
     else:
         delivery.body, delivery.header = envelope.data, envelope.headers.get
-    delivery.destination = stream
-    delivery.id = entry.id
     delivery.key = delivery.header(KEY_HEADER) or f"{stream}/{entry.id}"
     return delivery
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from inspect import Signature
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from taskiq import AsyncBroker, AsyncTaskiqDecoratedTask, InMemoryBroker, TaskiqMessage, TaskiqMiddleware
@@ -20,20 +20,68 @@ from taskiq.exceptions import NoResultError
 from taskiq.kicker import AsyncKicker
 from taskiq_dependencies.dependency import Dependency
 
-from onceward.consumers.dead_letters import dead_headers, dead_name
+from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.delivery import Backoff
-from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions, dead_outcome
+from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.keys.signatures import filled_in
 from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited, own_loop
 from onceward.outbox.targets import SENT_WITHIN
 from onceward.outbox.tasks import HOMES, TaskJobs
-from onceward.taskiq.settings import ACK, check_broker, check_retries
 
 if TYPE_CHECKING:
     from taskiq import ScheduleSource
 
     from onceward.once import Once
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from taskiq.acks import AcknowledgeType
+from taskiq.middlewares import SimpleRetryMiddleware, SmartRetryMiddleware
+
+# Settings of Taskiq that lose tasks are refused when the task is decorated, or when its worker starts.
+ACK: Final = AcknowledgeType.WHEN_SAVED.value
+
+# Brokers that forget a message when they hand it over.
+_FORGETFUL: Final = {
+    "ListQueueBroker",
+    "ListQueueClusterBroker",
+    "ListQueueSentinelBroker",
+    "NatsBroker",
+    "PubSubBroker",
+    "PubSubSentinelBroker",
+    "ZeroMQBroker",
+}
+
+
+def check_broker(broker: AsyncBroker, task: str) -> None:
+    """Refuse a broker that loses messages."""
+    kinds = {kind.__name__ for kind in type(broker).__mro__}
+    if "AsyncSharedBroker" in kinds:
+        raise TypeError(f"{task}: a shared task has no broker of its own yet: declare it with @broker.task")
+    if kinds & _FORGETFUL:
+        raise ValueError(
+            f"{task}: {type(broker).__name__} forgets a message when it hands it over, so a crash loses it. Use a broker that "
+            "acknowledges, such as RedisStreamBroker"
+        )
+    if (most := getattr(broker, "maxlen", None)) is not None:
+        raise ValueError(f"{task}: maxlen={most} drops messages that wait: leave it out")
+
+
+def check_retries(broker: AsyncBroker, tasks: Iterable[str]) -> None:
+    """Refuse guarded tasks that are not retried. Taskiq acknowledges what fails, so they would be lost."""
+    own = [m for m in broker.middlewares if type(m).on_error is not TaskiqMiddleware.on_error]
+    retrying = [m for m in own if isinstance(m, SimpleRetryMiddleware | SmartRetryMiddleware)]
+    if len(retrying) < len(own) or any(m.default_retry_label for m in retrying):
+        return  # a middleware of the application's own may retry by its own rules
+    for name in sorted(tasks):
+        task = broker.find_task(name)
+        if not retrying or task is None or not task.labels.get("retry_on_error"):
+            raise ValueError(
+                f"{name}: Taskiq drops a task that fails, unless it retries it. Add SmartRetryMiddleware() to the broker's "
+                "middlewares, and retry_on_error=True to the task"
+            )
+
 
 LONGEST: Final = 60.0  # seconds that a message waits in a worker, which holds it meanwhile
 _BROKER: Final = Backoff(0.5, 15.0)  # between two tries to send
@@ -41,7 +89,7 @@ _MILLISECONDS: Final = 1000.0
 
 
 async def send_again(
-    broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd", later: "ScheduleSource | None"
+    broker: AsyncBroker, message: "TaskiqMessage", end: "TaskEnd", later: "ScheduleSource | None"
 ) -> None:
     """Send the message once more, unchanged, so that it comes when its key may be free."""
     kicker = _kicker(broker, message, {})
@@ -59,28 +107,28 @@ async def send_again(
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
 
-def has_dead_letters(broker: "AsyncBroker", message: "TaskiqMessage") -> bool:
+def has_dead_letters(broker: AsyncBroker, message: "TaskiqMessage") -> bool:
     """Return whether there is a place for a dead letter: its broker has queues with names, or keeps no messages at all."""
     return isinstance(_queue_of(broker, message), str) or isinstance(broker, InMemoryBroker)
 
 
-async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd") -> None:
+async def dead_letter(broker: AsyncBroker, message: "TaskiqMessage", end: "TaskEnd") -> None:
     """Send the message to the dead letters."""
     queue = _queue_of(broker, message)
     logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.why)
     if not isinstance(queue, str):
         return
     tries = int(message.labels.get("_retries", 0)) + 1
-    labels = {**dead_headers(dead_outcome(end), queue, tries), "queue_name": dead_name(queue)}
+    labels = {**end.dead_headers(queue, tries), "queue_name": dead_name(queue)}
     kicker = _kicker(broker, message, labels)
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
 
-def _queue_of(broker: "AsyncBroker", message: "TaskiqMessage") -> object:
+def _queue_of(broker: AsyncBroker, message: "TaskiqMessage") -> object:
     return message.labels.get("queue_name") or getattr(broker, "queue_name", None)
 
 
-def _kicker(broker: "AsyncBroker", message: "TaskiqMessage", labels: dict[str, str]) -> "AsyncKicker[Any, Any]":
+def _kicker(broker: AsyncBroker, message: "TaskiqMessage", labels: dict[str, str]) -> "AsyncKicker[Any, Any]":
     kicker: AsyncKicker[Any, Any] = AsyncKicker(message.task_name, broker, {**message.labels, **labels})
     return kicker.with_task_id(message.task_id)
 
@@ -101,6 +149,7 @@ async def _sent(send: Callable[[], Awaitable[object]]) -> None:
 
 T = TypeVar("T", bound="AsyncTaskiqDecoratedTask[Any, Any]")
 Function = Callable[..., object]
+Task = AsyncTaskiqDecoratedTask[Any, Any]
 
 _MESSAGE: ContextVar[TaskiqMessage | None] = ContextVar("onceward_taskiq_message", default=None)
 _BEFORE: ContextVar[object] = ContextVar("onceward_taskiq_before")  # how often the message has sent itself again
@@ -160,84 +209,71 @@ def exactly(once: "Once", *, later: "ScheduleSource | None" = None, **options: U
             middleware = OnceMiddleware()
             task.broker.add_middlewares(middleware)
         middleware.names.add(task.task_name)
-        _GuardedTaskiq(task, once, later, options).replace()
+        function: Function = task.original_func
+        own = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
+        filled = filled_in(function, (Dependency,))
+        guarded = GuardedTask(
+            once, function, "taskiq", _is_requeue, filled=filled, own=own, also_final=(NoResultError,), **options
+        )
+        run = _guarded_function(task, guarded, later)
+        vars(run)["__signature__"] = guarded.signature
+        task.original_func = run
         return task
 
     return decorate
 
 
-class _GuardedTaskiq:
-    """The function of a task: it guards each message, and tells Taskiq what follows."""
+def _guarded_function(task: Task, guarded: GuardedTask, later: "ScheduleSource | None") -> Function:
+    """Return what takes the place of a task's function: it guards each message, and tells Taskiq what follows."""
+    function: Function = task.original_func
+    if guarded.is_async:
 
-    def __init__(
-        self,
-        task: "AsyncTaskiqDecoratedTask[Any, Any]",
-        once: "Once",
-        later: "ScheduleSource | None",
-        options: TaskOptions,
-    ) -> None:
-        function: Function = task.original_func
-        name = f"{function.__module__}.{function.__qualname__.removesuffix(_RENAMED)}"
-        final = (*options.get("final", once.policy.final), NoResultError)
-        self._task, self._later = task, later
-        name = once.guards.apart(options.get("name"), name) or name
-        policy = cast("TaskOptions", {**options, "name": name, "final": final})
-        filled = filled_in(function, (Dependency,))
-        self._guarded = GuardedTask(once, function, "taskiq", _is_requeue, filled=filled, **policy)
+        @wraps(function)
+        async def run_async(*args: object, **kwargs: object) -> object:
+            message = _message_of(task)
+            try:
+                end = await guarded.call_async(_call(message, args, kwargs))
+            except CancelledError:
+                running = current_task()
+                if (
+                    message is None
+                    or message.labels.get("timeout") is not None
+                    or not (running and running.cancelling())
+                ):
+                    raise  # a timeout, or the function's own: Taskiq counts it as a failure
+                end = TaskEnd("again", seconds=0.0)  # the receiver ends, which is no failure of the task
+            return end.result() if message is None else await _follow(task.broker, message, end, later)
 
-    def replace(self) -> None:
-        """Put the guarded function in the place of the task's own."""
-        function: Function = self._task.original_func
-        if self._guarded.is_async:
+        return run_async
 
-            @wraps(function)
-            async def run_async(*args: object, **kwargs: object) -> object:
-                message = self._message()
-                try:
-                    end = await self._guarded.call_async(_call(message, args, kwargs))
-                except CancelledError:
-                    running = current_task()
-                    if (
-                        message is None
-                        or message.labels.get("timeout") is not None
-                        or not (running and running.cancelling())
-                    ):
-                        raise  # a timeout, or the function's own: Taskiq counts it as a failure
-                    end = TaskEnd("again", seconds=0.0)  # the receiver ends, which is no failure of the task
-                return end.result() if message is None else await self._follow(message, end)
+    @wraps(function)
+    def run(*args: object, **kwargs: object) -> object:
+        message = _message_of(task)
+        end = guarded.call(_call(message, args, kwargs))
+        # Taskiq awaits what a plain function returns, if it can be awaited.
+        return end.result() if message is None or end.status == "done" else _follow(task.broker, message, end, later)
 
-            run: Function = run_async
-        else:
+    return run
 
-            @wraps(function)
-            def run_in_thread(*args: object, **kwargs: object) -> object:
-                message = self._message()
-                end = self._guarded.call(_call(message, args, kwargs))
-                # Taskiq awaits what a plain function returns, if it can be awaited.
-                return end.result() if message is None or end.status == "done" else self._follow(message, end)
 
-            run = run_in_thread
-        vars(run)["__signature__"] = self._guarded.signature
-        self._task.original_func = run
+def _message_of(task: Task) -> TaskiqMessage | None:
+    """Return the message that this call is for; None for a call outside of a worker."""
+    message = _MESSAGE.get()
+    return message if message is not None and message.task_name == task.task_name else None
 
-    def _message(self) -> TaskiqMessage | None:
-        """Return the message that this call is for; None for a call outside of a worker."""
-        message = _MESSAGE.get()
-        return message if message is not None and message.task_name == self._task.task_name else None
 
-    async def _follow(self, message: TaskiqMessage, end: TaskEnd) -> object:
-        """Do what follows from the end of a message, and return its result or raise."""
-        broker = self._task.broker
-        if end.status == "refused" and not has_dead_letters(broker, message):
-            end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
-        if end.status == "again":
-            await send_again(broker, message, end, self._later)
-            raise NoResultError  # so that Taskiq saves no result and counts no retry
-        if end.status in {"ended", "refused"}:
-            message.labels["retry_on_error"] = False
-        if end.status == "refused":
-            await dead_letter(broker, message, end)
-        return end.result()
+async def _follow(broker: AsyncBroker, message: TaskiqMessage, end: TaskEnd, later: "ScheduleSource | None") -> object:
+    """Do what follows from the end of a message, and return its result or raise."""
+    if end.status == "refused" and not has_dead_letters(broker, message):
+        end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
+    if end.status == "again":
+        await send_again(broker, message, end, later)
+        raise NoResultError  # so that Taskiq saves no result and counts no retry
+    if end.status in {"ended", "refused"}:
+        message.labels["retry_on_error"] = False
+    if end.status == "refused":
+        await dead_letter(broker, message, end)
+    return end.result()
 
 
 def _call(message: TaskiqMessage | None, args: tuple[object, ...], kwargs: dict[str, object]) -> TaskCall:

@@ -171,7 +171,7 @@ def test_a_queue_that_loses_messages_is_refused_at_start(rabbitmq, once, argumen
 )
 def test_a_queue_that_loses_dead_letters_is_refused_at_start(rabbitmq, once, orders, arguments, what):
     rabbitmq.queue(f"{orders}.onceward-dead", **arguments)
-    with pytest.raises(ValueError, match=f"loses dead letters.*{what}"):
+    with pytest.raises(ValueError, match=f"loses messages.*{what}"):
         RabbitWorker(once, orders, print, url=rabbitmq.url).run()
 
 

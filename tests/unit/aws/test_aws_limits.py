@@ -12,7 +12,7 @@ from onceward.aws.sqs.queue import Outgoing, Queue
 from onceward.aws.sqs.queue_steps import Address, address_of
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
-from onceward.consumers.polling import Polls
+from onceward.consumers.polling import Broker, Polls
 from onceward.outbox import MessageRefused, OutboxMessage
 from onceward.outbox.targets import open_target
 from onceward.testing.clock import ManualClock
@@ -173,7 +173,7 @@ async def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)  # what else there is to be asked is asked now
 
-    polls = Polls(receive, lambda _: None, most=10, concurrency=10, typical=lambda: took, until_empty=False)
+    polls = Polls(Broker, receive, lambda _: None, concurrency=10, typical=lambda: took, until_empty=False)
     running = asyncio.create_task(polls.run())
     for count in range(1, 7):  # after each that comes back full there is another one
         await asked(count)

@@ -17,7 +17,7 @@ from onceward.consumers.redriving import planned
 from onceward.consumers.retry_topics import KafkaMessage
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.kafka.reading import TopicReader
+from onceward.kafka.broker import KafkaBroker, Topics
 from onceward.rabbitmq.broker import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
 from onceward.stores.contract import KeepsMessage
@@ -242,15 +242,15 @@ class Consumer:
 async def test_records_read_before_a_rebalance_do_not_hide_those_that_are_read_again(rebalances, committable):
     asked = asyncio.Event()
 
-    async def ask():
+    async def ask(*_):
         if rebalances:
-            await reader.revoked()
-            await reader.assigned({PLACE})  # the same one, again from its committed offset
+            await reader.on_partitions_revoked({PLACE})
+            await reader.on_partitions_assigned({PLACE})  # the same one, again from its committed offset
         asked.set()
 
-    reader = TopicReader("t", PLACE.topic, "g", ask, None, order=False)
-    reader._consumer = Consumer(500)
-    await reader.assigned({PLACE})
+    reader = KafkaBroker(Topics("t"), servers=None, order=False, settings={})
+    reader._consumer, reader._clock.ask = Consumer(500), ask
+    await reader.on_partitions_assigned({PLACE})
     reading = asyncio.create_task(reader._read())
     await asked.wait()
     await asyncio.sleep(0)

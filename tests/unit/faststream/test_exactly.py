@@ -139,7 +139,7 @@ ONE_AT_A_TIME = {"config": api.ConsumerConfig(max_ack_pending=1)}
         ("orders", {"ack_policy": AckPolicy.ACK_FIRST, "pull_sub": False}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
         ("orders", {"durable": None}, {}, "give durable="),
         ("orders", {"config": api.ConsumerConfig(max_deliver=3)}, {}, "max_attempts="),
-        ("orders", {"config": api.ConsumerConfig(ack_policy=api.AckPolicy.NONE)}, {}, "leave ack_policy out"),
+        ("orders", {"config": api.ConsumerConfig(ack_policy=api.AckPolicy.NONE)}, {}, "ack_policy=explicit"),
         ("orders", None, {}, "give stream="),
         ("orders.*", {}, {}, "give @exactly"),
         ("orders", {}, {"order": True}, "max_ack_pending=1"),

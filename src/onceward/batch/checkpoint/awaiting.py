@@ -3,11 +3,9 @@
 import asyncio
 from typing import TypeVar
 
-from onceward.batch.checkpoint.items import ItemReader, Limits
-from onceward.batch.checkpoint.sink import Added, Flush, Sink
-from onceward.batch.threads import awaitable
+from onceward.batch.checkpoint.sink import Added, Sink
+from onceward.batch.handler import awaitable
 from onceward.claim.called import run_under_async
-from onceward.claim.guard import Guard
 from onceward.core.drivers import Steps, settle_async
 from onceward.core.whole import CALLS, drive_whole_async
 
@@ -18,27 +16,21 @@ R = TypeVar("R")
 class AsyncCheckpoint(Sink[T]):
     """Like :class:`Checkpoint`, within ``async with once.checkpoint(...)``, for tasks of one event loop."""
 
-    def __init__(
-        self, guard: Guard, reader: ItemReader[T], limits: Limits, flush: Flush[T], on_done: Flush[T] | None
-    ) -> None:
-        super().__init__(guard, reader, limits)
-        self._enter, self._settle, self._run = guard.enter_async, settle_async, run_under_async
-        self._function = awaitable(flush, asyncio.to_thread)
-        self._on_done = None if on_done is None else awaitable(on_done, asyncio.to_thread)
+    _watcher: asyncio.Task[None] | None = None
+
+    def _begin(self) -> None:
+        self._enter, self._settle, self._run = self._guard.enter_async, settle_async, run_under_async
+        self._function = awaitable(self._function, asyncio.to_thread)
+        self._on_done = None if self._on_done is None else awaitable(self._on_done, asyncio.to_thread)
         self._lock = asyncio.Lock()
-        self._watcher: asyncio.Task[None] | None = None
 
     async def add(self, item: T) -> Added:
         """Like :meth:`Checkpoint.add`, but async."""
-        self._check_outside()
-        with self._observers:
-            return await self._locked(self._add(item))
+        return await self._locked(self._add(item))
 
     async def flush(self) -> None:
         """Like :meth:`Checkpoint.flush`, but async."""
-        self._check_outside()
-        with self._observers:
-            await self._locked(self._flush_now())
+        await self._locked(self._flush_now())
 
     async def close(self, error: BaseException | None) -> None:
         """Like :meth:`Checkpoint.close`, but async."""
@@ -50,15 +42,16 @@ class AsyncCheckpoint(Sink[T]):
             return
         self._check_outside()
         self._closed = True
-        with self._observers:
-            await self._locked(self._close(error))
+        await self._locked(self._close(error))
 
     async def _locked(self, steps: Steps[R]) -> R:
-        await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
-        try:
-            return await drive_whole_async(steps, CALLS)
-        finally:
-            self._lock.release()
+        self._check_outside()
+        with self._observers:
+            await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
+            try:
+                return await drive_whole_async(steps, CALLS)
+            finally:
+                self._lock.release()
 
     def _stop_watching(self) -> None:
         if self._watcher is not None:

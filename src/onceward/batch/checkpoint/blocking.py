@@ -2,32 +2,36 @@
 
 import threading
 from contextvars import copy_context
-from typing import Final, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from onceward.batch.checkpoint.items import ItemReader, Limits
+from onceward.batch.checkpoint.limits import Limits
 from onceward.batch.checkpoint.sink import Added, Flush, Sink
 from onceward.claim.called import run_under
 from onceward.claim.guard import Guard
-from onceward.core.drivers import settle
+from onceward.claim.handler import handler_of
+from onceward.core.drivers import Steps, settle
 from onceward.core.whole import CALLS, drive_whole
+from onceward.keys.reading import KeyReader
+
+if TYPE_CHECKING:
+    from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 
 T = TypeVar("T")
+R = TypeVar("R")
 _LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would end the thread
 
 
 class Checkpoint(Sink[T]):
     """The sink within ``with once.checkpoint(...)``. Any number of threads can add to it, one at a time."""
 
-    def __init__(
-        self, guard: Guard, reader: ItemReader[T], limits: Limits, flush: Flush[T], on_done: Flush[T] | None
-    ) -> None:
-        super().__init__(guard, reader, limits)
-        self._enter, self._settle, self._run = guard.enter, settle, run_under
-        self._function, self._on_done = flush, on_done
+    _watcher: threading.Thread | None = None
+
+    def _begin(self) -> None:
+        self._enter, self._settle, self._run = self._guard.enter, settle, run_under
         # Take the lock itself: an interrupt while entering the condition would leave it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._watcher: threading.Thread | None = None
 
     def add(self, item: T) -> Added:
         """Claim the key of ``item`` and buffer it. Flush the buffer if it is full.
@@ -44,9 +48,7 @@ class Checkpoint(Sink[T]):
             OncewardError: the checkpoint failed before, or is closed; nothing was claimed.
             Exception: from a flush of this item or earlier ones.
         """
-        self._check_outside()
-        with self._observers, self._lock:
-            return drive_whole(self._add(item), CALLS)
+        return self._locked(self._add(item))
 
     def flush(self) -> None:
         """Flush the buffer now, if it holds anything.
@@ -58,9 +60,7 @@ class Checkpoint(Sink[T]):
             ResultNotRecorded: the flush succeeded, but the store stayed away until the leases ended.
             OncewardError: the checkpoint failed before, or is closed.
         """
-        self._check_outside()
-        with self._observers, self._lock:
-            drive_whole(self._flush_now(), CALLS)
+        self._locked(self._flush_now())
 
     def close(self, error: BaseException | None) -> None:
         """Flush what is left, or give it back after an ``error`` in the block. The ``with`` statement calls this."""
@@ -68,8 +68,12 @@ class Checkpoint(Sink[T]):
             return
         self._check_outside()
         self._closed = True
+        self._locked(self._close(error))
+
+    def _locked(self, steps: Steps[R]) -> R:
+        self._check_outside()
         with self._observers, self._lock:
-            drive_whole(self._close(error), CALLS)
+            return drive_whole(steps, CALLS)
 
     def _stop_watching(self) -> None:
         self._wake.notify_all()
@@ -98,3 +102,50 @@ class Checkpoint(Sink[T]):
                     drive_whole(self._flush(), CALLS)
                 except BaseException as error:  # raised by the next call
                     self._fail(error, is_raised=False)
+
+
+class CheckpointContext(Generic[T]):
+    """The context that ``once.checkpoint(...)`` returns. Enter it once, with ``with`` or ``async with``."""
+
+    def __init__(
+        self, guard: Guard, keys: KeyReader, limits: Limits[T], flush: Flush[T], on_done: Flush[T] | None
+    ) -> None:
+        self._arguments = (guard, keys, limits, flush, on_done)
+        self._is_async = any(handler_of(function).is_async for function in (flush, on_done) if function is not None)
+        self._sink: Any = None
+
+    def __enter__(self) -> "Checkpoint[T]":
+        if self._is_async:
+            raise TypeError("flush or on_done is a coroutine function: use `async with once.checkpoint(...)`")
+        self._check_new()
+        self._sink = sink = Checkpoint(*self._arguments)
+        return sink
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._sink.close(error)
+        except BaseException:
+            self._sink.drop()  # an interrupt came before these were flushed: renew them no more
+            raise
+
+    async def __aenter__(self) -> "AsyncCheckpoint[T]":
+        from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
+
+        self._check_new()
+        self._sink = sink = AsyncCheckpoint(*self._arguments)
+        return sink
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._sink.close(error)
+        except BaseException:
+            self._sink.drop()
+            raise
+
+    def _check_new(self) -> None:
+        if self._sink is not None:
+            raise RuntimeError("this once.checkpoint(...) was entered before: make a new one for each block")

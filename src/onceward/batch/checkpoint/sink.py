@@ -6,47 +6,40 @@ The generators yield calls, and get what these return: ``blocking.py`` makes the
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from onceward.batch.checkpoint.items import ItemReader, Limits
-from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
+from onceward.batch.checkpoint.limits import Limits
+from onceward.batch.ends import HandledClaim, end_together, give_back_together
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, Call, refuse_not_begun
 from onceward.claim.guard import Guard
-from onceward.claim.held import HeldClaim
 from onceward.claim.replays import CallOutcome
 from onceward.core import worker
 from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED
 from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.reading import KeyReader
 from onceward.observe.logs import logger
 from onceward.observe.observers import DeferredObservers
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
 Flush = Callable[[list[T]], object]
-_TOLD: Final = 3  # keys that an error about many of them names
 _FLUSHING: ContextVar[tuple[object, ...]] = ContextVar(
     "onceward_flushing", default=()
 )  # also in the flush's tasks and threads
-
-
-class ItemKey(NamedTuple):
-    """Key, fingerprint and size of an item to add."""
-
-    key: str
-    fingerprint: str | None
-    size: int
 
 
 class BufferedItem(HandledClaim, Generic[T], eq=False, kw_only=True):
     """An item in the buffer, with its claim."""
 
     item: T
+    key: str
     fingerprint: str | None
+    size: int
     twins: list[T] = msgspec.field(default_factory=list)  # later items with the same key, which share its outcome
 
 
@@ -57,15 +50,15 @@ class Sink(Generic[T]):
     _enter: Callable[..., Any]
     _settle: Callable[..., Any]
     _run: Callable[..., Any]
-    _function: Flush[T]
-    _on_done: Flush[T] | None
 
-    def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
+    def __init__(
+        self, guard: Guard, keys: KeyReader, limits: Limits[T], flush: Flush[T], on_done: Flush[T] | None
+    ) -> None:
         self._guard = guard
         self._store = guard.store
         self._observers = guard.observers = DeferredObservers(guard.observers)  # told when no lock is held
-        self._reader = reader
-        self._limits = limits
+        self._keys, self._limits = keys, limits
+        self._function, self._on_done = flush, on_done
         self._held: dict[str, BufferedItem[T]] = {}
         self._bytes = 0
         self._oldest = 0.0
@@ -74,27 +67,38 @@ class Sink(Generic[T]):
         self._flushing: object = None  # marks the running flush
         self._process = worker.generation
         self._closed = False  # set when its block is being left
+        self._begin()
+
+    def _begin(self) -> None:
+        """Choose the forms of what is called, and make the lock."""
+        raise NotImplementedError
 
     # --- what a caller does, under the lock -----------------------------------------------------------------------
 
     def _add(self, item: T) -> Steps[Added]:
         self._check_open()
-        item_key = self._item_key(item)
-        if item_key is None:
+        one = self._read(item)
+        if one is None:
             return "buffered"
-        if self._is_crowded(item_key.size):
+        most = self._limits.bytes
+        if most is not None and self._held and self._bytes + one.size > most:
             yield from self._flush()
         try:
-            claim = yield partial(self._enter, item_key.key, item_key.fingerprint)
+            claim = yield partial(self._enter, one.key, one.fingerprint)
         except ResultUnavailable:
             return "replayed"
         match claim:  # not isinstance(): an interrupt may come after any call
             case CallOutcome():
                 return "replayed"
         try:
-            first = self._put(item, item_key, claim)
+            first = not self._held
+            if first:
+                self._oldest = self._guard.clock()
+            one.claim = claim
+            self._bytes += one.size
+            self._held[one.key] = one
         except BaseException:
-            if all(one.claim is not claim for one in self._held.values()):
+            if self._held.get(one.key) is not one:
                 claim.drop()
             raise
         if self._is_due:
@@ -131,8 +135,6 @@ class Sink(Generic[T]):
             self._forget(held)
             if any(one.held.settled != COMPLETED for one in held):
                 self._fail(error)
-            if not isinstance(error, OncewardError):
-                note_troubles(error, held)
             raise
         finally:
             self._flushing = None
@@ -207,37 +209,24 @@ class Sink(Generic[T]):
 
     # --- the buffer -----------------------------------------------------------------------------------------------
 
-    def _item_key(self, item: T) -> ItemKey | None:
-        """Return what to claim for an item. If its key is already held, add the item there and return None.
+    def _read(self, item: T) -> BufferedItem[T] | None:
+        """Return an item as it is buffered once its key is claimed. If its key is already held, add the item there and return None.
 
         Raises:
             KeyMissing, Mismatch, TypeError: it cannot be added; other items are not affected.
         """
-        part, fingerprint = self._reader.read(item)
-        key = ledger_key(self._guard.name, part)
+        arguments = {"item": item}
+        key = ledger_key(self._guard.name, self._keys.key(arguments, arguments))
+        fingerprint, limits = self._keys.fingerprint(arguments, arguments), self._limits
         held = self._held.get(key)
         if held is None:
-            item_key = ItemKey(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            size = 0 if limits.bytes is None else limits.size_of(item)
             self._check_own()  # the user's callables may have forked
-            return item_key
+            return BufferedItem(item=item, key=key, fingerprint=fingerprint, size=size)
         if held.fingerprint != fingerprint:
             raise Mismatch(key)
         held.twins.append(item)
         return None
-
-    def _is_crowded(self, size: int) -> bool:
-        """Whether ``size`` more bytes are too many, so that the buffer must be flushed first."""
-        most = self._limits.bytes
-        return most is not None and bool(self._held) and self._bytes + size > most
-
-    def _put(self, item: T, item_key: ItemKey, claim: HeldClaim) -> bool:
-        """Add an item whose key is claimed. Return whether it is the first."""
-        first = not self._held
-        if first:
-            self._oldest = self._guard.clock()
-        self._bytes += item_key.size
-        self._held[item_key.key] = BufferedItem(claim=claim, item=item, fingerprint=item_key.fingerprint)
-        return first
 
     def _take(self) -> list[BufferedItem[T]]:
         """Return all items, in the order added, and empty the buffer."""
@@ -246,7 +235,7 @@ class Sink(Generic[T]):
 
     @property
     def _is_due(self) -> bool:
-        items, size, _ = self._limits
+        items, size, *_ = self._limits
         full = (items is not None and len(self._held) >= items) or (size is not None and self._bytes >= size)
         return bool(self._held) and (full or self._seconds_left == 0)
 
@@ -260,10 +249,10 @@ class Sink(Generic[T]):
 
     def _lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
         """Return the error about claims lost while their items waited, or None. It is a failure for good."""
-        lost = [one.held.record.key for one in held if one.held.lost]
+        lost = [one.key for one in held if one.held.lost]
         if not lost:
             return None
-        error = _and_others(LeaseLost(lost[0], "be flushed"), lost)
+        error = LeaseLost(lost[0], "be flushed")
         self._fail(error)
         return error
 
@@ -276,7 +265,7 @@ class Sink(Generic[T]):
             return items, None
         trouble = troubled[0].trouble
         assert trouble is not None
-        self._fail(_and_others(trouble, [one.held.record.key for one in troubled]))
+        self._fail(trouble)
         return items, trouble
 
     def _ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
@@ -292,7 +281,8 @@ class Sink(Generic[T]):
             yield from end_together(self._guard, held, (2,))
             if failure is not None:
                 self._forget(held)
-                note_troubles(failure, held)
+                if (trouble := next((one.trouble for one in held if one.trouble is not None), None)) is not None:
+                    failure.add_note(f"onceward: and then {trouble}")
         elif not self.inherited:
             self.drop(held)
         call[OVER] = True
@@ -322,14 +312,3 @@ class Sink(Generic[T]):
         for one in held:
             heartbeat.HEARTBEAT.forget(one.held)
             one.held.tell()
-
-
-_E = TypeVar("_E", bound=Exception)
-
-
-def _and_others(error: _E, keys: Sequence[str]) -> _E:
-    """Add the other ``keys`` that an error is about as a note. The error already names the first."""
-    if others := keys[1:]:
-        more = f", and {len(others) - _TOLD} more" if len(others) > _TOLD else ""
-        error.add_note(f"onceward: the same holds for {', '.join(others[:_TOLD])}{more}")
-    return error

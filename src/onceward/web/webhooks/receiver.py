@@ -12,7 +12,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack, cast
 
-from onceward.batch.threads import awaitable
+from onceward.batch.handler import awaitable
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded

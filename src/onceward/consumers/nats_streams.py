@@ -1,14 +1,15 @@
-"""Dead letters of JetStream: the stream that keeps them, their headers, and how one is stored."""
+"""Streams of JetStream: what they and their consumers lose, and the dead letters: their stream, their headers, and how one is stored."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from nats.aio.msg import Msg
-from nats.js.api import DiscardPolicy, PubAck, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, PubAck, RetentionPolicy, StorageType, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
+from onceward.consumers.broker import check_settings
 from onceward.consumers.dead_letters import OURS, REASON
 from onceward.observe.logs import logger
 
@@ -24,16 +25,16 @@ def name_for(text: str) -> str:
     return _NOT_IN_A_NAME.sub("-", text)
 
 
-def queue_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
+def queue_losses(stream: StreamConfig) -> Iterator[str]:
     """Yield each setting of a stream that loses messages before they are handled, and its fix."""
     if stream.storage == StorageType.MEMORY:
-        yield "the stream is in memory, so a restart loses it", "make it with storage=file"
+        yield "the stream is in memory, so a restart loses it: make it with storage=file"
     if stream.max_age:
-        yield "the stream drops messages that wait too long (max_age)", "make it without max_age"
+        yield "the stream drops messages that wait too long (max_age): make it without max_age"
     if is_limited(stream):
         yield (
-            "the stream drops its oldest messages when it is full",
-            "make it with discard=new, and discard_new_per_subject for max_msgs_per_subject",
+            "the stream drops its oldest messages when it is full: "
+            "make it with discard=new, and discard_new_per_subject for max_msgs_per_subject"
         )
 
 
@@ -59,22 +60,19 @@ async def prepare_letters(jetstream: JetStreamContext, subject: str, like: Strea
             StreamConfig(name=name, subjects=[subject], storage=like.storage, num_replicas=like.num_replicas)
         )
     config = (await jetstream.stream_info(name)).config
-    if losses := [f"{what}: {fix}" for what, fix in _letter_losses(config)]:
-        raise ValueError(
-            f"stream {name} loses the dead letters {subject}: {'; '.join(losses)}. Or give dead= a subject that no "
-            "stream takes, and onceward makes a stream for it"
-        )
+    other = ". Or give dead= a subject that no stream takes, and onceward makes a stream for it"
+    check_settings(f"stream {name} of the dead letters {subject}", _letter_losses(config), advice=other)
     if (config.num_replicas or 1) < (like.num_replicas or 1):
         logger().warning("stream %s has fewer replicas than %s: a lost node loses dead letters", name, like.name)
     return name
 
 
-def _letter_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
+def _letter_losses(stream: StreamConfig) -> Iterator[str]:
     yield from queue_losses(stream)
     if stream.retention == RetentionPolicy.INTEREST:
-        yield "it forgets what no consumer waits for (retention=interest)", "make it with retention=limits"
+        yield "it forgets what no consumer waits for (retention=interest): make it with retention=limits"
     if stream.no_ack:
-        yield "it does not say what it has stored (no_ack)", "make it without no_ack"
+        yield "it does not say what it has stored (no_ack): make it without no_ack"
 
 
 async def store_letter(
@@ -145,3 +143,76 @@ def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:
 
 def _size(headers: Mapping[str, str]) -> int:
     return _FRAME + sum(len(name.encode()) + len(text.encode()) + _EACH for name, text in headers.items())
+
+
+ACK_WAIT: Final = 30.0  # seconds; the worker tells JetStream thrice as often that it is at work
+_PENDING: Final = 10_000  # messages that wait for their next try, all workers together
+
+
+def consumer_of(durable: str, subject: str) -> ConsumerConfig:
+    """Return the settings of the consumer that a worker makes if there is none."""
+    return ConsumerConfig(
+        durable_name=durable,
+        filter_subject=subject,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=ACK_WAIT,
+        max_deliver=-1,
+        max_ack_pending=_PENDING,
+    )
+
+
+def losses(stream: StreamConfig, consumer: ConsumerConfig | None) -> Iterator[str]:
+    """Yield each setting that loses messages, and its fix."""
+    if is_queue(stream):
+        yield from queue_losses(stream)
+    elif stream.storage == StorageType.MEMORY:
+        yield "the stream is in memory, so a restart loses it: make it with storage=file"
+    if consumer is not None:
+        yield from consumer_losses(consumer)
+
+
+def consumer_losses(consumer: ConsumerConfig) -> Iterator[str]:
+    """Yield each setting of a consumer that loses messages, and its fix."""
+    if consumer.ack_policy not in {None, AckPolicy.EXPLICIT}:
+        yield "the consumer does not acknowledge each message: make it with ack_policy=explicit"
+    if (consumer.max_deliver or -1) > 0:
+        yield (
+            f"JetStream drops a message after {consumer.max_deliver} deliveries, also busy ones (max_deliver): "
+            "set max_deliver to -1: after max_attempts= a message goes to the dead letters"
+        )
+    if consumer.inactive_threshold:
+        yield (
+            "JetStream forgets the consumer when no worker is there (inactive_threshold): "
+            "make it without inactive_threshold"
+        )
+    if consumer.headers_only:
+        yield "the consumer gives headers only: make it without headers_only"
+    if consumer.mem_storage:
+        yield "the consumer is in memory, so a restart forgets what is handled: make it without mem_storage"
+
+
+def risks(stream: StreamConfig) -> Iterator[str]:
+    """Yield what can lose messages, but does not have to."""
+    if not is_queue(stream):
+        if stream.max_age:
+            yield f"a message that is not handled within {stream.max_age:g} s is lost (max_age)"
+        if is_limited(stream):
+            yield "the stream drops its oldest messages when it is full, also those that are not handled yet"
+
+
+def is_queue(stream: StreamConfig) -> bool:
+    """Return whether a stream keeps messages only until they are handled. nats-py gives its kind as text."""
+    return stream.retention not in (None, RetentionPolicy.LIMITS)  # a tuple: text is equal, but has another hash
+
+
+def unfit(consumer: ConsumerConfig, subject: str) -> str | None:
+    """Return why a consumer that is there cannot serve a worker for ``subject``, or None."""
+    if consumer.deliver_subject:
+        return "it pushes messages, and a worker pulls them"
+    reads = consumer.filter_subjects or [consumer.filter_subject or ">"]
+    return None if reads == [subject] else f"it reads {', '.join(reads)}, and this worker {subject}"
+
+
+def takes(pattern: str, subject: str) -> bool:
+    """Return whether a subject with wildcards takes a subject without."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]+").replace(">", ".+"), subject) is not None
