@@ -54,11 +54,7 @@ class Route:
         # A header's name may contain points, but no known one does.
         self.read = None if TOKEN(key) and "." not in key and key != _BODY else key_reader(key)
         self.header = key.lower()
-        self._matches = _pattern(path).fullmatch
-
-    def covers(self, method: str, path: str) -> bool:
-        """Return whether this route covers a request of that method for that path."""
-        return method in self.methods and self._matches(path) is not None
+        self.matches = _pattern(path).fullmatch
 
 
 def _check_methods(methods: Collection[str]) -> None:

@@ -6,10 +6,10 @@ from typing import Final, Unpack
 import h11
 
 from onceward.claim.held import innermost
+from onceward.core.arguments import seconds
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import tell
-from onceward.http.options import check_seconds
 from onceward.http.problem import Problem
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
@@ -62,8 +62,7 @@ class Proxy:
         trusted_proxies: Collection[str] = (),
         **options: Unpack[Options],
     ) -> None:
-        check_seconds("silence", silence)
-        self._rules, self._health, self._silence = rules_of(rules), health, silence or None
+        self._rules, self._health, self._silence = rules_of(rules), health, seconds(silence) or None
         self._upstream = Upstream(upstream)
         self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)
         self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)

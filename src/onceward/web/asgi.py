@@ -16,7 +16,6 @@ from onceward.web.asgi_delivery import HELD
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
-    AsgiRequest,
     Message,
     Receive,
     Scope,
@@ -25,6 +24,7 @@ from onceward.web.asgi_messages import (
     place_of,
     prepend,
     reply,
+    request_of,
     whole,
 )
 
@@ -88,7 +88,7 @@ class AsgiIdempotency:
             return
         body: bytes | None = None
         stage: PendingRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
-            AsgiRequest(scope, method, path, root), route
+            request_of(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
             body, stage = await read(rules, stage, receive)

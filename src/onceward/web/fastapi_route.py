@@ -15,7 +15,6 @@ from onceward.core.policy import Options
 from onceward.http.route import Route
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import (
@@ -118,8 +117,20 @@ class IdempotentRoute(APIRoute):
 def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    extra["parameters"] = [*extra.get("parameters", [])]
-    openapi.describe(extra, rules, own)
+    parameters = extra.get("parameters", [])
+    if own.read is None and not any(one["in"] == "header" and one["name"].lower() == own.header for one in parameters):
+        least, most = rules.length
+        key = {
+            "name": own.key,
+            "in": "header",
+            "required": own.required,
+            "description": "Names this operation. Choose a new one for each operation, such as a UUID, and send the same one with "
+            f"each retry. {least} to {most} characters in quotes, or without quotes if it has no comma, semicolon, backslash or "
+            "space. See also draft-ietf-httpapi-idempotency-key-header.",
+            "schema": {"type": "string"},
+            "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
+        }
+        extra["parameters"] = [*parameters, key]
     return extra
 
 

@@ -252,13 +252,13 @@ def test_credentials_that_are_new_each_time_are_refused(value):
 
 
 def token(**claims):
-    parts = b"{}", json.dumps(claims).encode(), b"s"
+    parts = b'{"alg":"none"}', json.dumps(claims).encode(), b"s"
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
-def test_a_token_that_expires_is_warned_of_once(caplog):
+def test_a_token_that_may_expire_is_warned_of_once(caplog):
     rules = Rules(scope=Scope.credential("Authorization"))
-    for opaque in ("Bearer abc", "Bearer a.b.c", f"Bearer {token(sub='ann')}", "Basic YTpi"):
+    for opaque in ("Bearer abc", "Bearer a.b.c", "Basic YTpi"):
         rules.begin(keyed(UUID, ("authorization", opaque)))
     assert caplog.text == ""
     for exp in (1, 2):
