@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onceward.core.origin import PARENT, decoded, provenance_in
-from onceward.core.writes import UNKNOWN, Provenance
+from onceward.core.origin import decoded, provenance_in
+from onceward.core.writes import Provenance
 
 if TYPE_CHECKING:
     from onceward.observe.spans import Incoming
@@ -50,7 +50,6 @@ class Request:
         self.identity = identity
         self.native = native
         self.root = root
-        self._fields = dict(headers)
 
     @property
     def place(self) -> str:
@@ -62,23 +61,17 @@ class Request:
 
     def lines(self, name: str) -> list[str]:
         """Return the values of all lines of a header; its name is in lower case."""
-        if (value := self._fields.get(name)) is None:
-            return []
-        if len(self._fields) == len(self.headers):  # each name has one line
-            return [value]
         return [value for held, value in self.headers if held == name]
 
     def provenance(self) -> Provenance:
         """Return where a request comes from that the outbox has sent: it has the header :data:`PARENT`."""
-        if PARENT not in self._fields:
-            return UNKNOWN
-        return provenance_in(lambda name: decoded(self._fields.get(name, "")))
+        return provenance_in(lambda name: decoded("".join(self.lines(name)[:1])))
 
     def comes(self) -> "Incoming":
         """Return the headers of the request, for traces."""
         from onceward.observe.spans import Incoming  # only who makes spans asks
 
-        return Incoming(lambda name: self._fields.get(name.lower()))
+        return Incoming(lambda name: next(iter(self.lines(name.lower())), None))
 
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie (RFC 6265, section 5.4), or None.

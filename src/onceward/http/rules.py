@@ -12,6 +12,8 @@ from typing import Final, Literal, cast
 import msgspec
 
 from onceward.core.arguments import check_count, check_flag, check_hook, seconds
+from onceward.core.origin import PARENT
+from onceward.core.writes import UNKNOWN
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import (
@@ -185,7 +187,8 @@ class Rules:
         print_ = self._print(request, body)
         # As above.
         label = f"{request.method} {route.path}"
-        fields = ((name, *place, scope), print_, label, request.comes, request.provenance())
+        provenance = request.provenance() if request.lines(PARENT) else UNKNOWN
+        fields = ((name, *place, scope), print_, label, request.comes, provenance)
         return tuple.__new__(KeyedRequest, fields)
 
     def too_large(self) -> Answer:

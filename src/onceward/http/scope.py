@@ -74,28 +74,32 @@ def _credential(*headers: str) -> Identify:
 
     def identify(request: Request) -> str:
         nonlocal looks
-        lines = [(name, line) for name in names for line in request.lines(name) if line.strip().lower() not in _BARE]
+        sent: list[str] = []
+        for name in names:
+            for line in request.lines(name):
+                if line.strip().lower() not in _BARE:
+                    sent.append(f"{name}: {line}")
         if names[0] == _AUTHORIZATION:
-            _check(request, lines)
-        if not lines:
+            _check(request, sent)
+        if not sent:
             raise Unscoped(f"the request has no credential ({', '.join(names)})")
-        sent = "\n".join([f"{name}: {line}" for name, line in lines])
+        text = "\n".join(sent)
         if looks:
             looks -= 1
-            if _JWT(sent):
+            if _JWT(text):
                 looks = 0
                 logger().warning(
                     "the scope is the credential itself, and a caller sent a token (JWT), which may expire. If a client renews its "
                     "token between two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"
                 )
-        return digest("credential", sent)
+        return digest("credential", text)
 
     return identify
 
 
-def _check(request: Request, lines: list[tuple[str, str]]) -> None:
+def _check(request: Request, sent: list[str]) -> None:
     """Refuse credentials that cannot identify a retry or a caller."""
-    if not lines or lines[0][0] != _AUTHORIZATION:
+    if not sent or not sent[0].startswith(_AUTHORIZATION):
         if lines_of(request, "cookie"):
             # The API key may belong to a web page, so that all its users send the same one.
             raise Unscoped(
@@ -103,7 +107,7 @@ def _check(request: Request, lines: list[tuple[str, str]]) -> None:
                 "callers are (scope='cookie:NAME')"
             )
         return
-    scheme = lines[0][1].split(maxsplit=1)[0].lower()
+    scheme = sent[0].split(maxsplit=2)[1].lower()
     if scheme in _NEW_EACH_TIME:
         raise Unscoped(
             f"credentials of the scheme {scheme} are new for each request, so they do not identify a retry. "

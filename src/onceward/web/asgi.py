@@ -16,6 +16,7 @@ from onceward.web.asgi_delivery import HELD
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
+    AsgiRequest,
     Message,
     Receive,
     Scope,
@@ -24,7 +25,6 @@ from onceward.web.asgi_messages import (
     place_of,
     prepend,
     reply,
-    request_of,
     whole,
 )
 
@@ -88,7 +88,7 @@ class AsgiIdempotency:
             return
         body: bytes | None = None
         stage: PendingRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
-            request_of(scope, method, path, root), route
+            AsgiRequest(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
             body, stage = await read(rules, stage, receive)

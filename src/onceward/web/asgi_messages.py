@@ -17,13 +17,35 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 DISCONNECT = "http.disconnect"
 
 
-def request_of(scope: Scope, method: str, path: str, root: str) -> Request:
-    """Return the request of an HTTP scope."""
-    raw = scope["headers"]
-    if type(raw) is not list:  # ASGI allows an iterable that can be read only once
-        raw = scope["headers"] = list(raw)
-    query = scope.get("query_string", b"").decode("latin-1")
-    return Request(method, path, query, lines_of(raw), native=scope, root=root)
+class AsgiRequest(Request):
+    """The request of an HTTP scope. Header lines are decoded on demand, because few are needed."""
+
+    identity = None
+
+    def __init__(self, scope: Scope, method: str, path: str, root: str) -> None:
+        self.method, self.path, self.root = method, path, root
+        self.query = scope.get("query_string", b"").decode("latin-1")
+        self.native = scope
+        raw = scope["headers"]
+        if type(raw) is not list:  # ASGI allows an iterable that can be read only once
+            raw = scope["headers"] = list(raw)
+        self._raw: list[tuple[bytes, bytes]] = raw
+        # In lower case, as ASGI requires: Hypercorn can keep names as they were sent (h11_pass_raw_headers).
+        self._values = {name.lower(): value for name, value in raw}
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
+        """One pair for each header line, the names in lower case."""
+        return lines_of(self._raw)
+
+    def lines(self, name: str) -> list[str]:
+        """As :meth:`Request.lines`."""
+        raw = name.encode("latin-1")
+        if (value := self._values.get(raw)) is None:
+            return []
+        if len(self._values) == len(self._raw):  # each name has one line
+            return [value.decode("latin-1")]
+        return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
 
 
 def place_of(scope: Scope) -> tuple[str, str]:
