@@ -74,11 +74,9 @@ def _credential(*headers: str) -> Identify:
 
     def identify(request: Request) -> str:
         nonlocal looks
-        sent: list[str] = []
-        for name in names:
-            for line in request.lines(name):
-                if line.strip().lower() not in _BARE:
-                    sent.append(f"{name}: {line}")
+        sent = [
+            f"{name}: {line}" for name in names for line in request.lines(name) if line.strip().lower() not in _BARE
+        ]
         if names[0] == _AUTHORIZATION:
             _check(request, sent)
         if not sent:
