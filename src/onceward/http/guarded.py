@@ -54,11 +54,23 @@ class Exchange:
         return error
 
 
+class WebOptions(Options, total=False):
+    """The keywords of a web guard: those of :class:`onceward.Policy`, of which ``cache`` has no effect here, and two more.
+
+    Attributes:
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless the Once has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+    """
+
+    name: str | None
+    wait: float | None
+
+
 class Guarded:
     """Rules and their guard, made once for an application.
 
     Args:
-        once, rules, name, wait, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
+        once, rules, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
         example: how a user gives the face its Once, for errors.
         prepare: checks the rules, such as :func:`onceward.http.rules.endpoint_rules`.
 
@@ -75,16 +87,15 @@ class Guarded:
         self,
         once: Once,
         rules: Rules | None,
-        name: str | None,
-        wait: float | None,
-        options: Options,
+        options: WebOptions,
         example: str,
         *,
         prepare: Callable[[Rules | None], Rules] = rules_of,
     ) -> None:
         check_once(once, example)
+        name, wait = options.pop("name", None), options.pop("wait", None)
         if wait is not None:
-            options = {**options, "on_busy": wait}
+            options["on_busy"] = wait
         self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within

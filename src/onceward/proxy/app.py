@@ -7,9 +7,8 @@ import h11
 
 from onceward.claim.held import innermost
 from onceward.core.arguments import seconds
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.guarded import tell
+from onceward.http.guarded import WebOptions, tell
 from onceward.http.problem import Problem
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
@@ -38,8 +37,6 @@ class Proxy:
             ``unix:`` and the path of a socket. Certificates are verified. SSL_CERT_FILE can name a file of trusted ones.
         once: the ledger.
         rules: as for :class:`onceward.web.AsgiIdempotency`.
-        name: as there: the namespace of the keys.
-        wait: as there: seconds that a duplicate waits for the first answer.
         options: as there.
         health: the path that says that the proxy runs; None passes every path on.
         silence: seconds for which the upstream, or a client in the middle of its body, can be silent; 0 is no limit.
@@ -55,17 +52,15 @@ class Proxy:
         once: Once,
         rules: Rules | None = None,
         *,
-        name: str | None = None,
-        wait: float | None = None,
         health: str | None = "/healthz",
         silence: float = 60.0,
         trusted_proxies: Collection[str] = (),
-        **options: Unpack[Options],
+        **options: Unpack[WebOptions],
     ) -> None:
         self._rules, self._health, self._silence = rules_of(rules), health, seconds(silence) or None
         self._upstream = Upstream(upstream)
         self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)
-        self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)
+        self._guarded = AsgiIdempotency(self._forward, once, rules, relay=False, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan."""

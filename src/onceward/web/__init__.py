@@ -7,6 +7,7 @@ middleware load on first use.
 from typing import TYPE_CHECKING
 
 from onceward.http.answer import Answer
+from onceward.http.guarded import WebOptions
 from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.http.rules import Rules
@@ -17,6 +18,6 @@ if TYPE_CHECKING:
     from onceward.web.asgi import AsgiIdempotency
     from onceward.web.wsgi import WsgiIdempotency
 
-__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WsgiIdempotency"]
+__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WebOptions", "WsgiIdempotency"]
 
 __getattr__, __dir__ = lazily(__name__, {".asgi": ("AsgiIdempotency",), ".wsgi": ("WsgiIdempotency",)})

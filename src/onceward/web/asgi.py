@@ -4,9 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING, Unpack
 
 from onceward.claim.held import innermost
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded
+from onceward.http.guarded import Guarded, WebOptions
 from onceward.http.held import HeldRequest, claim_async
 from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules
@@ -45,11 +44,9 @@ class AsgiIdempotency:
         app: an ASGI 3 application, under asyncio.
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
         relay: whether to send messages that other processes have left, too, from the lifespan's start to its end
             (docs/reference/outbox.md).
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -61,14 +58,12 @@ class AsgiIdempotency:
         once: Once,
         rules: Rules | None = None,
         *,
-        name: str | None = None,
-        wait: float | None = None,
         relay: bool = True,
-        **options: Unpack[Options],
+        **options: Unpack[WebOptions],
     ) -> None:
         self._app = app
         self._relays = once if relay else None
-        self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
+        self._guarded = Guarded(once, rules, options, "AsgiIdempotency(app, once={})")
         if self._guarded.rules.scope is Whose.HOST:
             raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
         self._methods = self._guarded.methods

@@ -17,9 +17,8 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
 from onceward.claim.held import HeldClaim
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded, tell
+from onceward.http.guarded import Guarded, WebOptions, tell
 from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest
 from onceward.http.rules import Rules, endpoint_rules
@@ -81,10 +80,7 @@ class IdempotencyMiddleware:
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Callable[[View], View]:
     """Make a view, or coroutine view, answer once for each idempotency key.
 
@@ -101,9 +97,7 @@ def idempotent(
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
             PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``. A ``scope``
             finds the ``HttpRequest`` in ``request.native["request"]``.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Returns:
         A decorator. The view raises ImproperlyConfigured before anything runs, if the request is not Django's ``HttpRequest``, or if
@@ -112,7 +106,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
+    guarded = Guarded(once, rules, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
@@ -279,9 +273,7 @@ def _configure(setting: object) -> Guarded:
         return Guarded(
             once,
             options.pop("rules", None),
-            options.pop("name", None),
-            options.pop("wait", None),
-            cast("Options", options),
+            cast("WebOptions", options),
             'ONCEWARD = {{"once": {}}}',
         )
     except (TypeError, ValueError, AttributeError) as error:

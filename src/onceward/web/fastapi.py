@@ -30,8 +30,8 @@ from starlette.routing import Route
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
+from onceward.http.guarded import WebOptions
 from onceward.http.rules import Rules
 from onceward.once import Once, check_once
 from onceward.web.asgi import AsgiIdempotency
@@ -53,10 +53,7 @@ __all__ = [
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Idempotent:
     """Return a dependency that makes an endpoint of an :class:`IdempotentRoute` answer once for each idempotency key.
 
@@ -66,8 +63,6 @@ def idempotent(
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Returns:
@@ -78,16 +73,13 @@ def idempotent(
         TypeError, ValueError: an option is not valid.
     """
     check_once(once, "Depends(idempotent({}))")
-    return Idempotent(once, rules, name, wait, options)
+    return Idempotent(once, rules, options)
 
 
 def idempotent_route(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
@@ -99,8 +91,6 @@ def idempotent_route(
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Raises:
@@ -114,7 +104,7 @@ def idempotent_route(
     class GuardedRoute(IdempotentRoute):
         """A route whose endpoint answers once for each idempotency key."""
 
-        default = Idempotent(once, rules, name, wait, options)
+        default = Idempotent(once, rules, options)
 
     return GuardedRoute
 

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.policy import Options
+from onceward.http.guarded import WebOptions
 from onceward.http.route import Route
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -28,9 +28,9 @@ from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependencies,
 class Idempotent:
     """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
 
-    def __init__(self, once: Once, rules: Rules | None, name: str | None, wait: float | None, options: Options) -> None:
+    def __init__(self, once: Once, rules: Rules | None, options: WebOptions) -> None:
         self._rules = endpoint_rules(rules)
-        self.guard = partial(AsgiIdempotency, once=once, name=name, wait=wait, **options)
+        self.guard = partial(AsgiIdempotency, once=once, **options)
         self.guard(_nothing, rules=self._rules)  # to raise for a wrong option now
 
     async def __call__(self, connection: HTTPConnection) -> Claim | None:

@@ -10,9 +10,8 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
-from onceward.http.guarded import Guarded, tell
+from onceward.http.guarded import Guarded, WebOptions, tell
 from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
@@ -26,10 +25,7 @@ View = Callable[P, flask.typing.ResponseReturnValue]
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Callable[[View[P]], View[P]]:
     """Make a view answer once for each idempotency key.
 
@@ -51,9 +47,7 @@ def idempotent(
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
             PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Returns:
         A decorator. The view raises RuntimeError before anything runs, if the request's body was read and not kept.
@@ -61,7 +55,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
+    guarded = Guarded(once, rules, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)

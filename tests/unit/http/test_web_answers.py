@@ -172,7 +172,7 @@ def test_a_busy_key_says_when_to_come_back(left, after):
 
 
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
-    guarded = Guarded(Once("memory:"), Rules(), "shop", None, {}, "")
+    guarded = Guarded(Once("memory:"), Rules(), {"name": "shop"}, "")
     assert guarded.refusal(errors.ResultNotRecorded("k", None, "the store is away"), "POST /orders", done=True) is None
     assert "the store is away" in caplog.text
     for error in (errors.Reentrant("k"), ZeroDivisionError()):
