@@ -12,7 +12,7 @@ from django.urls import ResolverMatch
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.held import HeldClaim, innermost
 from onceward.errors import OncewardError
-from onceward.http.guarded import WebOptions
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules
 from onceward.stores.capabilities import TRANSACTION
 from onceward.web.django import View

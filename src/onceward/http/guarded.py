@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable
 
-from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
-from onceward.http.route import KeyedRequest
+from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.logs import logger
@@ -52,18 +51,6 @@ class Exchange:
         if self._rules.records(500, self.began):
             return self._rules.keep(self._rules.failure(), self._most)
         return error
-
-
-class WebOptions(Options, total=False):
-    """The keywords of a web guard: those of :class:`onceward.Policy`, of which ``cache`` has no effect here, and two more.
-
-    Attributes:
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless the Once has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-    """
-
-    name: str | None
-    wait: float | None
 
 
 class Guarded:

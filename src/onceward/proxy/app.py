@@ -8,8 +8,9 @@ import h11
 from onceward.claim.held import innermost
 from onceward.core.arguments import seconds
 from onceward.http.answer import Answer
-from onceward.http.guarded import WebOptions, tell
+from onceward.http.guarded import tell
 from onceward.http.problem import Problem
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
 from onceward.proxy.passing import Passing, ambiguity

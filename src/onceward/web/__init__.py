@@ -7,9 +7,8 @@ middleware load on first use.
 from typing import TYPE_CHECKING
 
 from onceward.http.answer import Answer
-from onceward.http.guarded import WebOptions
 from onceward.http.request import Request
-from onceward.http.route import Route
+from onceward.http.route import Route, WebOptions
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope
 from onceward.lazily import lazily

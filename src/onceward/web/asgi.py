@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from onceward.claim.held import innermost
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded, WebOptions
+from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
-from onceward.http.route import KeyedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest, WebOptions
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once

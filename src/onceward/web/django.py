@@ -18,9 +18,9 @@ from django.http.multipartparser import MultiPartParserError
 
 from onceward.claim.held import HeldClaim
 from onceward.http.answer import Answer
-from onceward.http.guarded import Guarded, WebOptions, tell
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import claim, claim_async
-from onceward.http.route import KeyedRequest
+from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of

@@ -31,7 +31,7 @@ from starlette.routing import Route
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
 from onceward.http.answer import Answer
-from onceward.http.guarded import WebOptions
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules
 from onceward.once import Once, check_once
 from onceward.web.asgi import AsgiIdempotency

@@ -11,8 +11,7 @@ from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.http.guarded import WebOptions
-from onceward.http.route import Route
+from onceward.http.route import Route, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.asgi import AsgiIdempotency

@@ -11,8 +11,9 @@ except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
 from onceward.http.answer import PENDING, Answer, AnswerGate
-from onceward.http.guarded import Guarded, WebOptions, tell
+from onceward.http.guarded import Guarded, tell
 from onceward.http.held import HeldRequest, claim
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.sending import Sending

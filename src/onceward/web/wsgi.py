@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Protocol, TypeAlias, Unpack, cast
 
 from onceward.http.answer import Answer, AnswerGate, with_length
-from onceward.http.guarded import Guarded, WebOptions
+from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.request import BadRequest, Request, with_slash
-from onceward.http.route import KeyedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest, WebOptions
 from onceward.http.rules import Rules
 from onceward.once import Once
 from onceward.web.sending import Sending
