@@ -23,7 +23,7 @@ from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of
+from onceward.web.django_exchange import STREAMED, answer, ask, ask_async, finish, outcome, response_of
 from onceward.web.django_project import project_once
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
@@ -175,7 +175,7 @@ def _answer(
     held.judge.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
     held.judge.began = began if began is not None else _began(request, response)
-    return _keep(request, conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope")))
+    return finish(held, request, response, None if response.streaming else held.end(answer(response)))
 
 
 async def _answer_async(
@@ -206,21 +206,12 @@ async def _handle_async(
     held.judge.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
     held.judge.began = began if began is not None else _began(request, response)
-    return _keep(request, await conclude_async(held, response, guarded.rules.max_response))
-
-
-_STREAMED: Final = "onceward.streamed"  # in the request's META: the response that a server is going to close
-
-
-def _keep(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    if response.streaming:
-        request.META[_STREAMED] = response
-    return response
+    return finish(held, request, response, None if response.streaming else await held.end_async(answer(response)))
 
 
 def _close(request: HttpRequest | None = None, **_: object) -> None:
     """Record a streamed answer that Django drops, without closing it, because a middleware around has raised."""
-    if request is not None and (response := request.META.pop(_STREAMED, None)) is not None:
+    if request is not None and (response := request.META.pop(STREAMED, None)) is not None:
         try:
             response.close()
         except Exception as error:  # the application's own exception goes on

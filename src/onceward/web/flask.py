@@ -75,7 +75,7 @@ def idempotent(
                 return _response(held)
             held.judge.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
-            return _end(held, response, guarded.rules.max_response)
+            return _end(held, response)
 
         return wrapper
 
@@ -97,7 +97,7 @@ def _call(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respons
     return app.make_response(value)
 
 
-def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
+def _end(held: HeldRequest, response: flask.Response) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
         if held.pending:
@@ -106,7 +106,7 @@ def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Respon
     # A direct passthrough is bytes already.
     parts = response.response if response.direct_passthrough else response.iter_encoded()
     close = getattr(response.response, "close", None)
-    gate = AnswerGate(response.status_code, response.headers, most)
+    gate = AnswerGate(response.status_code, response.headers, held.guarded.rules.max_response)
     sending = Sending(held, gate, cast("Iterator[bytes]", iter(parts)), close)
     response.response = flask.request.environ[_SENDING] = sending
     return response
