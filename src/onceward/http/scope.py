@@ -167,7 +167,7 @@ class Scope:
         scope = self._identify(request)
         if (type(scope) is str and scope.strip()) or type(scope) is int or isinstance(scope, Answer):
             return scope
-        return _check_result(scope)
+        return caller_of(scope)
 
     @staticmethod
     def credential(*headers: str) -> "Scope":
@@ -193,8 +193,6 @@ def scope_of(source: object) -> Scope | None:
     """
     if isinstance(source, Scope):
         return None if source is Scope.EVERYBODY else source
-    if source is None:
-        raise TypeError(f"scope= is missing: {_CHOICES}")
     if callable(source):
         return Scope(source)
     if not isinstance(source, str):
@@ -217,8 +215,8 @@ def _host(request: Request) -> str:
     return digest("identity", request.identity)
 
 
-def _check_result(scope: object) -> object:
-    """Return a callable's result, if it can be part of a key."""
+def caller_of(scope: object) -> object:
+    """Return what a callable has said of a caller. Raises Unscoped if that is nothing, TypeError if it cannot be part of a key."""
     error: Exception | None = None
     if type(scope) is not bool:
         try:

@@ -205,7 +205,7 @@ def scope_of(request, scope=Scope.CREDENTIAL):
 
 
 def test_a_scope_that_was_not_chosen_is_refused_with_the_choices():
-    with pytest.raises(TypeError, match=r"^scope= is missing: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
+    with pytest.raises(TypeError, match=r"^scope=None: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
         web.Rules(Route("/orders"), scope=None)
 
 
