@@ -63,7 +63,7 @@ def _act(request: Request, fields: dict[str, str]) -> Response:
     visitor = visitor_of(request)
     who, why = f"{visitor.name} (by {visitor.by})", fields["why"].strip()[:1000]
     try:
-        run_audited(board.ledger, record, name, who, why, lambda seen: action.apply(seen, key, detail), detail)
+        run_audited(board.ledger, record, name, who, why, lambda seen: action.run(seen, key, detail), detail)
     except Changed:
         return again(wrong="The record has changed at this moment. Nothing was done. This is how it is now.")
     except StoreError:
