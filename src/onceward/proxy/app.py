@@ -16,7 +16,7 @@ from onceward.once import Once
 from onceward.proxy.passing import Passing, ambiguity
 from onceward.proxy.upstream import RequestHeaders, Upstream
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_delivery import BEGAN
+from onceward.web.asgi_began import BEGAN
 from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, live, patient, reply
 
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')

@@ -15,7 +15,7 @@ import h11
 
 from onceward.http.rules import Rules
 from onceward.proxy.upstream import Lines, Link, answer_lines
-from onceward.web.asgi_delivery import MAY_HAVE_RUN
+from onceward.web.asgi_began import MAY_HAVE_RUN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
 
 _WHOLE_URL: Final = re.compile(rb"https?://[a-z0-9.:_\[\]-]+(/[^?#]*)?", re.IGNORECASE).fullmatch

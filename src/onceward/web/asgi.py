@@ -11,7 +11,7 @@ from onceward.http.route import KeyedRequest, PendingRequest, WebOptions
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once
-from onceward.web.asgi_delivery import HELD
+from onceward.web.asgi_began import HELD
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -71,10 +71,7 @@ class AsgiIdempotency:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
-            if scope["type"] == "lifespan":
-                await self._live(scope, receive, send)
-                return
-            await self._app(scope, receive, send)
+            await (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
             return
         rules = self._guarded.rules
         path, root = place_of(scope)
@@ -86,7 +83,12 @@ class AsgiIdempotency:
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
-            body, stage = await read(rules, stage, receive)
+            if (body := await body_of(receive, rules.max_request)) is None:
+                stage = rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
+            elif stage.is_long(body):
+                stage = await asyncio.to_thread(rules.ask, stage, body)
+            else:
+                stage = rules.ask(stage, body)
         if isinstance(stage, KeyedRequest):
             if HELD in scope and scope[HELD] == (self._guarded.guard.store, self._guarded.key(stage), innermost()):
                 stage = None
@@ -94,7 +96,7 @@ class AsgiIdempotency:
                 stage = await claim_async(self._guarded, stage)
         if isinstance(stage, HeldRequest):
             assert body is not None  # it has a key
-            await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)
+            await AsgiHandling(stage, scope, body, receive, send).carry_out(self._app)
         elif isinstance(stage, Answer):
             await reply(send, stage)
         else:
@@ -117,15 +119,3 @@ class AsgiIdempotency:
         finally:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)
-
-
-async def read(
-    rules: Rules, pending: PendingRequest, receive: Receive
-) -> tuple[bytes | None, KeyedRequest | Answer | None]:
-    """Return a request's body, and what the rules decide with it."""
-    body = await body_of(receive, rules.max_request)
-    if body is None:
-        return None, rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
-    if pending.is_long(body):
-        return body, await asyncio.to_thread(rules.ask, pending, body)
-    return body, rules.ask(pending, body)

@@ -32,7 +32,7 @@ from onceward.http.route import Route, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once, check_once
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_delivery import BEGAN
+from onceward.web.asgi_began import BEGAN
 from onceward.web.asgi_messages import Receive, Scope, Send, lines_of
 from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependency, mark_begin, warn_of_late_ends
 
