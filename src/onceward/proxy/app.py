@@ -1,7 +1,9 @@
 """The proxy as an ASGI application: what it answers itself, and the middleware around what it passes on."""
 
+import re
 from collections.abc import Collection
 from typing import Final, Unpack
+from urllib.parse import quote, unquote
 
 import h11
 
@@ -13,7 +15,7 @@ from onceward.http.problem import Problem
 from onceward.http.route import WebOptions
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
-from onceward.proxy.passing import Passing, ambiguity
+from onceward.proxy.passing import Passing
 from onceward.proxy.upstream import RequestHeaders, Upstream
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_began import BEGAN
@@ -28,6 +30,10 @@ _UNREACHABLE: Final = Problem("upstream-unreachable", 502, "The service cannot b
 _MAYBE: Final = "The service behind this proxy has the request. It may have carried the request out."
 _NO_ANSWER: Final = Problem("upstream-no-answer", 502, "The service gave no whole answer", _MAYBE)
 _SILENT: Final = Problem("upstream-silent", 504, "The service did not answer in time", _MAYBE)
+
+_WHOLE_URL: Final = re.compile(rb"https?://[a-z0-9.:_\[\]-]+(/[^?#]*)?", re.IGNORECASE).fullmatch
+_FOREIGN: Final = re.compile(r"[\x00-\x1f\x7f]").search  # some readers end a path at a NUL or a line break
+_SLASH: Final = re.compile(rb"%2f", re.IGNORECASE).sub
 
 
 class Proxy:
@@ -117,6 +123,46 @@ class Proxy:
         # Two readers of such a request can disagree on where it ends (RFC 9112, sections 6.1 and 11.2).
         if b"transfer-encoding" in headers and (b"content-length" in headers or scope.get("http_version") == "1.0"):
             return _FRAMING.about(why="has Transfer-Encoding with Content-Length, or in HTTP/1.0")
-        if (why := ambiguity(scope, self._rules)) is not None:
+        if (why := _ambiguity(scope, self._rules)) is not None:
             return _FRAMING.about(why=why)
         return _LOOP if self._headers.is_loop(scope["headers"]) else None
+
+
+def _ambiguity(scope: Scope, rules: Rules) -> str | None:
+    """Return why servers can read the path of a request in two ways; None if they cannot: then the scope gets it as it is sent."""
+    path = _path_of(scope)
+    if path is None:
+        return "has no path that all servers read alike"
+    paths = _readings(path)
+    if len({rules.route(scope["method"].upper(), one) for one in paths}) > 1:
+        return "has a path that servers read in two ways, and the routes differ for them"
+    scope["raw_path"], scope["path"] = path, paths[0]
+    return None
+
+
+def _path_of(scope: Scope) -> bytes | None:
+    """Return the encoded path of a request, or ``*``; None if two servers can see different ones in its target."""
+    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    if not path.startswith(b"/") and path != b"*":
+        if (match := _WHOLE_URL(path)) is None:  # a whole URL (RFC 9112, section 3.2.2)
+            return None
+        path = match[1] or b"/"
+    decoded = unquote(path.decode("utf-8", "replace"))
+    # The application may resolve dot segments, and then see another path than the rules.
+    parts = decoded.replace("\\", "/").split("/")
+    if any(part.partition(";")[0] in {".", ".."} for part in parts):
+        return None
+    return None if b"\\" in path or b"#" in path or _FOREIGN(decoded) else path
+
+
+def _readings(path: bytes) -> list[str]:
+    r"""Return the paths that applications can see in an encoded one. The first is the plain decoding.
+
+    Some keep ``%2F`` as a part of a name, some take ``\`` for a slash, and some drop parameters (``;``, RFC 3986, section 3.3).
+    """
+    plain = unquote(path.decode("utf-8", "replace"))
+    if b"%" not in path and b";" not in path:
+        return [plain]
+    escaped = unquote(_SLASH(b"%252F", path).decode("utf-8", "replace"))
+    seen = [plain, escaped, plain.replace("\\", "/")]
+    return seen + ["/".join(part.partition(";")[0] for part in one.split("/")) for one in seen]
