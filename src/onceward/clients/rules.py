@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from onceward.claim.held import innermost
-from onceward.core.arguments import check_count, seconds
+from onceward.core.arguments import check_count
 from onceward.core.clock import boottime
 from onceward.core.retries import jittered
 from onceward.errors import LeaseLost
@@ -49,7 +49,9 @@ class SendAgain:
         if not all(len(one) > 1 and one.isupper() for one in names):
             raise ValueError(f'methods={methods!r}: give a tuple of names, as in ("POST", "PATCH")')
         check_count("times", times)
-        self.times, self.within, self.methods, self.header = times, seconds(within), names, header
+        if not within >= 0:
+            raise ValueError(f"within={within!r}: give seconds")
+        self.times, self.within, self.methods, self.header = times, within, names, header
 
     def sending(self, method: str, url: str, headers: MutableMapping[str, Any], *, whole: bool) -> "ClientCall":
         """Return what is known of a request before it is sent. Add its key to its headers, unless the caller has set one.
