@@ -128,7 +128,10 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
 
     def caller(request: Request) -> object:
         if _CALLERS not in request.native:
-            raise RuntimeError("dependency(...) works only in routes of idempotent_route. Use it. Nothing has run")
+            raise RuntimeError(
+                "dependency(...) works only in routes of idempotent_route, or with Depends(idempotent(...)). Use one of them. "
+                "Nothing has run"
+            )
         callers = cast("list[object]", request.native[_CALLERS])
         return callers[0]
 

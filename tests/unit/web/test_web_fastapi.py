@@ -18,13 +18,13 @@ from onceward.observe import Event
 from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
-from onceward.web.fastapi import answer, unguarded
+from onceward.web.fastapi import IdempotentRoute, answer, unguarded
 from tables import each
 from web import asgi
 from web.asgi import statuses
 from web.calls import Rules, call, guards, post
 
-idempotent_route = guards(of_fastapi.idempotent_route)
+idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
 
 
 @pytest.fixture
@@ -33,19 +33,19 @@ def runs():
 
 
 @pytest.fixture
-def app(once):
+def app():
     made = FastAPI()
-    made.router.route_class = idempotent_route(once)
+    made.router.route_class = IdempotentRoute
     return made
 
 
-def test_an_endpoint_of_the_route_class_is_guarded_and_given_the_claim(app, once, runs):
+def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, once, runs):
     @app.post("/pay", status_code=201)
-    async def pay(payment: dict, claim: Annotated[Claim, Depends(current)]):
+    async def pay(payment: dict, claim: Annotated[Claim, Depends(idempotent(once))]):
         runs.append(claim.record.key)
         return {"run": len(runs), "paid": payment["amount"]}
 
-    @app.get("/free")
+    @app.post("/free")
     async def free(): ...
 
     content = {"amount": 1}
@@ -55,13 +55,25 @@ def test_an_endpoint_of_the_route_class_is_guarded_and_given_the_claim(app, once
         post("/pay", "k", json=content),
         post("/pay", json=content),
         post("/pay", "k", json={"amount": 2}),
-        {"method": "GET", "url": "/free"},
+        post("/free"),
     )
     assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"run": 1, "paid": 1})
     assert second.headers["idempotent-replayed"] == "true"
     assert [missing.status_code, reused.status_code, other.status_code] == [400, 422, 200]
     assert runs == ["http:k:*"]
     assert statuses(once) == [COMPLETED]
+
+
+def test_a_dependency_that_guards_nothing_says_so_before_endpoint_runs(once, runs):
+    app = FastAPI()
+
+    @app.post("/plain", dependencies=[Depends(idempotent(once))])
+    async def plain():
+        runs.append("ran")
+
+    with pytest.raises(RuntimeError, match=r"^/plain: .*guards nothing.*route_class=IdempotentRoute"):
+        call(app, post("/plain", "k"))
+    assert (runs, statuses(once)) == ([], [])
 
 
 def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs):
@@ -81,7 +93,7 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs):
 
 
 def test_a_scope_that_is_sent_again_is_guarded_again(app, once, runs):
-    @app.post("/pay")
+    @app.post("/pay", dependencies=[Depends(idempotent(once))])
     async def pay():
         runs.append("ran")
 
@@ -97,11 +109,13 @@ def test_a_scope_that_is_sent_again_is_guarded_again(app, once, runs):
 
 
 def test_a_scope_that_is_copied_for_another_request_is_guarded_for_itself(app, once, runs):
-    @app.post("/pay")
+    guard = Depends(idempotent(once))
+
+    @app.post("/pay", dependencies=[guard])
     async def pay():
         runs.append("ran")
 
-    @app.post("/batch")
+    @app.post("/batch", dependencies=[guard])
     async def batch(request: FastRequest):
         copied = {**request.scope, "path": "/pay", "headers": [(b"idempotency-key", b"order-7")]}
         for name in ("route", "endpoint", "path_params"):
@@ -155,7 +169,7 @@ def test_what_no_guard_covers_can_be_found(once):
     app = FastAPI()
     app.include_router(guarded, prefix="/api")
     app.post("/app")(endpoint)
-    app.get("/guards/nothing")(endpoint)
+    app.get("/guards/nothing", dependencies=[Depends(idempotent(once))])(endpoint)
     app.mount("/files", StaticFiles(check_dir=False))
     app.websocket("/talk")(endpoint)
     app.router.routes.append(StarletteRoute("/class", HTTPEndpoint))
