@@ -12,7 +12,6 @@ _INTERNAL = {"onceward.aws.templates"}
 _MODULES = {  # what is public in modules that list nothing
     "onceward.web.flask": ("answer", "idempotent"),
     "onceward.web.users": ("django_user", "rest_framework_user", "starlette_user"),
-    "onceward.web.openapi": ("describe", "document"),
     "onceward.consumers.worker": ("Worker",),
     "onceward.observe.otel_traces": ("OtelTraces",),
     "onceward.observe.otel_metrics": ("OtelMetrics", "observe_ledger"),

@@ -1,5 +1,6 @@
 """``onceward proxy``: Idempotency-Key for any HTTP application."""
 
+from http import HTTPMethod
 from typing import TYPE_CHECKING
 
 from onceward.cli.ledgers import (
@@ -114,10 +115,13 @@ def proxy(
 
 def _route(text: str, key: str, *, required: bool) -> Route:
     """Return what ``--route`` says: methods, if any, and a path."""
-    methods, _, path = text.strip().rpartition(" ")
-    if not methods:
+    names, _, path = text.strip().rpartition(" ")
+    if not names:
         return Route(path, required=required, key=key)
-    return Route(path, methods=[method.strip() for method in methods.split(",")], required=required, key=key)
+    methods = [name.strip().upper() for name in names.split(",")]
+    if unknown := set(methods).difference(HTTPMethod):
+        refuse(f"--route {text!r}: {', '.join(sorted(unknown))} is no method of HTTP, so this would guard nothing")
+    return Route(path, methods=methods, required=required, key=key)
 
 
 def _whose(text: str) -> Scope | str:

@@ -34,7 +34,7 @@ class SendAgain:
         header: the name of the key's header. The key has quotes only in ``Idempotency-Key`` (IETF draft).
 
     Raises:
-        ValueError: ``times`` is not a whole number of at least 1, or ``methods`` is not a tuple of names.
+        ValueError: ``times`` is not a whole number of at least 1, ``within`` are no seconds, or ``methods`` is not a tuple of names.
     """
 
     def __init__(
@@ -49,6 +49,8 @@ class SendAgain:
         if not all(len(one) > 1 and one.isupper() for one in names):
             raise ValueError(f'methods={methods!r}: give a tuple of names, as in ("POST", "PATCH")')
         check_count("times", times)
+        if not within >= 0:
+            raise ValueError(f"within={within!r}: give seconds")
         self.times, self.within, self.methods, self.header = times, within, names, header
 
     def sending(self, method: str, url: str, headers: MutableMapping[str, Any], *, whole: bool) -> "ClientCall":
@@ -93,13 +95,10 @@ class ClientCall:
             self._claim.free_request_key(self._made)
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None
-        seconds = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds
+        pause = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds
         lines = ((headers or {}).get(name, "").encode(errors="replace") for name in ("Retry-After", "Date"))
-        pause = asked_pause(*lines)
-        seconds = seconds if pause is None else max(seconds, pause)
-        if boottime() + seconds > self._end:
-            return None
-        return seconds
+        pause = max(pause, asked_pause(*lines) or 0.0)
+        return None if boottime() + pause > self._end else pause
 
     def check(self) -> None:
         """Raise LeaseLost after a pause in which the handler has lost its claim: another may be sending the request."""

@@ -75,12 +75,19 @@ class Action(NamedTuple):
         verb: on its button.
         preview: returns what it will do; None if it means nothing for this record.
         apply: does it: to a key of a ledger, with a detail.
+        how: says what was done, with the detail.
     """
 
     name: str
     verb: str
     preview: Callable[[Record, float], Preview | None]
-    apply: Callable[[Ledger, str, str], str]
+    apply: Callable[[Ledger, str, str], object]
+    how: str
+
+    def run(self, ledger: Ledger, key: str, detail: str) -> str:
+        """Do it, and return what was done."""
+        self.apply(ledger, key, detail)
+        return self.how.format(detail)
 
 
 def _clears(record: Record, now: float) -> Preview:
@@ -99,21 +106,11 @@ def _clears(record: Record, now: float) -> Preview:
     return Preview(does, loses)
 
 
-def _clear(ledger: Ledger, key: str, _: str) -> str:
-    ledger.clear(key, live=True, message=True, unsent=True)
-    return "cleared: the next delivery runs"
-
-
 def _parks(record: Record, now: float) -> Preview | None:
     if record.status not in {IN_PROGRESS, RELEASED} or not is_known(record):
         return None
     does = "It stops all retries of this key. Callers are told that it is parked, and your reason, until somebody unparks it."
     return Preview(does, _holder(record, now), asks="The reason that callers are told", suggested="parked by hand")
-
-
-def _park(ledger: Ledger, key: str, detail: str) -> str:
-    ledger.park(key, detail or "parked by hand", live=True)
-    return "parked"
 
 
 def _unparks(record: Record, _: float) -> Preview | None:
@@ -122,11 +119,6 @@ def _unparks(record: Record, _: float) -> Preview | None:
     return Preview(
         "The next delivery of this key runs, with all its attempts. Nothing is delivered by this action itself."
     )
-
-
-def _unpark(ledger: Ledger, key: str, _: str) -> str:
-    ledger.unpark(key)
-    return "unparked: the next delivery runs"
 
 
 def _sends(record: Record, _: float) -> Preview | None:
@@ -138,10 +130,10 @@ def _sends(record: Record, _: float) -> Preview | None:
     return Preview(does, asks="The queue: its URL, ARN or name", suggested=queue)
 
 
-def _send(ledger: Ledger, key: str, detail: str) -> str:
+def _send(ledger: Ledger, key: str, detail: str) -> None:
     ledger.show(key)  # the version that the visitor saw; what follows meets copies that workers have kept again
     try:
-        return send_again(Ledger(ledger.store), key, detail)[1]
+        send_again(Ledger(ledger.store), key, detail)
     except ValueError as error:
         raise OncewardError(str(error)) from error
 
@@ -178,11 +170,6 @@ def _retries(record: Record, now: float) -> Preview | None:
     return Preview(does, choices=tuple(step.name for step in steps), asks="The first step to make again")
 
 
-def _retry(ledger: Ledger, key: str, detail: str) -> str:
-    ledger.retry(key, detail)
-    return f"the next delivery begins at the step {detail}"
-
-
 def _holder(record: Record, now: float) -> str | None:
     if not is_live(record, now):
         return None
@@ -193,11 +180,27 @@ def _holder(record: Record, now: float) -> str | None:
 ACTIONS: Final = {
     action.name: action
     for action in (
-        Action("unpark", "Unpark", _unparks, _unpark),
-        Action("send", "Send the kept message of", _sends, _send),
-        Action("retry", "Retry from a step of", _retries, _retry),
-        Action("park", "Park", _parks, _park),
-        Action("clear", "Clear", _clears, _clear),
+        Action(
+            "unpark", "Unpark", _unparks, lambda ledger, key, _: ledger.unpark(key), "unparked: the next delivery runs"
+        ),
+        Action(
+            "send", "Send the kept message of", _sends, _send, "its message was sent to {}, and the key is unparked"
+        ),
+        Action("retry", "Retry from a step of", _retries, Ledger.retry, "the next delivery begins at the step {}"),
+        Action(
+            "park",
+            "Park",
+            _parks,
+            lambda ledger, key, why: ledger.park(key, why or "parked by hand", live=True),
+            "parked",
+        ),
+        Action(
+            "clear",
+            "Clear",
+            _clears,
+            lambda ledger, key, _: ledger.clear(key, live=True, message=True, unsent=True),
+            "cleared: the next delivery runs",
+        ),
     )
 }
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onceward.dashboard import acting, pages
+from onceward.dashboard import pages
 from onceward.dashboard.access import Access
 from onceward.dashboard.asking import Board, trouble
 from onceward.dashboard.rendering import FOLDER
@@ -68,8 +68,8 @@ def dashboard(
             Route("/audit", pages.audit),
             Route("/record", pages.record),
             Route("/record.json", pages.as_json),
-            Route("/act", acting.preview, methods=["GET"]),
-            Route("/act", acting.act, methods=["POST"]),
+            Route("/act", pages.preview, methods=["GET"]),
+            Route("/act", pages.act, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
         ],
         middleware=[Middleware(Shield)],

@@ -28,14 +28,15 @@ def _settles(record: Record, now: float) -> Preview | None:
     return Preview(does, loses, asks="The result, as JSON", suggested="null")
 
 
-def _settle(ledger: Ledger, key: str, detail: str) -> str:
-    ledger.settle(key, read_json(detail), message=True)
-    return "completed by hand"
-
-
 ACTS: Final = {
     "unpark": ACTIONS["unpark"],
-    "settle": Action("settle", "Settle", _settles, _settle),
+    "settle": Action(
+        "settle",
+        "Settle",
+        _settles,
+        lambda ledger, key, detail: ledger.settle(key, read_json(detail), message=True),
+        "completed by hand",
+    ),
     "clear": ACTIONS["clear"],
 }
 
@@ -129,5 +130,5 @@ class Form:
         user: Any = self._request.user
         who = f"{user.get_username()} (by Django's admin)"
         return run_audited(
-            self._ledger, record, self._action.name, who, self.why, lambda seen: self._action.apply(seen, key, detail)
+            self._ledger, record, self._action.name, who, self.why, lambda seen: self._action.run(seen, key, detail)
         )

@@ -11,8 +11,8 @@ from django.urls import ResolverMatch
 
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.held import HeldClaim, innermost
-from onceward.core.policy import Options
 from onceward.errors import OncewardError
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules
 from onceward.stores.capabilities import TRANSACTION
 from onceward.web.django import View
@@ -137,10 +137,7 @@ def _endpoint(view: Any, request: HttpRequest) -> object:
 
 def idempotent(
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Callable[[View], View]:
     """Make a view answer once for each Idempotency-Key: :func:`onceward.web.django.idempotent` with the project's ledger.
 
@@ -148,12 +145,10 @@ def idempotent(
 
     Args:
         rules: which requests carry a key, whose it is, and how they are answered.
-        name: the namespace of the keys; each service on the ledger needs its own.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`.
 
     Raises:
         TypeError, ValueError: an option is not valid.
         ImproperlyConfigured: the project's settings are not valid.
     """
-    return _idempotent(project_once(), rules, name=name, wait=wait, **options)
+    return _idempotent(project_once(), rules, **options)

@@ -14,8 +14,10 @@ from typing import Final, cast
 
 import msgspec
 
+from onceward.core.arguments import check_hook
 from onceward.http.request import BadRequest, Request
 from onceward.keys.json_reading import NotJson, read_json
+from onceward.keys.ledger_keys import fingerprint_of
 from onceward.keys.paths import StrictPath, fixed
 
 _BODY: Final = fixed("body", "the JSON of the request")
@@ -44,6 +46,22 @@ def fingerprint(request: Request, body: bytes) -> str:
         kind, data = "multipart", body.replace(b"--" + boundary, b"--")
     head = f"{(request.method, request.place, request.query, kind)!a}\n"  # ASCII, without line breaks
     return sha256(head.encode() + data).hexdigest()
+
+
+Fingerprint = Callable[[Request, bytes], object]
+
+
+def fingerprinter(option: object) -> Callable[[Request, bytes], str]:
+    """Return the function that makes the fingerprint of a request, for an option of ``Rules``."""
+    if option == "all":
+        return fingerprint
+    choose = (lambda *_: "path") if option == "path" else option
+    if not callable(choose):
+        raise TypeError(
+            f'fingerprint={option!r}: give "all", "path", or a callable that is given a request and its body'
+        )
+    check_hook("fingerprint", choose)
+    return lambda request, body: fingerprint_of((request.method, request.place, choose(request, body)))
 
 
 @lru_cache(32)

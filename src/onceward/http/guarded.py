@@ -3,16 +3,13 @@
 import os
 from collections.abc import Callable
 
-from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.http.answer import Answer, Recorded, bodiless, fault_of, recorded
-from onceward.http.options import with_wait
-from onceward.http.route import KeyedRequest
+from onceward.http.answer import Answer, Recorded, bodiless, recorded
+from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.logs import logger
 from onceward.once import Once, check_once
-from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
 from onceward.results.outcomes import GivenBack
 
@@ -60,7 +57,7 @@ class Guarded:
     """Rules and their guard, made once for an application.
 
     Args:
-        once, rules, name, wait, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
+        once, rules, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
         example: how a user gives the face its Once, for errors.
         prepare: checks the rules, such as :func:`onceward.http.rules.endpoint_rules`.
 
@@ -77,15 +74,15 @@ class Guarded:
         self,
         once: Once,
         rules: Rules | None,
-        name: str | None,
-        wait: float | None,
-        options: Options,
+        options: WebOptions,
         example: str,
         *,
         prepare: Callable[[Rules | None], Rules] = rules_of,
     ) -> None:
         check_once(once, example)
-        options = with_wait(options, wait)
+        name, wait = options.pop("name", None), options.pop("wait", None)
+        if wait is not None:
+            options["on_busy"] = wait
         self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
@@ -149,11 +146,7 @@ class AnswerCodec(Codec):
         super().__init__(Recorded)
 
     def encode(self, value: object) -> str:
-        """As :meth:`Codec.encode`, also for an :class:`Answer`. NotReplayable also says what no server could send."""
-        if isinstance(value, Answer):
-            if (fault := fault_of(value)) is not None:
-                raise NotReplayable(fault)
-            value = recorded(value)
+        """As :meth:`Codec.encode`, also for an :class:`Answer`."""
         if isinstance(value, Recorded):
             try:
                 return self._encoder.encode(
@@ -161,4 +154,4 @@ class AnswerCodec(Codec):
                 ).decode()  # each field comes back as it is, so no trial read is needed
             except (TypeError, UnicodeEncodeError):  # a text of a class of its own, or half of a surrogate pair
                 pass
-        return super().encode(value)
+        return super().encode(recorded(value) if isinstance(value, Answer) else value)

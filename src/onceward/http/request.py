@@ -65,12 +65,7 @@ class Request:
 
     def provenance(self) -> Provenance:
         """Return where a request comes from that the outbox has sent: it has the header :data:`PARENT`."""
-        return provenance_in(self._key)
-
-    def _key(self, name: str) -> str | None:
-        """Return the key that a header of ours holds."""
-        lines = self.lines(name)
-        return decoded(lines[0]) if lines else None
+        return provenance_in(lambda name: decoded("".join(self.lines(name)[:1])))
 
     def comes(self) -> "Incoming":
         """Return the headers of the request, for traces."""

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.core.arguments import check_flag
+from onceward.core.policy import Options
 from onceward.core.writes import UNKNOWN, Provenance
 from onceward.http.answer import TOKEN
 from onceward.http.body import key_reader
@@ -54,11 +55,7 @@ class Route:
         # A header's name may contain points, but no known one does.
         self.read = None if TOKEN(key) and "." not in key and key != _BODY else key_reader(key)
         self.header = key.lower()
-        self._matches = _pattern(path).fullmatch
-
-    def covers(self, method: str, path: str) -> bool:
-        """Return whether this route covers a request of that method for that path."""
-        return method in self.methods and self._matches(path) is not None
+        self.matches = _pattern(path).fullmatch
 
 
 def _check_methods(methods: Collection[str]) -> None:
@@ -86,6 +83,18 @@ def _pattern(path: str) -> re.Pattern[str]:
     pattern = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
     # Litestar accepts several slashes as one, Starlette ignores a line break at the end. Neither may bypass the guard.
     return re.compile(pattern + (".*" if star else "/*\n?"), re.DOTALL)
+
+
+class WebOptions(Options, total=False):
+    """The keywords of a web guard: those of :class:`onceward.Policy`, of which ``cache`` has no effect here, and two more.
+
+    Attributes:
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless the Once has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+    """
+
+    name: str | None
+    wait: float | None
 
 
 class PendingRequest(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from onceward.core.arguments import check_count, check_flag
+from onceward.core.arguments import check_count, check_flag, check_hook, seconds
 from onceward.core.origin import PARENT
 from onceward.core.writes import UNKNOWN
 from onceward.errors import KeyMissing, OncewardError
@@ -22,12 +22,11 @@ from onceward.http.answer import (
     Recorded,
     TooLargeDecoded,
     bodiless,
-    fault_of,
     plain,
     recorded,
     replay,
 )
-from onceward.http.options import Fingerprint, check_seconds, fingerprinter, statuses
+from onceward.http.body import Fingerprint, fingerprinter
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import BadRequest, Request, read_key
 from onceward.http.route import KeyedRequest, PendingRequest, Route
@@ -63,7 +62,6 @@ class Rules:
         fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
             callable is given the :class:`Request` and the body; its result stands for query and body. A body in
             gzip or deflate is given decoded; one of more than 16 MiB when decoded is refused with 413.
-        exempt: paths that are not guarded, written as those of routes.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
             After any other answer the key is given back, and the next request runs. An unhandled exception counts as 500.
             A request that is refused before its endpoint began is never recorded.
@@ -86,7 +84,6 @@ class Rules:
         length: tuple[int, int] = (1, 255),
         scope: Scope | Identify | str | None = None,
         fingerprint: Literal["all", "path"] | Fingerprint = "all",
-        exempt: Collection[str] = (),
         record: Callable[[int], bool] | Collection[int] = lasting,
         record_within: float | None = 5.0,
         max_request: int = MIB,
@@ -96,18 +93,16 @@ class Rules:
         check_flag("strict", strict)
         if not 1 <= length[0] <= length[1]:
             raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
-        check_seconds("record_within", record_within)
         check_count("max_request", max_request, 0)
         check_count("max_response", max_response, 0)
         self.routes = routes or (Route(),)
-        self.record_within = record_within
+        self.record_within = None if record_within is None else seconds(record_within)
         self.max_request = max_request
         self.max_response = max_response
         self.strict = strict
         self.length = length
-        self.exempt = [Route(path, methods=["*"]) for path in exempt]
         self._print = fingerprinter(fingerprint)
-        self._records = statuses(record)
+        self._records = _statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
         self.docs = docs
 
@@ -116,17 +111,9 @@ class Rules:
     def route(self, method: str, path: str) -> Route | None:
         """Return the route that covers a request, or None for one that passes unchanged."""
         for route in self.routes:
-            if route.covers(method, path):
-                return None if self.exempt and self.exempts(path) else route
+            if method in route.methods and route.matches(path) is not None:
+                return route
         return None
-
-    def covers(self, method: str, path: str) -> bool:
-        """Return whether a route covers a request, or its path is exempt."""
-        return self.route(method, path) is not None or self.exempts(path)
-
-    def exempts(self, path: str) -> bool:
-        """Return whether a path is one of those that are not guarded."""
-        return any(route.covers("*", path) for route in self.exempt)
 
     def begin(self, request: Request, route: Route | None = None) -> PendingRequest | Answer | None:
         """Check a request before its body arrives.
@@ -245,8 +232,6 @@ class Rules:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
-        if (fault := fault_of(answer, blanks=True)) is not None:
-            return bodiless(answer.status, (), fault)
         record = recorded(answer)
         if most is not None and _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
@@ -270,6 +255,17 @@ class Rules:
         return reason.answer(self.docs)
 
 
+def _statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:
+    """Return the function that tells whether an answer of a status is recorded."""
+    if callable(record):
+        check_hook("record", record)
+        return record
+    known = frozenset(record)
+    if not known or not all(type(status) is int for status in known):
+        raise TypeError(f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one")
+    return known.__contains__
+
+
 def rules_of(rules: Rules | None) -> Rules:
     """Return the given rules.
 
@@ -288,11 +284,9 @@ def endpoint_rules(rules: Rules | None) -> Rules:
 
     Raises:
         TypeError: they are not Rules.
-        ValueError: they have or exempt paths, so they might not cover the endpoint.
+        ValueError: they have paths, so they might not cover the endpoint.
     """
     rules = rules_of(rules)
-    if rules.exempt:
-        raise ValueError("exempt=: the endpoint has its own path. Leave exempt= out, or guard the whole application")
     for route in rules.routes:
         if route.path != "*":
             raise ValueError(

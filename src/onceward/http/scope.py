@@ -5,12 +5,10 @@ by the client with other client specific attributes known only to the resource".
 so ``Rules(scope=...)`` has no default. Of credentials only a hash is kept.
 """
 
-from base64 import urlsafe_b64decode
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import ClassVar, Final
-
-import msgspec
 
 from onceward.core.arguments import check_hook
 from onceward.errors import KeyMissing
@@ -60,66 +58,59 @@ _NEW_EACH_TIME: Final = frozenset(
 )
 
 # A client without its token sends the scheme's name only, as other clients do, too. That is no credential.
-_SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "dpop", "token"})
-_LOOKS: Final = 100  # requests whose credentials are looked at for tokens that expire
-_SHORT: Final = 12  # a header line with only such a name has at most this many characters
+_BARE: Final = frozenset({"", "apikey", "basic", "bearer", "dpop", "token"})
+_LOOKS: Final = 20  # requests whose credentials are looked at for tokens that may expire
+_JWT: Final = re.compile(r"\beyJ[\w-]+\.eyJ[\w-]+\.").search  # RFC 7519, section 3.1: two objects of JSON in base64
 
 
 class Unscoped(ValueError):
     """The owner of a key is unknown. The text tells the reader of the answer what is missing."""
 
 
-class Credential:
-    """Tells callers apart by their credentials in ``headers``."""
+def _credential(*headers: str) -> Identify:
+    """Return what tells callers apart by their credentials in ``headers``."""
+    names = sorted({name.lower() for name in headers}, key=lambda name: (name != _AUTHORIZATION, name))
+    looks = _LOOKS
 
-    def __init__(self, headers: tuple[str, ...]) -> None:
-        # Authorization comes first: _check reads it there.
-        self._headers = tuple(sorted({name.lower() for name in headers}, key=lambda name: name != _AUTHORIZATION))
-        self._looks = _LOOKS
-
-    def __call__(self, request: Request) -> str:
-        """Return the caller. Raises Unscoped if the request does not say who that is."""
-        sent: list[str] = []
-        for name in self._headers:
-            for line in request.lines(name):
-                if len(line) <= _SHORT and _is_bare(line):
-                    continue
-                if not line.isspace():
-                    sent.append(f"{name}: {line}")
-        if self._headers[0] == _AUTHORIZATION:
-            self._check(request, sent)
+    def identify(request: Request) -> str:
+        nonlocal looks
+        sent = [
+            f"{name}: {line}" for name in names for line in request.lines(name) if line.strip().lower() not in _BARE
+        ]
+        if names[0] == _AUTHORIZATION:
+            _check(request, sent)
         if not sent:
-            raise Unscoped(f"the request has no credential ({', '.join(self._headers)})")
-        if self._looks:
-            self._looks -= 1
-            self._warn(sent)
-        return digest("credential", "\n".join(sent))
-
-    def _check(self, request: Request, sent: list[str]) -> None:
-        """Refuse credentials that cannot identify a retry or a caller."""
-        if not sent or not sent[0].startswith(_AUTHORIZATION):
-            if lines_of(request, "cookie"):
-                # The API key may belong to a web page, so that all its users send the same one.
-                raise Unscoped(
-                    "the request has cookies and no Authorization. This server must be told which cookie says who its "
-                    "callers are (scope='cookie:NAME')"
+            raise Unscoped(f"the request has no credential ({', '.join(names)})")
+        text = "\n".join(sent)
+        if looks:
+            looks -= 1
+            if _JWT(text):
+                looks = 0
+                logger().warning(
+                    "the scope is the credential itself, and a caller sent a token (JWT), which may expire. If a client renews its "
+                    "token between two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"
                 )
-            return
-        scheme = sent[0].split(maxsplit=2)[1].lower()
-        if scheme in _NEW_EACH_TIME:
-            raise Unscoped(
-                f"credentials of the scheme {scheme} are new for each request, so they do not identify a retry. "
-                "This server must be told who its callers are (scope=)"
-            )
+        return digest("credential", text)
 
-    def _warn(self, sent: list[str]) -> None:
-        """Log once that tokens expire."""
-        if any(line.count(".") > 1 and _expires(line) for line in sent):
-            self._looks = 0
-            logger().warning(
-                "the scope is the credential itself, and a caller sent a token (JWT) that expires. If a client renews its token between "
-                "two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"
+    return identify
+
+
+def _check(request: Request, sent: list[str]) -> None:
+    """Refuse credentials that cannot identify a retry or a caller."""
+    if not sent or not sent[0].startswith(_AUTHORIZATION):
+        if lines_of(request, "cookie"):
+            # The API key may belong to a web page, so that all its users send the same one.
+            raise Unscoped(
+                "the request has cookies and no Authorization. This server must be told which cookie says who its "
+                "callers are (scope='cookie:NAME')"
             )
+        return
+    scheme = sent[0].split(maxsplit=2)[1].lower()
+    if scheme in _NEW_EACH_TIME:
+        raise Unscoped(
+            f"credentials of the scheme {scheme} are new for each request, so they do not identify a retry. "
+            "This server must be told who its callers are (scope=)"
+        )
 
 
 def lines_of(request: Request, header: str) -> list[str]:
@@ -132,24 +123,6 @@ def require(value: str | None, what: str) -> str:
     if not value:
         raise Unscoped(f"{what} is missing, so the caller is unknown")
     return value
-
-
-def _is_bare(line: str) -> bool:
-    """Return whether a header's line has no credential."""
-    text = line.strip()
-    return not text or text.lower() in _SCHEMES
-
-
-def _expires(line: str) -> bool:
-    """Return whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
-    parts = line.rsplit(maxsplit=1)[-1].split(".")
-    if len(parts) != 3:
-        return False
-    try:
-        claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(claims, dict) and "exp" in claims
 
 
 def digest(kind: str, text: str) -> str:
@@ -194,7 +167,7 @@ class Scope:
         scope = self._identify(request)
         if (type(scope) is str and scope.strip()) or type(scope) is int or isinstance(scope, Answer):
             return scope
-        return _check_result(scope)
+        return caller_of(scope)
 
     @staticmethod
     def credential(*headers: str) -> "Scope":
@@ -205,7 +178,7 @@ class Scope:
         """
         if not headers or not all(TOKEN(str(name)) for name in headers):
             raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
-        return Scope(Credential(headers))
+        return Scope(_credential(*headers))
 
 
 def scope_of(source: object) -> Scope | None:
@@ -220,8 +193,6 @@ def scope_of(source: object) -> Scope | None:
     """
     if isinstance(source, Scope):
         return None if source is Scope.EVERYBODY else source
-    if source is None:
-        raise TypeError(f"scope= is missing: {_CHOICES}")
     if callable(source):
         return Scope(source)
     if not isinstance(source, str):
@@ -244,8 +215,8 @@ def _host(request: Request) -> str:
     return digest("identity", request.identity)
 
 
-def _check_result(scope: object) -> object:
-    """Return a callable's result, if it can be part of a key."""
+def caller_of(scope: object) -> object:
+    """Return what a callable has said of a caller. Raises Unscoped if that is nothing, TypeError if it cannot be part of a key."""
     error: Exception | None = None
     if type(scope) is not bool:
         try:
@@ -264,6 +235,6 @@ def _check_result(scope: object) -> object:
     ) from error
 
 
-Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")))
+Scope.CREDENTIAL = Scope(_credential("Authorization", "X-Api-Key"))
 Scope.HOST = Scope(_host)
 Scope.EVERYBODY = Scope(lambda _: "*")

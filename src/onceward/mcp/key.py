@@ -5,7 +5,6 @@ another's result by guessing its key.
 """
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
 
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from onceward.core.arguments import check_hook
 from onceward.errors import KeyMissing
-from onceward.keys.ledger_keys import ledger_key
+from onceward.http.scope import Unscoped, caller_of, digest
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
 from onceward.mcp.call import Function, ToolCall
@@ -158,10 +157,6 @@ _CHOICES: Final = (
 )
 
 
-class UnknownCaller(ValueError):
-    """The caller is unknown. The text says why."""
-
-
 class ToolScope:
     """Who the caller is, whose key counts: a choice for ``exactly(scope=...)``.
 
@@ -185,14 +180,8 @@ class ToolScope:
         self._identify: Callable[[ToolCall], object] = lambda call: identify(call.context)
 
     def of(self, call: ToolCall) -> object:
-        """Return the caller; None is everybody. Raises UnknownCaller if it is unknown, TypeError if it cannot be part of a key."""
-        if self is ToolScope.EVERYBODY:
-            return None
-        caller = self._identify(call)
-        if caller is None or caller == "":
-            raise UnknownCaller("this server cannot tell who the caller is")
-        ledger_key("scope", caller)
-        return caller
+        """Return the caller; None is everybody. Raises Unscoped if it is unknown, TypeError if it cannot be part of a key."""
+        return None if self is ToolScope.EVERYBODY else caller_of(self._identify(call))
 
 
 class _CallScope(ToolScope):
@@ -206,8 +195,6 @@ def scope_of(source: object) -> ToolScope:
     """Return the chosen scope; raises TypeError, whose text lists the choices."""
     if isinstance(source, ToolScope):
         return source
-    if source is None:
-        raise TypeError(f"scope= is missing: {_CHOICES}")
     if not callable(source):
         raise TypeError(f"scope={source!r}: {_CHOICES}")
     return ToolScope(source)
@@ -216,18 +203,18 @@ def scope_of(source: object) -> ToolScope:
 def _session(call: ToolCall) -> str:
     session = call.headers.get("mcp-session-id")
     if not session:
-        raise UnknownCaller("this call is in no session")
-    return sha256(f"session\n{session}".encode()).hexdigest()[:32]
+        raise Unscoped("this call is in no session")
+    return digest("session", session)
 
 
 def _principal(_: ToolCall) -> tuple[str, ...]:
     token = get_access_token()
     if token is None:
-        raise UnknownCaller("this call has no verified access token")
+        raise Unscoped("this call has no verified access token")
     client, issuer, subject = principal_components(token)
     if subject is None:
         # One client can have many users, and a hash of the token would change when it is renewed.
-        raise UnknownCaller("the access token names no subject. The server's owner must give scope= a callable")
+        raise Unscoped("the access token names no subject. The server's owner must give scope= a callable")
     return (client, subject) if issuer is None else (client, issuer, subject)
 
 

@@ -16,11 +16,12 @@ from onceward.claim.held import current
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.errors import Busy, LeaseLost, OncewardError, ResultNotRecorded
+from onceward.http.scope import Unscoped
 from onceward.keys.ledger_keys import fingerprint_of, scoped_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import without
 from onceward.mcp.call import PARAMETER, ToolCall, call_of, context_annotation, context_parameter, injected_parameters
-from onceward.mcp.key import ArgumentPath, KeyOrder, UnknownCaller, scope_of
+from onceward.mcp.key import ArgumentPath, KeyOrder, scope_of
 from onceward.mcp.results import Recorded, Results, ToolFailed, error_result, recorded, refusal, replay
 from onceward.once import Once, check_once
 
@@ -170,7 +171,7 @@ class GuardedTool:
                     f"{text} The result: {self._results.read(context, error.result).model_dump_json(exclude_none=True)}"
                 )
             return error_result(text, refused=kind, **({} if after is None else {"retryAfter": after}))
-        except UnknownCaller as error:
+        except Unscoped as error:
             return error_result(f"Refused, and nothing was done: {error}.", refused="scope")
 
     async def _outcome(self, run: "_Run") -> CallToolResult | InputRequiredResult:
@@ -200,7 +201,7 @@ class GuardedTool:
                 return replay(result) if outcome.replayed else result
 
     def _read(self, run: "_Run") -> str | None:
-        """Read the key of a call, and return its fingerprint. Raises KeyMissing and UnknownCaller."""
+        """Read the key of a call, and return its fingerprint. Raises KeyMissing and Unscoped."""
         call = run.call
         key, tag = self._order.read(call)
         run.key = scoped_key(self._guard.name, (key, tag, self._scope(call)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onceward.errors import StoreError
+from onceward.keys.ledger_keys import fingerprint_of
 from onceward.once import Once, check_once
 from onceward.service.bodies import (
     NAMESPACE,
@@ -26,15 +29,32 @@ from onceward.service.bodies import (
     LookBody,
     ReleaseBody,
     StepBody,
+    exact,
 )
 from onceward.service.claims import Claims
-from onceward.service.door import Door
-from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, STOPPING, UNREADY, RequestRefused, answer_of
+from onceward.service.problems import (
+    FORBIDDEN,
+    MALFORMED,
+    METHOD,
+    NOT_FOUND,
+    NOT_JSON,
+    SLOW,
+    STOPPING,
+    TOO_LARGE,
+    UNKNOWN_CLIENT,
+    UNREADY,
+    WRONG_HOST,
+    RequestRefused,
+    answer_of,
+)
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
+from onceward.web.asgi_messages import body_of
 
 _LOG: Final = logging.getLogger("onceward.service")
 _HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
+_MOST: Final = 1024 * 1024  # bytes of a request
+_WITHIN: Final = 30.0  # seconds in which a request must arrive
 _GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
 _DECODERS: Final[dict[str, msgspec.json.Decoder[msgspec.Struct]]] = {
@@ -64,7 +84,7 @@ def service(once: Once, *, tokens: str | None = None) -> Starlette:
         ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
     """
     check_once(once, "service({})")
-    desk = Desk(Claims(once), Door(None if tokens is None else Tokens(tokens)))
+    desk = Desk(Claims(once), None if tokens is None else Tokens(tokens))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -88,13 +108,18 @@ def service(once: Once, *, tokens: str | None = None) -> Starlette:
 class Desk:
     """Answers requests.
 
+    Args:
+        claims: those of the ledger.
+        tokens: who may do what; None lets everybody do everything who reaches it by a name of this machine: a page in a browser here
+            must not reach it by another name.
+
     Attributes:
         stopping: set it to answer requests that wait for a busy key.
     """
 
-    def __init__(self, claims: Claims, door: Door) -> None:
+    def __init__(self, claims: Claims, tokens: Tokens | None) -> None:
         self._claims = claims
-        self._door = door
+        self._tokens = tokens
         self.stopping = asyncio.Event()
         self._healthy_until = 0.0
 
@@ -117,8 +142,8 @@ class Desk:
                 raise RequestRefused(
                     MALFORMED, "The namespace in the path may have only the characters A-Z a-z 0-9 _ . < > -"
                 )
-            request.state.client = client = self._door.client(request, namespace, action)
-            body = _decode(await self._door.body(request), action)
+            request.state.client = client = self._client(request, namespace, action)
+            body = _decode(await _body(request), action)
             return await self._act(request, namespace, body, since, client)
         except asyncio.CancelledError:
             if not self.stopping.is_set():
@@ -132,6 +157,26 @@ class Desk:
                 _LOG.error("a request failed", exc_info=error)
             return answer
 
+    def _client(self, request: Request, namespace: str, action: str) -> str:
+        """Return the name of the client, if it may do this there. Raises RequestRefused."""
+        if self._tokens is None:
+            if not _is_local(request.headers.get("host", "")):
+                raise RequestRefused(
+                    WRONG_HOST, "Without tokens this service is known as localhost only. Nothing was done"
+                )
+            return "local"
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        grant = self._tokens.grant(token.strip()) if kind.lower() == "bearer" else None
+        if grant is None:
+            raise RequestRefused(
+                UNKNOWN_CLIENT, "Send a token of this service as: Authorization: Bearer TOKEN. Nothing was done"
+            )
+        if not grant.allows(namespace, action):
+            raise RequestRefused(
+                FORBIDDEN, f"The token {grant.name} does not allow {action} in {namespace}. Nothing was done"
+            )
+        return grant.name
+
     async def _act(self, request: Request, name: str, body: msgspec.Struct, since: float, client: str) -> Response:
         if isinstance(body, ClaimBody):
             return await self._claim(request, name, body, since, client)
@@ -141,8 +186,12 @@ class Desk:
         return _json(answer)
 
     async def _claim(self, request: Request, name: str, body: ClaimBody, since: float, client: str) -> Response:
+        # Only its hash: what waits for a busy key keeps no input.
+        mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
+        body.input = UNSET
+
         async def ask(wait: float) -> Any:
-            return await self._claims.claim(name, msgspec.structs.replace(body, wait=wait), since, client)
+            return await self._claims.claim(name, body, mark, wait, since, client)
 
         answer = await (self._wait(request, ask, body.wait) if body.wait else ask(0.0))
         if answer is None:
@@ -178,6 +227,33 @@ class Desk:
         except StoreError:
             return answer_of(RequestRefused(UNREADY, "The ledger does not answer. Ask again", 1.0))
         return _json(HealthBody())
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request. Raises RequestRefused."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestRefused(NOT_JSON, "Send JSON, with Content-Type: application/json. Nothing was done")
+    try:
+        async with asyncio.timeout(_WITHIN):
+            body = await body_of(request.receive, _MOST)
+    except TimeoutError:
+        raise RequestRefused(SLOW, f"The body did not arrive within {_WITHIN:g} s. Nothing was done", 1.0) from None
+    if body is None:
+        raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
+    if len(body) > _MOST:
+        raise RequestRefused(
+            TOO_LARGE,
+            f"A request has at most {_MOST} bytes. Nothing was done. If it has a larger result, send no_result instead",
+        )
+    return body
+
+
+def _is_local(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
 
 
 def _decode(data: bytes, action: str) -> msgspec.Struct:

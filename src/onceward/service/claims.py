@@ -4,7 +4,7 @@ Each method can be repeated: the same request gets the same answer. ``core/proto
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from msgspec import UNSET, Raw, UnsetType
@@ -21,7 +21,7 @@ from onceward.core.record import Record, Reply
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import fetch_result
 from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable
-from onceward.keys.ledger_keys import derived_key, fingerprint_of, ledger_key, step_name
+from onceward.keys.ledger_keys import derived_key, ledger_key, step_name
 from onceward.once import Once
 from onceward.results.step_entries import Doubt, Entry, entries_of
 from onceward.service.bodies import (
@@ -41,7 +41,6 @@ from onceward.service.bodies import (
     Replayed,
     StepAnswer,
     StepBody,
-    exact,
 )
 from onceward.service.problems import OTHER_RESULT, RequestRefused
 from onceward.terminal import line
@@ -59,10 +58,12 @@ class Claims:
         self._once = once
         self._store = once.store
         self.clock = once.guards.clock
-        self._guards: dict[str, Guard] = {}
+        self._plain = lru_cache(1000)(partial(self._guard, options={}))
 
-    async def claim(self, name: str, body: ClaimBody, since: float, client: str) -> Claimed | Replayed:
-        """Claim a key, or return what is recorded. ``since`` is when the request came in.
+    async def claim(
+        self, name: str, body: ClaimBody, mark: str | None, wait: float, since: float, client: str
+    ) -> Claimed | Replayed:
+        """Claim a key, or return what is recorded. ``mark`` is the fingerprint, and ``since`` is when the request came in.
 
         Raises:
             Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, StoreError: as their docs say.
@@ -76,10 +77,9 @@ class Claims:
             "retention": None if keep is None else max(keep, body.lease),
             "max_attempts": body.max_attempts,
             "on_lapse": body.on_lapse,
-            "on_busy": min(body.wait, _LONGEST_WAIT) or "raise",
+            "on_busy": min(wait, _LONGEST_WAIT) or "raise",
         }
-        guard = self._new_guard(name, options)
-        mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
+        guard = self._guard(name, options)
         token = worker.NAMED.set(f"{client}/{_plain(body.worker)}" if body.worker else client)
         try:
             entry = await for_owner(guard, body.id).enter_async(key, mark)
@@ -175,7 +175,7 @@ class Claims:
             return None
         record = await drive_async(fetch_result(reply.record, self.clock), self._store)
         try:
-            value = Replays(self._guard(name).policy, self.clock, JSON_TEXT).recorded(record)
+            value = Replays(self._plain(name).policy, self.clock, JSON_TEXT).recorded(record)
         except OncewardError:
             value = UNSET
         return Looked(
@@ -199,7 +199,7 @@ class Claims:
 
     async def _claim_of(self, name: str, body: HeldBody, lease: float, doing: str) -> RemoteClaim:
         key = self._key(name, body.key)
-        return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
+        return await remote_claim(self._plain(name), key, body.id, body.fence, lease=lease, doing=doing)
 
     async def _recorded_step(
         self, claim: RemoteClaim, entry: Entry, sent: Raw | NoResult | UnsetType
@@ -243,15 +243,7 @@ class Claims:
         if parks:
             await chain.notes.write_async(chain.notes.beginning(text))
 
-    def _guard(self, name: str) -> Guard:
-        guard = self._guards.get(name)
-        if guard is None:
-            guard = self._new_guard(name, {})
-            if len(self._guards) < 1000:
-                self._guards[name] = guard
-        return guard
-
-    def _new_guard(self, name: str, options: Options) -> Guard:
+    def _guard(self, name: str, options: Options) -> Guard:
         return self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
 
     def _key(self, name: str, key: Key) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceward.http.answer import Answer
 from onceward.http.request import Request
-from onceward.http.route import Route
+from onceward.http.route import Route, WebOptions
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope
 from onceward.lazily import lazily
@@ -17,6 +17,6 @@ if TYPE_CHECKING:
     from onceward.web.asgi import AsgiIdempotency
     from onceward.web.wsgi import WsgiIdempotency
 
-__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WsgiIdempotency"]
+__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WebOptions", "WsgiIdempotency"]
 
 __getattr__, __dir__ = lazily(__name__, {".asgi": ("AsgiIdempotency",), ".wsgi": ("WsgiIdempotency",)})

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Unpack
 
 from onceward.claim.called import is_same_ledger, is_within
 from onceward.claim.held import HeldClaim
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
-from onceward.http.route import KeyedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest, WebOptions
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.once import Once
-from onceward.web.asgi_delivery import HELD
+from onceward.web.asgi_began import HELD
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -46,11 +45,9 @@ class AsgiIdempotency:
         app: an ASGI 3 application, under asyncio.
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
         relay: whether to send messages that other processes have left, too, from the lifespan's start to its end
             (docs/reference/outbox.md).
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -62,14 +59,12 @@ class AsgiIdempotency:
         once: Once,
         rules: Rules | None = None,
         *,
-        name: str | None = None,
-        wait: float | None = None,
         relay: bool = True,
-        **options: Unpack[Options],
+        **options: Unpack[WebOptions],
     ) -> None:
         self._app = app
         self._relays = once if relay else None
-        self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
+        self._guarded = Guarded(once, rules, options, "AsgiIdempotency(app, once={})")
         if self._guarded.rules.scope is Whose.HOST:
             raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
         self._methods = self._guarded.methods
@@ -77,10 +72,7 @@ class AsgiIdempotency:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
-            if scope["type"] == "lifespan":
-                await self._live(scope, receive, send)
-                return
-            await self._app(scope, receive, send)
+            await (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
             return
         rules = self._guarded.rules
         path, root = place_of(scope)
@@ -92,7 +84,12 @@ class AsgiIdempotency:
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(stage, PendingRequest):
-            body, stage = await read(rules, stage, receive)
+            if (body := await body_of(receive, rules.max_request)) is None:
+                stage = rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
+            elif stage.is_long(body):
+                stage = await asyncio.to_thread(rules.ask, stage, body)
+            else:
+                stage = rules.ask(stage, body)
         if isinstance(stage, KeyedRequest):
             held: HeldClaim | None = scope.get(HELD)
             same = held is not None and is_same_ledger(held.store, self._guarded.guard.store) and is_within(held)
@@ -102,7 +99,7 @@ class AsgiIdempotency:
                 stage = await claim_async(self._guarded, stage)
         if isinstance(stage, HeldRequest):
             assert body is not None  # it has a key
-            await AsgiHandling(stage, body=body, receive=receive, send=send).carry_out(self._app, scope)
+            await AsgiHandling(stage, scope, body, receive, send).carry_out(self._app)
         elif isinstance(stage, Answer):
             await reply(send, stage)
         else:
@@ -125,15 +122,3 @@ class AsgiIdempotency:
         finally:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)
-
-
-async def read(
-    rules: Rules, pending: PendingRequest, receive: Receive
-) -> tuple[bytes | None, KeyedRequest | Answer | None]:
-    """Return a request's body, and what the rules decide with it."""
-    body = await body_of(receive, rules.max_request)
-    if body is None:
-        return None, rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
-    if pending.is_long(body):
-        return body, await asyncio.to_thread(rules.ask, pending, body)
-    return body, rules.ask(pending, body)

@@ -1,8 +1,10 @@
 """ASGI's messages: requests as the rules see them, bodies, and whole answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterable, MutableMapping
+from contextvars import Context
+from types import CoroutineType
+from typing import Any, Final
 
 from onceward.http.answer import Answer, with_length
 from onceward.http.request import Request, with_slash
@@ -30,9 +32,9 @@ class AsgiRequest(Request):
         if type(raw) is not list:  # ASGI allows an iterable that can be read only once
             raw = scope["headers"] = list(raw)
         self._raw: list[tuple[bytes, bytes]] = raw
-        fields = dict(raw)
-        # Each name has one line, and is in lower case, as ASGI requires: Hypercorn can keep names as they were sent (h11_pass_raw_headers).
-        self._fields = fields if len(fields) == len(raw) and b"".join(fields).islower() else None
+        # In lower case, as ASGI requires: Hypercorn can keep names as they were sent (h11_pass_raw_headers).
+        fields = {name.lower(): value for name, value in raw}
+        self._fields = fields if len(fields) == len(raw) else None  # None if a name has two lines
 
     @property
     def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
@@ -46,11 +48,6 @@ class AsgiRequest(Request):
             return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
         value = self._fields.get(raw)
         return [] if value is None else [value.decode("latin-1")]
-
-
-def request_of(scope: Scope) -> AsgiRequest:
-    """Return the request of an HTTP scope."""
-    return AsgiRequest(scope, scope["method"].upper(), *place_of(scope))  # as Django and Werkzeug do
 
 
 def place_of(scope: Scope) -> tuple[str, str]:
@@ -155,3 +152,39 @@ async def reply(send: Send, answer: Answer) -> None:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in with_length(answer)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+
+class Within:
+    """Awaits something in a context of its own."""
+
+    def __init__(self, context: Context, what: Awaitable[object]) -> None:
+        self._context, self._what = context, what
+
+    async def _plain(self) -> object:
+        return await self._what
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        # A server's own awaitable can give an iterator without send and throw (PEP 492).
+        steps: Any = self._what if type(self._what) is CoroutineType else self._plain()
+        step, given = steps.send, None
+        while True:
+            try:
+                waits_for = self._context.run(step, given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = steps.send, (yield waits_for)
+            except BaseException as error:
+                step, given = steps.throw, error
+
+
+# With these extensions an answer's body does not come as messages, or does not end with them. Without them, ASGI requires
+# that applications send messages, which can be recorded.
+_EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+
+
+def hide_extensions(scope: Scope) -> None:
+    """Take out of a scope the extensions with which an answer could not be recorded."""
+    extensions = scope["extensions"]
+    if any(name in extensions for name in _EXTENSIONS):
+        scope["extensions"] = {name: what for name, what in extensions.items() if name not in _EXTENSIONS}

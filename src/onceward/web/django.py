@@ -17,14 +17,13 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
 from onceward.claim.held import HeldClaim
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded, tell
 from onceward.http.held import claim, claim_async
-from onceward.http.route import KeyedRequest
+from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web.django_exchange import answer, ask, ask_async, conclude, conclude_async, outcome, response_of
+from onceward.web.django_exchange import STREAMED, answer, ask, ask_async, finish, outcome, response_of
 from onceward.web.django_project import project_once
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
@@ -81,10 +80,7 @@ class IdempotencyMiddleware:
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Callable[[View], View]:
     """Make a view, or coroutine view, answer once for each idempotency key.
 
@@ -101,9 +97,7 @@ def idempotent(
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
             PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``. A ``scope``
             finds the ``HttpRequest`` in ``request.native["request"]``.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Returns:
         A decorator. The view raises ImproperlyConfigured before anything runs, if the request is not Django's ``HttpRequest``, or if
@@ -112,7 +106,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
+    guarded = Guarded(once, rules, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
@@ -181,7 +175,7 @@ def _answer(
     held.judge.began, held.claim.function = began, view
     response = held.call(lambda: _respond(request, respond))
     held.judge.began = began if began is not None else _began(request, response)
-    return _keep(request, conclude(held, response, guarded.rules.max_response, waits=hasattr(request, "scope")))
+    return finish(held, request, response, None if response.streaming else held.end(answer(response)))
 
 
 async def _answer_async(
@@ -212,21 +206,12 @@ async def _handle_async(
     held.judge.began, held.claim.function = began, view
     response = await held.call_async(lambda: _respond_async(request, respond))
     held.judge.began = began if began is not None else _began(request, response)
-    return _keep(request, await conclude_async(held, response, guarded.rules.max_response))
-
-
-_STREAMED: Final = "onceward.streamed"  # in the request's META: the response that a server is going to close
-
-
-def _keep(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    if response.streaming:
-        request.META[_STREAMED] = response
-    return response
+    return finish(held, request, response, None if response.streaming else await held.end_async(answer(response)))
 
 
 def _close(request: HttpRequest | None = None, **_: object) -> None:
     """Record a streamed answer that Django drops, without closing it, because a middleware around has raised."""
-    if request is not None and (response := request.META.pop(_STREAMED, None)) is not None:
+    if request is not None and (response := request.META.pop(STREAMED, None)) is not None:
         try:
             response.close()
         except Exception as error:  # the application's own exception goes on
@@ -279,9 +264,7 @@ def _configure(setting: object) -> Guarded:
         return Guarded(
             once,
             options.pop("rules", None),
-            options.pop("name", None),
-            options.pop("wait", None),
-            cast("Options", options),
+            cast("WebOptions", options),
             'ONCEWARD = {{"once": {}}}',
         )
     except (TypeError, ValueError, AttributeError) as error:

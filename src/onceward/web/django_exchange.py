@@ -1,7 +1,7 @@
 """What the rules decide on Django's requests, what is recorded of its responses, and how to send them while a key is claimed."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, SynchronousOnlyOperation
@@ -16,6 +16,8 @@ from onceward.http.request import Request
 from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.web.sending import Sending, SendingAsync
 from onceward.web.wsgi import request_of
+
+STREAMED: Final = "onceward.streamed"  # in the request's META: the response that a server is going to close
 
 
 def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Answer | None:
@@ -87,26 +89,28 @@ def _request(request: HttpRequest) -> Request:
     return own
 
 
-def conclude(held: HeldRequest, response: HttpResponseBase, most: int, *, waits: bool) -> HttpResponseBase:
-    """Return what the client gets. It is recorded now, or when it is sent.
-
-    Args:
-        held: the request.
-        response: the handler's.
-        most: bytes of a body that are kept.
-        waits: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
-            server waits for requests.
-    """
+def finish(
+    held: HeldRequest, request: HttpRequest, response: HttpResponseBase, instead: Answer | None
+) -> HttpResponseBase:
+    """Return what the client gets: a streamed response, which is recorded when it is sent, or a recorded one, or another one ``instead``."""
     if response.streaming:
-        return _stream(held, response, most)
-    return _whole(held, response, held.end(answer(response)), waits=waits)
+        request.META[STREAMED] = response
+        return _stream(held, response)  # Django iterates a synchronous one in a thread
+    close = cast("Callable[[], None]", response.close)
+    if instead is not None:
+        close()
+        return response_of(instead)
+    if held.pending:
+        response[PENDING[0]] = PENDING[1]
+        # A stopping server waits for requests. Under ASGI this delays no client.
+        if hasattr(request, "scope") and (recorder := held.recorder) is not None:
 
+            def close_and_join() -> None:
+                close()
+                recorder.join()
 
-async def conclude_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    """As :func:`conclude`, for a coroutine."""
-    if response.streaming:
-        return _stream(held, response, most)  # Django iterates a synchronous one in a thread
-    return _whole(held, response, await held.end_async(answer(response)), waits=True)
+            response.close = close_and_join
+    return response
 
 
 def response_of(reply: Answer) -> HttpResponseBase:
@@ -142,25 +146,8 @@ def outcome(claim: HeldClaim, response: HttpResponseBase) -> Recorded | Answer |
     return result
 
 
-def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, waits: bool) -> HttpResponseBase:
-    close = cast("Callable[[], None]", response.close)
-    if instead is not None:
-        close()
-        return response_of(instead)
-    if held.pending:
-        response[PENDING[0]] = PENDING[1]
-        if waits and (recorder := held.recorder) is not None:
-
-            def close_and_join() -> None:
-                close()
-                recorder.join()
-
-            response.close = close_and_join
-    return response
-
-
-def _stream(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    gate = AnswerGate(response.status_code, response.items(), most)
+def _stream(held: HeldRequest, response: HttpResponseBase) -> HttpResponseBase:
+    gate = AnswerGate(response.status_code, response.items(), held.guarded.rules.max_response)
     close = cast("Callable[[], None]", response.close)  # it also closes the content
     if not response.is_async:
         stream = Sending(held, gate, iter(response.streaming_content), close)

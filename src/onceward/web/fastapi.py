@@ -15,7 +15,7 @@ For single endpoints, with their own options::
     async def pay(payment: Payment, claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]) -> Receipt: ...
 
 The route class is necessary: a dependency never sees the response, and cannot hold it back until it is recorded. For a whole
-application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`.
+application, add :class:`onceward.web.AsgiIdempotency`.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,10 @@ from starlette.routing import Route
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.policy import Options
 from onceward.http.answer import Answer
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules
 from onceward.once import Once, check_once
-from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_messages import lines_of
 from onceward.web.fastapi_endpoints import dependency
@@ -45,7 +44,6 @@ __all__ = [
     "answer",
     "claim_or_none",
     "dependency",
-    "document",
     "idempotent",
     "idempotent_route",
     "unguarded",
@@ -55,10 +53,7 @@ __all__ = [
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Idempotent:
     """Return a dependency that makes an endpoint of an :class:`IdempotentRoute` answer once for each idempotency key.
 
@@ -68,8 +63,6 @@ def idempotent(
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Returns:
@@ -80,16 +73,13 @@ def idempotent(
         TypeError, ValueError: an option is not valid.
     """
     check_once(once, "Depends(idempotent({}))")
-    return Idempotent(once, rules, name, wait, options)
+    return Idempotent(once, rules, options)
 
 
 def idempotent_route(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
@@ -101,8 +91,6 @@ def idempotent_route(
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Raises:
@@ -116,7 +104,7 @@ def idempotent_route(
     class GuardedRoute(IdempotentRoute):
         """A route whose endpoint answers once for each idempotency key."""
 
-        default = Idempotent(once, rules, name, wait, options)
+        default = Idempotent(once, rules, options)
 
     return GuardedRoute
 
@@ -129,23 +117,6 @@ async def claim_or_none() -> Claim | None:
     return innermost()
 
 
-def document(app: FastAPI, rules: Rules) -> None:
-    """Document in an application's OpenAPI which operations take an idempotency key.
-
-    Use it with :class:`onceward.web.AsgiIdempotency`; endpoints of :func:`idempotent_route` do not need it.
-
-    Args:
-        app: the application; its ``openapi`` is replaced.
-        rules: those of the middleware.
-    """
-    generate = app.openapi
-
-    def documented() -> dict[str, Any]:
-        return openapi.document(generate(), rules)
-
-    app.openapi = documented  # type: ignore[method-assign]  # as FastAPI's documentation does
-
-
 def answer(response: Response) -> Answer:
     """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
@@ -155,7 +126,7 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
     """Return the endpoints of an application that onceward does not guard, such as ``POST /orders/{order}``.
 
     Use it in a test: ``assert unguarded(app) == []``. A router included in a guarded one is not guarded, and nothing else reports
-    that. Endpoints whose key is not required, or whose path is exempt, are not returned.
+    that. Endpoints whose key is not required are not returned.
 
     Args:
         app: the application, with all its routers and middleware. A mounted application is not looked at.
@@ -170,5 +141,5 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
         for route, original in routes
         if isinstance(original, Route) and not getattr(original, "is_guarded", False)
         for method in set(route.methods or methods).intersection(methods)  # None is any method
-        if not any(rules.covers(method, route.path_format) for rules in around)
+        if all(rules.route(method, route.path_format) is None for rules in around)
     )

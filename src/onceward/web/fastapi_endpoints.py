@@ -20,7 +20,7 @@ from fastapi.security.base import SecurityBase
 from onceward.http.request import Request
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
-from onceward.web.asgi_delivery import BEGAN
+from onceward.web.asgi_began import BEGAN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, prepend
 
 _TO_USER: Final = 5  # frames from a warning to the line with the endpoint's decorator

@@ -11,13 +11,11 @@ from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
-from onceward.core.policy import Options
-from onceward.http.route import Route
+from onceward.http.route import Route, WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
-from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_delivery import BEGAN
+from onceward.web.asgi_began import BEGAN
 from onceward.web.asgi_messages import (
     Receive,
     Scope,
@@ -29,9 +27,9 @@ from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependencies,
 class Idempotent:
     """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
 
-    def __init__(self, once: Once, rules: Rules | None, name: str | None, wait: float | None, options: Options) -> None:
+    def __init__(self, once: Once, rules: Rules | None, options: WebOptions) -> None:
         self._rules = endpoint_rules(rules)
-        self.guard = partial(AsgiIdempotency, once=once, name=name, wait=wait, **options)
+        self.guard = partial(AsgiIdempotency, once=once, **options)
         self.guard(_nothing, rules=self._rules)  # to raise for a wrong option now
 
     async def __call__(self, connection: HTTPConnection) -> Claim | None:
@@ -118,8 +116,20 @@ class IdempotentRoute(APIRoute):
 def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    extra["parameters"] = [*extra.get("parameters", [])]
-    openapi.describe(extra, rules, own)
+    parameters = extra.get("parameters", [])
+    if own.read is None and not any(one["in"] == "header" and one["name"].lower() == own.header for one in parameters):
+        least, most = rules.length
+        key = {
+            "name": own.key,
+            "in": "header",
+            "required": own.required,
+            "description": "Names this operation. Choose a new one for each operation, such as a UUID, and send the same one with "
+            f"each retry. {least} to {most} characters in quotes, or without quotes if it has no comma, semicolon, backslash or "
+            "space. See also draft-ietf-httpapi-idempotency-key-header.",
+            "schema": {"type": "string"},
+            "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
+        }
+        extra["parameters"] = [*parameters, key]
     return extra
 
 

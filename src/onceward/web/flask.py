@@ -10,10 +10,10 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded, tell
 from onceward.http.held import HeldRequest, claim
+from onceward.http.route import WebOptions
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -26,10 +26,7 @@ View = Callable[P, flask.typing.ResponseReturnValue]
 def idempotent(
     once: Once,
     rules: Rules | None = None,
-    *,
-    name: str | None = None,
-    wait: float | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[WebOptions],
 ) -> Callable[[View[P]], View[P]]:
     """Make a view answer once for each idempotency key.
 
@@ -51,9 +48,7 @@ def idempotent(
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
             PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Returns:
         A decorator. The view raises RuntimeError before anything runs, if the request's body was read and not kept.
@@ -61,7 +56,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
+    guarded = Guarded(once, rules, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -80,7 +75,7 @@ def idempotent(
                 return _response(held)
             held.judge.began = True
             response = held.call(lambda: _call(lambda: call(*args, **kwargs)))
-            return _end(held, response, guarded.rules.max_response)
+            return _end(held, response)
 
         return wrapper
 
@@ -102,7 +97,7 @@ def _call(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respons
     return app.make_response(value)
 
 
-def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
+def _end(held: HeldRequest, response: flask.Response) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
         if held.pending:
@@ -111,7 +106,7 @@ def _end(held: HeldRequest, response: flask.Response, most: int) -> flask.Respon
     # A direct passthrough is bytes already.
     parts = response.response if response.direct_passthrough else response.iter_encoded()
     close = getattr(response.response, "close", None)
-    gate = AnswerGate(response.status_code, response.headers, most)
+    gate = AnswerGate(response.status_code, response.headers, held.guarded.rules.max_response)
     sending = Sending(held, gate, cast("Iterator[bytes]", iter(parts)), close)
     response.response = flask.request.environ[_SENDING] = sending
     return response

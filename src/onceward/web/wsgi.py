@@ -7,12 +7,11 @@ from itertools import chain
 from types import TracebackType
 from typing import Protocol, TypeAlias, Unpack, cast
 
-from onceward.core.policy import Options
 from onceward.http.answer import Answer, AnswerGate, with_length
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.request import BadRequest, Request, with_slash
-from onceward.http.route import KeyedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PendingRequest, WebOptions
 from onceward.http.rules import Rules
 from onceward.once import Once
 from onceward.web.sending import Sending
@@ -46,9 +45,7 @@ class WsgiIdempotency:
         app: a WSGI application.
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
-        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
-        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
+        **options: see :class:`onceward.web.WebOptions`; ``name`` is required unless ``once`` has one.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -59,13 +56,10 @@ class WsgiIdempotency:
         app: Application,
         once: Once,
         rules: Rules | None = None,
-        *,
-        name: str | None = None,
-        wait: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WebOptions],
     ) -> None:
         self._app = app
-        self._guarded = Guarded(once, rules, name, wait, options, "WsgiIdempotency(app, {})")
+        self._guarded = Guarded(once, rules, options, "WsgiIdempotency(app, {})")
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request that the rules cover; any other passes unchanged."""

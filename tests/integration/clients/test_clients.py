@@ -225,7 +225,7 @@ def test_an_iterator_of_methods_counts_as_a_tuple():
 
 @each(
     "options",
-    [{"methods": "POST"}, {"methods": ("post",)}, {"times": "3"}, {"times": 0}],
+    [{"methods": "POST"}, {"methods": ("post",)}, {"times": "3"}, {"times": 0}, {"within": -1}],
 )
 def test_wrong_rules_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):

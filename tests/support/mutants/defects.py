@@ -341,7 +341,7 @@ a relay sends what it cannot open
 [claim/lease.py: unit/claim/test_guard.py]
 a claim is seen by what outlives its handler
     while claim is not None and claim.[-left-]{+lost+}:
-[web/asgi_delivery.py: integration/web/test_web_servers.py]
+[web/asgi_handling.py: integration/web/test_web_servers.py]
 a server goes on reading under a claim
     await [-self._outside(self._send(message))-]{+self._send(message)+}
 """)

@@ -200,3 +200,8 @@ def test_credentials_without_their_library_are_refused_with_its_name(monkeypatch
     broker = NatsBroker("nats://127.0.0.1:1", "orders", stream=None, dead="dead", settings=settings)
     with pytest.raises(ValueError, match=r"nats-py\[nkeys\]"):
         asyncio.run(broker.open(Policy()))
+
+
+def test_a_proxys_route_with_a_method_that_http_has_not_is_refused(run):
+    result = run("proxy", "--upstream", "http://a", "--name", "n", "--scope", "everybody", "--route", "POSTT /x")
+    refused(result, "POSTT is no method of HTTP")

@@ -172,7 +172,7 @@ def test_a_busy_key_says_when_to_come_back(left, after):
 
 
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(caplog):
-    guarded = Guarded(Once("memory:"), Rules(), "shop", None, {}, "")
+    guarded = Guarded(Once("memory:"), Rules(), {"name": "shop"}, "")
     assert guarded.refusal(errors.ResultNotRecorded("k", None, "the store is away"), "POST /orders", done=True) is None
     assert "the store is away" in caplog.text
     for error in (errors.Reentrant("k"), ZeroDivisionError()):
@@ -205,7 +205,7 @@ def scope_of(request, scope=Scope.CREDENTIAL):
 
 
 def test_a_scope_that_was_not_chosen_is_refused_with_the_choices():
-    with pytest.raises(TypeError, match=r"^scope= is missing: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
+    with pytest.raises(TypeError, match=r"^scope=None: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
         web.Rules(Route("/orders"), scope=None)
 
 
@@ -252,13 +252,13 @@ def test_credentials_that_are_new_each_time_are_refused(value):
 
 
 def token(**claims):
-    parts = b"{}", json.dumps(claims).encode(), b"s"
+    parts = b'{"alg":"none"}', json.dumps(claims).encode(), b"s"
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
-def test_a_token_that_expires_is_warned_of_once(caplog):
+def test_a_token_that_may_expire_is_warned_of_once(caplog):
     rules = Rules(scope=Scope.credential("Authorization"))
-    for opaque in ("Bearer abc", "Bearer a.b.c", f"Bearer {token(sub='ann')}", "Basic YTpi"):
+    for opaque in ("Bearer abc", "Bearer a.b.c", "Basic YTpi"):
         rules.begin(keyed(UUID, ("authorization", opaque)))
     assert caplog.text == ""
     for exp in (1, 2):

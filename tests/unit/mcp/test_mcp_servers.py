@@ -61,7 +61,7 @@ def test_tools_that_were_there_before_a_missing_scope_and_a_wrong_server_are_ref
 
     with pytest.raises(ValueError, match="has the tool charge already"):
         guard_tools(shop.server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-    with pytest.raises(TypeError, match="scope= is missing"):
+    with pytest.raises(TypeError, match="scope=None: say which"):
         guard_tools(shop.server, once, key=ToolKey.argument())
     with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
         guard_tools("shop", once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)

@@ -265,7 +265,7 @@ async def coroutine(context):
 @each(
     ("options", "says"),
     [
-        ({"scope": None}, r"scope= is missing: say which caller a key belongs to"),
+        ({"scope": None}, r"scope=None: say which caller a key belongs to"),
         ({"scope": "alice"}, "scope='alice'"),
         ({"scope": coroutine}, "nobody would await it"),
         ({"key": []}, "key= is empty"),

@@ -77,9 +77,9 @@ async def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
         assert upstream.requests == []
 
 
-@each("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/log/in;a=b", b"/x%5cpay"])
+@each("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/x%5cpay"])
 async def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, path):
-    rules = Rules(*map(Route, ("/orders", "/a/{name}", "/x/*", "/log/*")), exempt=["/log/in"])
+    rules = Rules(*map(Route, ("/orders", "/a/{name}", "/x/*")))
     plain = scope([], "POST", raw_path=path)
     async with Scripted() as upstream:
         client = Client()

@@ -19,7 +19,6 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.guarded import AnswerCodec, Guarded
 from onceward.http.held import HeldRequest, claim, claim_async
-from onceward.http.options import with_wait
 from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once, check_once
@@ -62,10 +61,12 @@ def on_api(
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
     check_once(once, "@on_api({})")
-    policy, own_rules = with_wait(options, wait), rules_of(rules)
+    own_rules = rules_of(rules)
+    if wait is not None:
+        options = {**options, "on_busy": wait}
 
     def decorate(function: Function) -> LambdaHandler[object]:
-        api = _Api(once, own_rules, function, name, policy)
+        api = _Api(once, own_rules, function, name, options)
 
         def handle(event: object, context: object) -> object:
             request = _Request(api, event, context)

@@ -24,6 +24,7 @@ from onceward.errors import Busy, Parked, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
+from onceward.web.sending import keep
 from onceward.web.webhooks.events import TEXT, SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
 
 _log: Final = logging.getLogger("onceward")
@@ -98,7 +99,6 @@ class WebhookReceiver:
         call: Any = once(key=lambda event: event.id, name=name, **options)(_wrap(handler))
         self.is_async: bool = inspect.iscoroutinefunction(call)
         self._call: Callable[[WebhookEvent], Any] = call
-        self._running: set[asyncio.Task[object]] = set()
         self._threads = threading.BoundedSemaphore(_MOST)
         # What `onceward complete` and complete_lapsed() read.
         self.guarded = call.guarded
@@ -243,20 +243,19 @@ class WebhookReceiver:
             _BEGUN.set(start.set_result)
             await self._call(event)
 
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(handle())
-        self._running.add(task)
+        task = keep(asyncio.get_running_loop().create_task(handle()))
         try:
             await asyncio.wait((task, start), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            task.add_done_callback(partial(self._over, event, start.result() if start.done() else None))
+            task.add_done_callback(partial(_over, event, start.result() if start.done() else None))
         if not start.done():
             await task
         return _ACCEPTED
 
-    def _over(self, event: WebhookEvent, claim: Claim | None, task: "asyncio.Task[object]") -> None:
-        self._running.discard(task)
-        if claim is not None and not task.cancelled() and (error := task.exception()) is not None:
-            _tell(event, claim, error)
+
+def _over(event: WebhookEvent, claim: Claim | None, task: "asyncio.Task[None]") -> None:
+    if claim is not None and not task.cancelled() and (error := task.exception()) is not None:
+        _tell(event, claim, error)
 
 
 def _answer_of_all(answers: list[Answer | Exception]) -> Answer:
