@@ -5,8 +5,17 @@ from typing import Final, NamedTuple
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.broker import record_of
-from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, read_kept, size_of
-from onceward.aws.sqs.queue import LARGEST, Queue, QueueSettings
+from onceward.aws.sqs.message import (
+    LARGEST,
+    MOST_ATTRIBUTES,
+    Attribute,
+    Message,
+    Outgoing,
+    entry_of,
+    read_kept,
+    size_of,
+)
+from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import opened_kept
 from onceward.consumers.reader import DELIVERY_NAME, default_key

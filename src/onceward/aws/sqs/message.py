@@ -16,25 +16,9 @@ _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 # message goes alone. The service refuses messages that are too large for a queue.
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
+LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
-# The codes that speak of a message itself: SQS API Reference, the errors of SendMessage and SendMessageBatch; SNS API Reference, those
-# of Publish and PublishBatch; "Common Errors" in both.
-REFUSED: Final = frozenset(
-    {
-        "BatchRequestTooLong",
-        "InvalidAttributeName",
-        "InvalidAttributeValue",
-        "InvalidMessageContents",
-        "InvalidParameter",
-        "InvalidParameterCombination",
-        "InvalidParameterValue",
-        "MissingParameter",
-        "ParameterValueInvalid",
-        "Validation",
-        "ValidationError",
-    }
-)
-# As above: no two dots in a row, none at an end, and at most 256 characters.
+# SQS Developer Guide, "Amazon SQS message metadata": no two dots in a row, none at an end, and at most 256 characters.
 _NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!.{257})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -104,7 +88,7 @@ def entry_of(message: Outgoing) -> dict[str, object]:
     Raises:
         ValueError: its body or an attribute is empty, or contains a character that SQS does not accept; or an attribute's name does.
     """
-    check_text(message.body, "the body")
+    _check_text(message.body, "the body")
     entry: dict[str, object] = {"MessageBody": message.body}
     if message.attributes:
         entry["MessageAttributes"] = {name: _write_attribute(name, one) for name, one in message.attributes.items()}
@@ -129,24 +113,19 @@ def _read_attribute(item: Mapping[str, str]) -> Attribute:
 
 
 def _write_attribute(name: str, attribute: str | Attribute) -> dict[str, str | bytes]:
-    check_attribute_name(name)
-    kind, value = attribute if isinstance(attribute, Attribute) else ("String", attribute)
-    if isinstance(value, bytes):
-        return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
-    check_text(value, f"the attribute {name}")
-    return {"DataType": kind, "StringValue": value}
-
-
-def check_attribute_name(name: str) -> None:
-    """Raise ValueError if SQS and SNS do not accept the name of an attribute."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"the attribute {name!r}: a name has up to 256 letters, digits, '_', '-' and single dots inside, and does not begin with "
             "AWS. or Amazon."
         )
+    kind, value = attribute if isinstance(attribute, Attribute) else ("String", attribute)
+    if isinstance(value, bytes):
+        return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
+    _check_text(value, f"the attribute {name}")
+    return {"DataType": kind, "StringValue": value}
 
 
-def check_text(text: str, what: str) -> None:
+def _check_text(text: str, what: str) -> None:
     """Raise ValueError if SQS and SNS do not accept a text; ``what`` says which text it is."""
     if not text:
         raise ValueError(f"{what} of the message is empty, which SQS does not accept")
