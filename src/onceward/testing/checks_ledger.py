@@ -16,11 +16,10 @@ def list_finds_all(bench: Bench) -> None:
     expect(not _count(bench), "an empty ledger has no records")
     page = bench.do(bench.store.select(ByKey(), None, 10))
     expect((page.records, page.next) == ([], None), "a listing of an empty ledger is one empty page")
-    claims = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
+    claims = [bench.claimed(f"key {i:02}", "a") for i in range(23)]
     for limit in (1, 7, 23, 100):
-        listed = records_of(bench, ByKey(), limit)
-        expect(len(listed) == 23, f"a listing in pages of {limit} finds every record once")
-        expect({r.key: r for r in listed} == claims, f"a listing in pages of {limit} returns the records as they are")
+        listed = sorted(records_of(bench, ByKey(), limit))
+        expect(listed == claims, f"a listing in pages of {limit} finds every record once, as it is")
 
 
 @check
@@ -53,21 +52,6 @@ def list_resumes(bench: Bench) -> None:
     expect(len(set(resumed)) == len(resumed), "a resumed listing returns no record twice")
     expect(not first & set(resumed), "a resumed listing does not start again")
     expect(stayed <= set(resumed), "a resumed listing misses no record that was there all the time")
-
-
-@check
-def delete_is_conditioned(bench: Bench) -> None:
-    """Delete removes the record seen, and no other version of it."""
-    first = bench.claimed()
-    second = bench.swapped(first)
-    for stale in (first, second._replace(owner="b")):
-        reply = bench.do(bench.store.delete(stale))
-        expect((reply.won, reply.record) == (False, second), "a delete of another version is refused, and shows it")
-        expect(bench.load("key") == second, "a refused delete changes nothing")
-    expect(bench.do(bench.store.delete(second)).won, "a delete of the version seen is won")
-    expect(bench.load("key") is None, "a deleted record is gone")
-    reply = bench.do(bench.store.delete(second))
-    expect((reply.won, reply.record) == (False, None), "a delete of an absent key is refused with no record")
 
 
 @check

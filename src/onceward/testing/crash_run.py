@@ -39,7 +39,7 @@ class CrashRun:
         self._stage = stage
         self._plan = plan
         self.over = over
-        self._lost_error = lost
+        self._lost = lost
         self.expected = expected
         self.points: list[Point] = []
         self.effects: list[EffectMade] = []
@@ -106,80 +106,61 @@ class CrashRun:
 
     def exchange(self, ask: Ask, act: Act, mishaps: tuple[Mishap, ...]) -> Steps[object]:
         """Make an exchange with the ledger. ``mishaps`` is what can happen to it."""
-        mishap = self._before_exchange(ask, mishaps)
-        yield from self._pause(mishap)
-        reply = yield act
-        self._after(mishap, transient("the ledger's reply was lost"))
-        return reply
+        for write in ask.writes:
+            self._lease = max(self._lease, write.lease or 0.0)
+        if self._is_gone and not self.is_dead:
+            self._stage.clock.advance(self._lease / 2)  # else nobody would ever give up
+            raise transient("the ledger is out of reach")
+        return (yield from self._struck(Point(label_of(ask), mishaps), _made(act), transient))
 
     def call(self, effect: EffectMade, marks: object, act: Act) -> Steps[object]:
         """Make a call of a downstream, or answer as it did to the call that this one repeats.
 
         ``marks`` is what the downstream knows the call by; it knows no repetition of one with None.
         """
-        mishap = self._before_call(effect)
-        yield from self._pause(mishap)
+        return (yield from self._struck(Point(str(effect), AT_EFFECT), self._effect(effect, marks, act), self._lost))
+
+    def _effect(self, effect: EffectMade, marks: object, act: Act) -> Steps[object]:
         if marks in self._answers:
             first, answer, _ = self._answers[marks]
             if effect != first:
                 self.clashes.append((effect, first))
-        else:
-            answer = yield act
-            self.effects.append(effect)
-            if marks is not None:
-                self._answers[marks] = effect, answer, act  # which keeps the downstream, as marks have its id
-        self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
+            return answer
+        answer = yield act
+        self.effects.append(effect)
+        if marks is not None:
+            self._answers[marks] = effect, answer, act  # which keeps the downstream, as marks have its id
         return answer
 
-    def _pause(self, mishap: Mishap | None) -> Steps[None]:
-        """Let another worker get the message, if this one is paused."""
-        if mishap is Mishap.PAUSED:
-            self.lapse()
-            if self._other is not None:
-                yield self._other
-            self.begin("the paused worker goes on")
-
-    def _before_exchange(self, ask: Ask, mishaps: tuple[Mishap, ...]) -> Mishap | None:
+    def _struck(self, point: Point, made: Steps[object], lost: Callable[[str], Exception]) -> Steps[object]:
+        """Make what happens at a point, unless the mishap of this run comes in between. ``lost`` makes the error of a lost one."""
         if self.is_dead:
             raise Killed
-        for write in ask.writes:
-            self._lease = max(self._lease, write.lease or 0.0)
-        if self._is_gone:
-            self._stage.clock.advance(self._lease / 2)  # else nobody would ever give up
-            raise transient("the ledger is out of reach")
-        label = label_of(ask)
-        mishap = self._at(Point(label, mishaps))
-        if mishap is Mishap.KILLED_BEFORE:
-            self._die()
-        if mishap is Mishap.LEDGER_GONE:
-            self._is_gone = True
-        if mishap in {Mishap.LEDGER_GONE, Mishap.REQUEST_LOST}:
-            raise transient("the request to the ledger was lost")
-        return mishap
-
-    def _before_call(self, effect: EffectMade) -> Mishap | None:
-        if self.is_dead:
-            raise Killed
-        mishap = self._at(Point(str(effect), AT_EFFECT))
-        if mishap is Mishap.REQUEST_LOST:
-            raise self._lost_error(f"{effect}: the request was lost")
-        return mishap
-
-    def _after(self, mishap: Mishap | None, lost: Exception) -> None:
-        if mishap is Mishap.KILLED_AFTER:
-            self._die()
-        if mishap is Mishap.REPLY_LOST:
-            raise lost
-
-    def _at(self, point: Point) -> Mishap | None:
         mishap = self._plan.get(len(self.points))
         self.points.append(point)
         self.story.note(point.label)
         if mishap is not None:
             self.strikes += 1
             self.story.strike(mishap, point)
-        return mishap
+        self._is_gone = self._is_gone or mishap is Mishap.LEDGER_GONE
+        if mishap is Mishap.KILLED_BEFORE:
+            self.is_dead = True
+            raise Killed
+        if mishap in {Mishap.LEDGER_GONE, Mishap.REQUEST_LOST}:
+            raise lost(f"{point.label}: the request was lost")
+        if mishap is Mishap.PAUSED:
+            self.lapse()
+            if self._other is not None:
+                yield self._other  # another worker gets the message
+            self.begin("the paused worker goes on")
+        answer = yield from made
+        if mishap is Mishap.KILLED_AFTER:
+            self.is_dead = True
+            raise Killed
+        if mishap is Mishap.REPLY_LOST:
+            raise lost(f"{point.label}: the reply was lost")
+        return answer
 
-    def _die(self) -> None:
-        self.is_dead = True
-        raise Killed
+
+def _made(act: Act) -> Steps[object]:
+    return (yield act)
