@@ -8,9 +8,8 @@ from typing import Any, Final, Unpack, cast
 import msgspec
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
-from onceward.aws.events.handler import Decorator
+from onceward.aws.events.handler import Decorator, ReportOptions, Response, report
 from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, require_text, text_at
-from onceward.aws.events.response import ReportOptions, Response, report
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
