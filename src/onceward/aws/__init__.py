@@ -9,7 +9,7 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
 - ``dead_letters``: ``redrive`` (a queue), ``letters`` (a message's key and copy).
 - ``targets``: where the outbox sends messages.
 - ``templates``: a ledger and what feeds a function, as code.
-- ``doctor``: ``look`` reads the facts; ``queue`` and ``mapping`` judge them, and each store its ledger.
+- ``doctor``: ``look`` reads the facts; ``checks`` judge them, and each store its ledger.
 """
 
 from typing import TYPE_CHECKING

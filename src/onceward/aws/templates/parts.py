@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Final, NamedTuple
 
-from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, TIMEOUTS
+from onceward.aws.doctor.checks import LAMBDA_RECEIVES, TIMEOUTS
 from onceward.observe import cloudwatch
 
 Document = dict[str, Any]
