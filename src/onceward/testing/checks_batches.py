@@ -33,18 +33,17 @@ def insert_many_in_order(bench: Bench) -> None:
 @check
 def swap_many_in_order(bench: Bench) -> None:
     """Swap_many wins or loses each of a hundred swaps by itself, and replies in the same order."""
-    writes = [claim_of(f"k{number}", "a") for number in range(100)]
-    seen = [won(reply, "insert") for reply in replies_of(bench.do(bench.store.insert_many(writes)))]
-    asked = [seen[0], seen[1]._replace(owner="b"), seen[2]._replace(key="absent"), *seen[3:]][::-1]
-    pairs = [(next_of(record, status=COMPLETED, result=record.key), record) for record in asked]
-    replies = replies_of(bench.do(bench.store.swap_many(pairs)))[::-1]
-    lost = {place: reply.record for place, reply in enumerate(replies) if not reply.won}
-    expect(lost.keys() == {1, 2}, "each swap of a batch is judged by itself")
-    expect(lost == {1: seen[1], 2: None}, "a refused swap of a batch returns the record held, or none")
-    results = [reply.record and reply.record.result for reply in (replies[0], *replies[3:])]
-    expect(results == ["k0", *(f"k{number}" for number in range(3, 100))], "the replies of a batch are in its order")
-    expect(bench.load("k1") == seen[1], "a refused swap of a batch changes nothing")
-    expect(bench.load("k3") == replies[3].record, _WRITES)
+    inserts = bench.do(bench.store.insert_many([claim_of(f"k{number}", "a") for number in range(100)]))
+    held = [won(reply, "insert") for reply in replies_of(inserts)]
+    seen = [*held[:1:-1], held[0]._replace(owner="b"), held[1]._replace(key="absent")]
+    swaps = [(next_of(one, status=COMPLETED, result=one.key), one) for one in seen]
+    replies = replies_of(bench.do(bench.store.swap_many(swaps)))
+    expect([reply.won for reply in replies] == [True] * 98 + [False] * 2, "each swap of a batch is judged by itself")
+    refused = [reply.record for reply in replies[98:]]
+    expect(refused == [held[0], None], "a refused swap of a batch returns the record held, or none")
+    results = [reply.record and reply.record.result for reply in replies[:98]]
+    expect(results == [one.key for one in seen[:98]], "the replies of a batch are in its order")
+    expect([bench.load(one.key) for one in seen] == [reply.record for reply in replies], _WRITES)
     expect(bench.do(bench.store.swap_many([])) == [], "an empty batch has no replies")
 
 

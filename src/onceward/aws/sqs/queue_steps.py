@@ -190,28 +190,26 @@ class QueueSteps:
         unmentioned = self._error(action, ": the answer does not say what became of this message", "", transient=True)
         unmentioned.unsure = True
         results: list[QueueError | None] = [unmentioned] * len(entries)
-        tries = iter(_PAUSES)
-        for start in range(0, len(entries), ENTRIES):
-            todo = [*range(start, min(start + ENTRIES, len(entries)))]
-            while todo:
-                try:
-                    body = {"Entries": [{"Id": str(number), **entries[number]} for number in todo]}
-                    answer = yield from self._ask(action, body, tries)
-                except QueueError as error:
-                    for number in todo:
-                        results[number] = error
-                    break
-                for one in answer.get("Successful") or []:
-                    results[int(one["Id"])] = None
-                for one in answer.get("Failed") or []:
-                    code = short(one["Code"])
-                    passing = not one.get("SenderFault", True) or code in PASSING
-                    results[int(one["Id"])] = self._refusal(action, code, one.get("Message") or "", transient=passing)
-                todo = [number for number in todo if (failed := results[number]) is not None and failed.transient]
-                pause = next(tries, None) if todo else None
-                if pause is None:
-                    break
+        tries, todo = iter(_PAUSES), [*range(len(entries))]
+        while todo:
+            part, todo = todo[:ENTRIES], todo[ENTRIES:]
+            try:
+                body = {"Entries": [{"Id": str(number), **entries[number]} for number in part]}
+                answer = yield from self._ask(action, body, tries)
+            except QueueError as error:
+                for number in part:
+                    results[number] = error
+                continue
+            for one in answer.get("Successful") or []:
+                results[int(one["Id"])] = None
+            for one in answer.get("Failed") or []:
+                code = short(one["Code"])
+                passing = not one.get("SenderFault", True) or code in PASSING
+                results[int(one["Id"])] = self._refusal(action, code, one.get("Message") or "", transient=passing)
+            again = [number for number in part if (failed := results[number]) is not None and failed.transient]
+            if again and (pause := next(tries, None)) is not None:
                 yield jittered(pause)
+                todo = again + todo
         return results
 
     def _ask(
