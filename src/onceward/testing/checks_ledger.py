@@ -96,16 +96,6 @@ def close_is_not_the_end(bench: Bench) -> None:
 
 
 @check
-def attributes(bench: Bench) -> None:
-    """A store says where it is, how exact its times are, how often to look and how large a result it takes by default."""
-    store = bench.store
-    expect(bool(store.url), "a store has its url")
-    expect(0 <= store.resolution < 60, "resolution is in seconds")
-    expect(0 < store.poll <= 10, "poll is in seconds")
-    expect(type(store.max_result) is int and store.max_result > 0, "max_result is a number of bytes")
-
-
-@check
 def waiting_ends(bench: Bench) -> None:
     """Who waits for a key looks again in time: ``changed`` ends, also when nobody changes the record."""
     bench.claimed("key", "a")
