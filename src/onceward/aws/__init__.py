@@ -4,7 +4,7 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
 
 - ``events``: Lambda. A module for each family of sources, from an event to deliveries. They share ``records``, ``handler``,
   and ``loop``.
-- ``sqs``: ``queue`` (the client and a queue's settings; its steps in ``queue_steps``, with ``message``), ``producer``, and the
+- ``sqs``: ``queue`` (the client and a queue's settings, with ``message``), ``producer``, and the
   worker in ``broker``, with ``visibility``.
 - ``dead_letters``: ``redrive`` (a queue), ``letters`` (a message's key and copy).
 - ``targets``: where the outbox sends messages.

@@ -7,9 +7,9 @@ import pytest
 
 from onceward import Once
 from onceward.aws import SqsWorker
+from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Outgoing, Queue
-from onceward.aws.sqs.queue_steps import Address, address_of
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
 from onceward.consumers.polling import Polls

@@ -87,5 +87,4 @@ def copy_of(message: Message, dedup: str | None, room: int) -> Outgoing:
 
 def origin(message: Message) -> str:
     """Return the default key of a message: its attribute's, else its id."""
-    value = message.user_attributes.get(KEY_ATTRIBUTE, Attribute("", "")).value
-    return value if isinstance(value, str) and value else message.id
+    return message.user_attributes.get(KEY_ATTRIBUTE, Attribute("")).value or message.id

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.checks import QUEUE_CHECKS, Facts, Trigger, days
+from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue, QueueSettings
-from onceward.aws.sqs.queue_steps import address_of
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.selections import DueWithin

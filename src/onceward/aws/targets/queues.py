@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceward.aws.events import KEY_ATTRIBUTE
+from onceward.aws.sqs.address import LOCATE, SQS, address_of
 from onceward.aws.sqs.message import ENTRIES, LARGEST, MOST_ATTRIBUTES, TOGETHER, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue_steps import LOCATE, SQS, address_of
 from onceward.aws.targets.sending import BatchTarget, options_of
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
