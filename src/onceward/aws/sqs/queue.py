@@ -119,7 +119,9 @@ class Queue:
             raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
         check_type("Queue(queue)", queue, str, "its name, URL or ARN")
         self._address = address = address_of(queue, region)
-        self.name, self.fifo, self._url = address.name, address.fifo, address.url
+        self.name = address.name
+        self.fifo = address.fifo
+        self._url = address.url
         url = endpoint or from_environment("sqs") or address.endpoint
         self._wires = opened(address.region, timeout=timeout, sqs=url)
 
