@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 from generated import PAGES, PARTS, call
-from onceward.aws.sqs.queue_steps import LONGEST_WAIT
+from onceward.aws.sqs.queue import LONGEST_WAIT
 from onceward.consumers.worker import PAUSES
 from onceward.web.webhooks.signatures import TOLERANCE
 

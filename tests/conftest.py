@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fixtures import closing_fixture
-from onceward.aws.sqs import queue_steps
+from onceward.aws.sqs import queue
 from onceward.outbox import sender as senders
 from schedule import ASKED, NIGHTLY, Scheduling, is_of, left_out, number_of, rank
 from servers.dynoxide import Dynoxide
@@ -242,7 +242,7 @@ _front = closing_fixture(lambda ministack: Proxy(ministack.port), scope="session
 def front(_front, aws, monkeypatch):
     """A proxy in front of the queues, without faults; pauses between tries are short."""
     _front.clear()
-    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
+    monkeypatch.setattr(queue, "_PAUSES", (0.01,) * 5)
     return _front
 
 

@@ -107,7 +107,7 @@ def changing(method, **changes):
 BROKEN = {
     "swap with another owner is refused": {"_matches": lambda _, held, seen: held.beat == seen.beat},
     "swap of an earlier beat is refused": {"_matches": lambda _, held, seen: held.owner == seen.owner},
-    "insert of a key that is held is lost": {"_insert": overwriting},
+    "insert of a key that is held is refused": {"_insert": overwriting},
     "reply's time is the store's clock's": {"__init__": ahead},
     "created_at is kept": {"_swap": changing(MemoryStore._swap, created_at=None)},
     "stamped with the time in microseconds": {"_insert": changing(MemoryStore._insert, fence=1)},

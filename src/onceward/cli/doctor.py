@@ -4,14 +4,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from onceward import terminal
-from onceward.aws.doctor.look import Inspection, diagnosis
+from onceward.aws.doctor.look import diagnosis, facts_of
 from onceward.cli.ledgers import (
     AttemptsOption,
     JsonOption,
@@ -70,14 +70,9 @@ def doctor(
         refuse(f"--watch {watch}: give a positive duration")
 
     def look() -> list[Finding]:
-        looks = Inspection(policy, function)
-        with usage():
-            if queue is not None:
-                looks.queue(queue)
-        if store is not None:
-            with closing(opened(store)) as once:
-                looks.ledger(once.store)
-        findings = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ())]
+        with closing(opened(store)) if store is not None else nullcontext() as once, usage():
+            facts = facts_of(policy, queue, function, None if once is None else once.store)
+        findings = [*diagnosis(facts), *(_celery(celery) if celery is not None else ())]
         return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
     if pause is not None:

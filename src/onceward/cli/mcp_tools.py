@@ -10,7 +10,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field, JsonValue
 
-from onceward.aws.doctor.look import Inspection, diagnosis
+from onceward.aws.doctor.look import diagnosis, facts_of
 from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy
 from onceward.core.record import Record
@@ -112,9 +112,7 @@ class _Tools:
     @_reporting
     def check_settings(self) -> list[Shown]:
         """Check the ledger's own settings, and say what is unsafe."""
-        looks = Inspection(Policy(), None)
-        looks.ledger(self._once.store)
-        return [one._asdict() for one in diagnosis(looks.facts)]
+        return [one._asdict() for one in diagnosis(facts_of(Policy(), store=self._once.store))]
 
     def unpark(self, key: KeyInput, version: VersionInput, why: WhyInput) -> str:
         """Let the next delivery of a parked key run. Do it only if its cause is fixed, and its effect was not made."""

@@ -29,7 +29,7 @@ from onceward.errors import OncewardError
 from onceward.observe.events import Happening, StoreRequest
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
-from onceward.outbox.pending import drop_refused, retry_refused
+from onceward.outbox.pending import decide_refused
 from onceward.outbox.relay import EVERY, Relay
 from onceward.outbox.tasks import TaskJobs
 from onceward.results.outcomes import describe
@@ -182,7 +182,7 @@ def _later(wait: float | None) -> str:
 
 def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
     with looking_at(store) as ledger:
-        entries = (retry_refused if again else drop_refused)(ledger, key)
+        entries = decide_refused(ledger, key, again=again)
     what = "is sent again" if again else "is forgotten"
     for entry in entries:
         fields = {"to": entry.to, "key": entry.key, "refused": entry.refused}

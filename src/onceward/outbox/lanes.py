@@ -92,12 +92,12 @@ class Lane(ABC):
     def work(self, batch: Sequence[SendingRecord]) -> list[SendingRecord]:
         """Make one request, and return the records that go on."""
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, errors: Sequence[Exception]) -> None:
         """Pause. Log the first failure of an incident."""
         self._failures += 1
-        self.resumes_at = boottime() + pause_after(self._failures, error)
+        self.resumes_at = boottime() + max(pause_after(self._failures, error) for error in errors)
         if self._failures == 1:
-            logger().warning("%s: %s, and they are tried again: %s", self.name, self._trouble, describe(error))
+            logger().warning("%s: %s, and they are tried again: %s", self.name, self._trouble, describe(errors[0]))
 
     def _works(self) -> None:
         if self._failures:
@@ -148,12 +148,7 @@ class TargetLane(Lane):
         if len(errors) < len(answers):
             self._works()
         elif errors:
-            self._failed(max(errors, key=_asks))
-
-
-def _asks(error: Exception) -> float:
-    wait = getattr(error, "retry_after", None)
-    return wait if isinstance(wait, int | float) else 0.0
+            self._failed(errors)
 
 
 def _sent(target: Target, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
@@ -190,7 +185,7 @@ class StoreLane(Lane):
                 reply = drive(self._store.load(outgoing.record.key), self._store)
             except Exception as error:
                 if getattr(error, "transient", False):  # one failure, of however many records
-                    self._failed(error)
+                    self._failed([error])
                     return [*waiting, *looks[number:], *certain] if self._failures < _TRIES else waiting
                 logger().warning("%s: its messages are left to a relay: %s", outgoing.record.key, describe(error))
             else:
@@ -211,7 +206,7 @@ class StoreLane(Lane):
             outcomes = [error] * len(batch)
         errors = [one for one in outcomes if isinstance(one, Exception)]
         if errors:
-            self._failed(errors[0])
+            self._failed(errors)
         else:
             self._works()
         going_on = []

@@ -38,30 +38,22 @@ from onceward.stores.capabilities import OUTBOX
 from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
 
-Change = Callable[[list[MessageEntry]], list[MessageEntry]]
 
-
-def retry_refused(ledger: Ledger, key: str) -> list[MessageEntry]:
-    """Let the refused messages of a key be sent again, in their order among those that are left. Return them.
+def decide_refused(ledger: Ledger, key: str, *, again: bool) -> list[MessageEntry]:
+    """Let the refused messages of a key be sent ``again``, in their order among those that are left, or forget them. Return them.
 
     Raises:
         NotFound: there is no such key.
         OncewardError: it has no refused message; or they cannot be read, or somebody sends the others right now.
     """
-    return _change(
-        ledger, key, lambda entries: [msgspec.structs.replace(entry, refused=None, tries=0) for entry in entries]
-    )
-
-
-def drop_refused(ledger: Ledger, key: str) -> list[MessageEntry]:
-    """Forget the refused messages of a key. Return them. Raises as :func:`retry_refused`."""
-    return _change(ledger, key, lambda entries: [entry for entry in entries if entry.refused is None])
-
-
-def _change(ledger: Ledger, key: str, change: Change) -> list[MessageEntry]:
     while True:
         record, now = ledger.show(key)
-        before = _messages(record)
+        if record.unsent is None or not has_messages(record):
+            raise OncewardError(f"{key}: it has no unsent messages")
+        try:
+            before = unsent_of(record.unsent)
+        except ValueError as error:
+            raise OncewardError(f"{key}: its messages cannot be read: {error}") from error
         refusals = [entry for entry in before.messages if entry.refused is not None]
         if not refusals:
             raise OncewardError(f"{key}: it has no message that a target has refused")
@@ -70,22 +62,16 @@ def _change(ledger: Ledger, key: str, change: Change) -> list[MessageEntry]:
             raise OncewardError(
                 f"{key}: its other messages are sent, or wait for another try, for {wait:.0f} s. Try again after that"
             )
+        left = [
+            msgspec.structs.replace(entry, refused=None, tries=0) if again else entry
+            for entry in before.messages
+            if again or entry.refused is None
+        ]
         # The id tells a sender whose lease is over that the messages are not its own any more.
-        after = Unsent(os.urandom(8).hex(), before.keep, change(before.messages))
-        is_sendable = any(entry.refused is None for entry in after.messages)
-        text = after.text if after.messages else None
-        write = noting(record, text, 0.0 if is_sendable else NEVER_DUE, before.keep)
+        text = Unsent(os.urandom(8).hex(), before.keep, left).text if left else None
+        write = noting(record, text, 0.0 if left else NEVER_DUE, before.keep)
         if drive(ledger.store.swap(write, record), ledger.store).won:
             return refusals
-
-
-def _messages(record: Record) -> Unsent:
-    if record.unsent is None or not has_messages(record):
-        raise OncewardError(f"{record.key}: it has no unsent messages")
-    try:
-        return unsent_of(record.unsent)
-    except ValueError as error:
-        raise OncewardError(f"{record.key}: its messages cannot be read: {error}") from error
 
 
 _EMPTY: Final = 100  # bytes that the text takes without messages
@@ -206,11 +192,10 @@ class PendingMessages:
             return entry
         try:
             sealed = sealed_message(entry, seal)
-            is_whole = opened_message(sealed, seal) == (entry.body, entry.headers)
+            if opened_message(sealed, seal) != (entry.body, entry.headers):
+                raise NotReplayable("its seal does not open what it seals, so no message could be sent")
         except (NotReplayable, msgspec.MsgspecError) as error:
             raise ValueError(f"{self._key}: a message cannot be sealed and opened again: {error}") from error
-        if not is_whole:
-            raise ValueError(f"{self._key}: its seal does not open what it seals, so no message could be sent")
         return sealed
 
 

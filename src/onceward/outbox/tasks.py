@@ -174,8 +174,8 @@ def jobs_of(task: object) -> TaskJobs:
     )
 
 
-def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
-    """Return the task's address, and its module and name as parts of a key.
+def place_of(task: object, jobs: TaskJobs) -> str:
+    """Return the task's module and name, as its address has them.
 
     Raises:
         ValueError: other processes could not import it.
@@ -191,7 +191,7 @@ def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
             f"{jobs.function.__qualname__}: {module} has no global name for this task, so a relay could not import it. Assign the task "
             "to a global name there, and enqueue it by that name"
         )
-    return f"task:{module}:{names[0]}", f"{module}:{names[0]}"
+    return f"{module}:{names[0]}"
 
 
 def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -216,11 +216,11 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
     if lost := sorted(jobs.reserved & {*fits.parameters, *arguments}):
         raise ValueError(f"{name}{fits}: the queue takes {lost[0]} for itself, so the job would not get it: rename it")
     try:
-        changed = [own for own, value in arguments.items() if msgspec.json.decode(msgspec.json.encode(value)) != value]
+        for own, value in arguments.items():
+            if msgspec.json.decode(msgspec.json.encode(value)) != value:
+                raise ValueError(f"JSON changes {own}")
     except Exception as error:
         raise ValueError(f"{name}: {describe(error)}. Give {_JSON}") from error
-    if changed:
-        raise ValueError(f"{name}: JSON changes {changed[0]}. Give {_JSON}")
     return arguments
 
 
@@ -250,7 +250,8 @@ class Enqueuing:
         ``awaited`` is whether the caller is a coroutine, in the event loop that sends.
         """
         jobs = jobs_of(task)
-        address, place = address_of(task, jobs)
+        place = place_of(task, jobs)
+        address = f"task:{place}"
         arguments = arguments_of(jobs, args, kwargs)
         # Never the namespace of a handler, which would take the job for its own completion. The parts are told apart, because
         # services can share a ledger.

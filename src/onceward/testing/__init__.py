@@ -12,7 +12,8 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.testing.clock import ManualClock
-    from onceward.testing.crashes import Crash, Crashes
+    from onceward.testing.crash import Crash
+    from onceward.testing.crashes import Crashes
     from onceward.testing.mishaps import Mishap
     from onceward.testing.off import off
     from onceward.testing.stage import Killed
@@ -24,7 +25,8 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         ".clock": ("ManualClock",),
-        ".crashes": ("Crash", "Crashes"),
+        ".crash": ("Crash",),
+        ".crashes": ("Crashes",),
         ".mishaps": ("Mishap",),
         ".off": ("off",),
         ".stage": ("Killed",),

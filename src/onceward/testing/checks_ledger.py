@@ -16,11 +16,10 @@ def list_finds_all(bench: Bench) -> None:
     expect(not _count(bench), "an empty ledger has no records")
     page = bench.do(bench.store.select(ByKey(), None, 10))
     expect((page.records, page.next) == ([], None), "a listing of an empty ledger is one empty page")
-    claims = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
+    claims = [bench.claimed(f"key {i:02}", "a") for i in range(23)]
     for limit in (1, 7, 23, 100):
-        listed = records_of(bench, ByKey(), limit)
-        expect(len(listed) == 23, f"a listing in pages of {limit} finds every record once")
-        expect({r.key: r for r in listed} == claims, f"a listing in pages of {limit} returns the records as they are")
+        listed = sorted(records_of(bench, ByKey(), limit))
+        expect(listed == claims, f"a listing in pages of {limit} finds every record once, as it is")
 
 
 @check
@@ -40,34 +39,20 @@ def list_resumes(bench: Bench) -> None:
     records = [bench.claimed(f"key {i:02}", "a") for i in range(12)]
     page = bench.do(bench.store.select(ByKey("key"), None, 5))
     first = {r.key for r in page.records}
-    rest = [r for r in records if r.key not in first]
-    bench.swap(next_of(rest[0]), rest[0])
-    bench.do(bench.store.delete(rest[1]))
-    bench.do(bench.store.delete(page.records[-1]))
+    changed, deleted, *others = [r for r in records if r.key not in first]
+    bench.swapped(changed)
+    for gone in (deleted, page.records[-1]):
+        bench.do(bench.store.delete(gone))
     bench.claimed("key zz", "b")
     resumed: list[str] = []
     while page.next is not None:
         page = bench.do(bench.store.select(ByKey("key"), page.next, 5))
         resumed += [r.key for r in page.records]
-    stayed = {r.key for r in rest} - {rest[1].key}
-    expect(len(set(resumed)) == len(resumed), "a resumed listing returns no record twice")
-    expect(not first & set(resumed), "a resumed listing does not start again")
-    expect(stayed <= set(resumed), "a resumed listing misses no record that was there all the time")
-
-
-@check
-def delete_is_conditioned(bench: Bench) -> None:
-    """Delete removes the record seen, and no other version of it."""
-    first = bench.claimed()
-    second = bench.swapped(first)
-    for stale in (first, second._replace(owner="b")):
-        reply = bench.do(bench.store.delete(stale))
-        expect((reply.won, reply.record) == (False, second), "a delete of another version is refused, and shows it")
-        expect(bench.load("key") == second, "a refused delete changes nothing")
-    expect(bench.do(bench.store.delete(second)).won, "a delete of the version seen is won")
-    expect(bench.load("key") is None, "a deleted record is gone")
-    reply = bench.do(bench.store.delete(second))
-    expect((reply.won, reply.record) == (False, None), "a delete of an absent key is refused with no record")
+    seen = set(resumed)
+    expect(len(seen) == len(resumed) and not first & seen, "a resumed listing returns no record twice")
+    expect(
+        seen >= {r.key for r in (changed, *others)}, "a resumed listing misses no record that was there all the time"
+    )
 
 
 @check
@@ -109,16 +94,6 @@ def close_is_not_the_end(bench: Bench) -> None:
     read = bench.do(bench.store.load("key")).record
     expect(read == held, "a closed store opens again, with the records that it had")
     expect(bench.swap(next_of(held, status=IN_PROGRESS), held).won, "a closed store writes again")
-
-
-@check
-def attributes(bench: Bench) -> None:
-    """A store says where it is, how exact its times are, how often to look and how large a result it takes by default."""
-    store = bench.store
-    expect(bool(store.url), "a store has its url")
-    expect(0 <= store.resolution < 60, "resolution is in seconds")
-    expect(0 < store.poll <= 10, "poll is in seconds")
-    expect(type(store.max_result) is int and store.max_result > 0, "max_result is a number of bytes")
 
 
 @check

@@ -28,94 +28,64 @@ KEYS = (
 
 
 @check
-def insert_writes_when_absent(bench: Bench) -> None:
-    """Insert writes when the key is absent, and returns the record that it made."""
-    record = bench.claimed("key", "a")
-    expect(record.owner == "a", "a won insert returns the record that it made")
-    expect(bench.load("key") == record, "what a won insert returned is what is read afterwards")
+def writes_are_read(bench: Bench) -> None:
+    """Insert and swap return the record that they made. A load through any handle returns the latest one, or none; it never wins."""
+    held: Record | None = None
+    for number in range(4):
+        for store in (bench.store, bench.other):
+            reply = bench.do(store.load("key"), store)
+            expect(reply[:2] == (False, held), "a load returns what the latest finished write returned, or no record")
+        if held is None:
+            held = bench.claimed("key", "a")
+            continue
+        seen = held._replace(lease_until=0.0, attempts=9, result="?", status=RELEASED)  # of its version
+        held = won(bench.swap(next_of(held, status=COMPLETED, result=str(number)), seen), "swap")
+        expect((held.owner, held.result) == ("a", str(number)), "a swap writes every field")
 
 
 @check
-def insert_loses_to_what_is_held(bench: Bench) -> None:
-    """Insert loses to a record in any status, even lapsed or expired, changes nothing, and returns the record held."""
-    for status in (COMPLETED, RELEASED, IN_PROGRESS):
-        held = bench.claimed(status, "a", status=status, fingerprint="f", lease=1.0, keep=30.0)
-        bench.advance(2.0)
-        reply = bench.insert(claim_of(status, "b"))
-        expect(not reply.won, "an insert of a key that is held is lost")
-        expect(reply.record == held, f"an insert that loses to a record that is {status} returns it")
-        expect(bench.load(status) == held, "a lost insert changes nothing")
+def a_write_needs_the_version_held(bench: Bench) -> None:
+    """Insert loses to a record in any status, even lapsed. Swap and delete lose if owner, fence or beat is another, as of a zombie.
 
-
-@check
-def swap_writes_what_was_seen(bench: Bench) -> None:
-    """Swap writes when the record held has the owner, the fence and the beat of the one seen, whatever else it has."""
-    held = bench.claimed()
-    seen = held._replace(lease_until=0.0, attempts=9, result="?", status=RELEASED)
-    record = won(bench.swap(next_of(held, status=COMPLETED, result="1"), seen), "swap")
-    expect(bench.load("key") == record, "what a won swap returned is what is read afterwards")
-    expect(record.result == "1", "a swap writes every field")
-
-
-@check
-def swap_refuses_another_version(bench: Bench) -> None:
-    """Swap of another owner, fence or beat, as of a zombie after a takeover, is refused and returns the record held."""
-    zombie = bench.claimed("key", "a", lease=1.0)
-    bench.advance(2.0)
-    held = bench.swapped(zombie, owner="b", fence=zombie.fence + 1)
-    stale = {
-        "by a zombie": zombie,
-        "with another owner": held._replace(owner="a"),
-        "of an earlier beat": held._replace(beat=0),
-        "with another fence": held._replace(fence=zombie.fence),
-    }
-    for what, seen in stale.items():
-        reply = bench.swap(next_of(seen, status=COMPLETED, result="refused"), seen)
-        expect((reply.won, reply.record) == (False, held), f"a swap {what} is refused and returns what is held")
-        expect(bench.load("key") == held, "a refused swap changes nothing")
-
-
-@check
-def swap_of_nothing_is_refused(bench: Bench) -> None:
-    """Swap of an absent key is refused and returns no record."""
-    held = bench.claimed()
-    bench.do(bench.store.delete(held))
-    reply = bench.swap(next_of(held), held)
-    expect((reply.won, reply.record) == (False, None), "a swap of an absent key is refused with no record")
-    expect(bench.load("key") is None, "a refused swap makes no record")
-
-
-@check
-def load_reads_the_latest(bench: Bench) -> None:
-    """Load returns the record as the latest finished write left it, or none; it never wins."""
-    reply = bench.do(bench.store.load("key"))
-    expect((reply.won, reply.record) == (False, None), "a load of an absent key returns no record")
-    held = bench.claimed()
-    for _ in range(3):
-        held = bench.swapped(held)
-        reply = bench.do(bench.store.load("key"))
-        expect((reply.won, reply.record) == (False, held), "a load returns the latest finished write")
-        expect(bench.load("key") == held, "a load through a second handle returns it too")
+    What loses changes nothing, and returns the record held, or none.
+    """
+    for status, lease in ((COMPLETED, 0.0), (RELEASED, 0.0), (IN_PROGRESS, 0.0), (IN_PROGRESS, 60.0)):
+        key, store = f"{status} {lease}", bench.store
+        zombie = bench.claimed(key, "a", lease=0.0, keep=30.0)
+        held = bench.swapped(zombie, owner="b", fence=zombie.fence + 1, status=status, lease=lease, keep=30.0)
+        stale = {
+            "by a zombie": zombie,
+            "with another owner": held._replace(owner="a"),
+            "of an earlier beat": held._replace(beat=0),
+            "with another fence": held._replace(fence=zombie.fence),
+        }
+        losing = {"insert of a key that is held": store.insert(claim_of(key, "c"))}
+        for what, seen in stale.items():
+            losing[f"swap {what}"] = store.swap(next_of(seen, status=COMPLETED, result="refused"), seen)
+            losing[f"delete {what}"] = store.delete(seen)
+        for what, steps in losing.items():
+            expect(bench.do(steps)[:2] == (False, held), f"{what} is refused, and returns the record held ({key})")
+            expect(bench.load(key) == held, f"{what} changes nothing ({key})")
+        expect(bench.do(store.delete(held)).won and bench.load(key) is None, "a delete of the version seen removes it")
+        for steps in (store.swap(next_of(held), held), store.delete(held)):
+            expect(bench.do(steps)[:2] == (False, None), "a write of an absent key is refused with no record")
+            expect(bench.load(key) is None, "a refused write makes no record")
 
 
 @check
 def fields_round_trip(bench: Bench) -> None:
     """Every field round-trips: none, empty, long and unicode texts, any number."""
-    for number, text in enumerate(TEXTS):
-        fields = {"fingerprint": text, "result": text, "error": text, "worker": text[:99], "attempts": 7, "beat": 3}
-        fields |= {name: text[: 98 + place] for place, name in enumerate(RARE) if name != "due_at"}
-        fields["needs"] = text[:99] or None
-        record = bench.claimed(f"text {number}", "a", due=None if number % 2 else 5.0, **fields)
-        kept = {name: getattr(record, name) for name in fields}
-        expect(kept == fields, f"every field is kept ({text[:20]!r})")
-        expect((record.due_at is None) == bool(number % 2), "the time at which messages are due is kept")
-        expect(bench.load(record.key) == record, f"a record is read as it was written ({text[:20]!r})")
-    record = bench.claimed("none", "a", fingerprint=None, result=None, error=None, keep=None)
-    read = bench.load("none")
-    expect(read == record, "a record without texts is read as it was written")
-    expect((record.fingerprint, record.result, record.error, record.expires_at) == (None,) * 4, "None stays")
-    expect(isinstance(read, Record), "what is read is a Record")
-    expect(type(record.fence) is int and type(record.lease_until) is float, "numbers keep their type")
+    for number, text in enumerate((None, *TEXTS)):
+        fields = {name: text and text[: 98 + place] for place, name in enumerate(("worker", *RARE)) if name != "due_at"}
+        fields |= {"fingerprint": text, "result": text, "error": text, "needs": fields["needs"] or None}
+        due = 5.0 if number % 2 else None
+        record = bench.claimed(f"text {number}", "a", attempts=7, beat=3, due=due, **fields)
+        expect(
+            {name: getattr(record, name) for name in fields} == fields, f"every field is kept ({text and text[:20]!r})"
+        )
+        expect((record.attempts, record.beat, record.due_at is None) == (7, 3, due is None), "numbers are kept")
+        expect((type(record.fence), type(record.lease_until)) == (int, float), "numbers keep their type")
+        expect(bench.load(record.key) == record, f"a record is read as it was written ({text and text[:20]!r})")
 
 
 @check

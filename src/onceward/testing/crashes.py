@@ -4,118 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from typing import Any, Final, Self, TypedDict, Unpack
 
-from onceward.results.message_entries import MessageEntry
 from onceward.stores.contract import Store
 from onceward.stores.memory import MemoryStore
-from onceward.testing import crash_report
 from onceward.testing.clock import ManualClock
-from onceward.testing.crash_run import CrashRun
-from onceward.testing.downstream import DownstreamCalls, EffectMade, downstream
+from onceward.testing.crash import Crash
+from onceward.testing.downstream import EffectMade
 from onceward.testing.mishaps import AT_EFFECT, Mishap
-from onceward.testing.redelivery import Redelivery
 from onceward.testing.stage import Stage
-
-
-class Crash:
-    """One run of a crash test. The first run has no mishap; each later one has one at one point of it.
-
-    You get one from a loop over :class:`onceward.testing.Crashes`. ``str(crash)`` tells the story of the run.
-
-    Attributes:
-        error: the exception that is the outcome of the last delivery; None if it returned.
-    """
-
-    def __init__(self, run: CrashRun) -> None:
-        self._run = run
-        self.error: Exception | None = None
-
-    def __str__(self) -> str:
-        return str(self._run.story)
-
-    @property
-    def mishap(self) -> str:
-        """What happens in this run, in a sentence; "no mishap" before it has happened."""
-        return self._run.story.title
-
-    @property
-    def effects(self) -> list[EffectMade]:
-        """The effects of downstreams, in order. A repetition that a downstream recognized is not one."""
-        return self._run.effects
-
-    @property
-    def sent(self) -> list[MessageEntry]:
-        """The messages of ``claim.send`` that were sent, each once: consumers know a repetition by its key."""
-        return self._run.sent
-
-    @property
-    def parked(self) -> bool:
-        """Whether a key is parked, and waits for a person."""
-        return self._run.parked
-
-    def downstream(self, target: Any, *only: str, by: str | None = None, ignoring: Collection[str] = ()) -> Any:
-        """Return ``target`` so that each of its calls is an effect, and a point of this test.
-
-        Args:
-            target: a fake of yours, such as ``Bank()``, or a function.
-            *only: the methods that have an effect; by default all public ones.
-            by: the parameter that takes an idempotency key. A call with the key of an earlier call has no effect, and
-                gets the earlier answer, as from a real downstream. If its other arguments differ, :meth:`happened_once`
-                fails: a downstream would refuse it, or lose its effect.
-            ignoring: parameters that may differ between two calls of the same effect, such as ``fence``.
-
-        Raises:
-            AttributeError: ``target`` has no method of a name in ``only``.
-        """
-        for method in only:
-            getattr(target, method)  # a misspelt name would be no effect, and the test would find nothing
-        name = getattr(target, "__name__", type(target).__name__)
-        return downstream(target, DownstreamCalls(name, only, by, ignoring, self._run.call))
-
-    def deliver(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-        """Call ``function`` as a queue does: again after a crash or an error until it is over, then once more.
-
-        A coroutine function gets an event loop of its own each time.
-
-        Returns:
-            What it returned; None if its outcome is an exception, see ``error``.
-
-        Raises:
-            AssertionError: it is not over after 10 deliveries.
-        """
-        ended = Redelivery(self._run, lambda: function(*args, **kwargs)).deliver()
-        self.error = ended.error
-        return ended.answer
-
-    async def deliver_async(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-        """Like :meth:`deliver`, in the running event loop."""
-        ended = await Redelivery(self._run, lambda: function(*args, **kwargs)).deliver_async()
-        self.error = ended.error
-        return ended.answer
-
-    def happened_once(self, *, may_repeat: Collection[str] = ()) -> None:
-        """Check that this run had the same effects, equally often, as the run without a mishap.
-
-        Effects are the calls of downstreams, and the messages that have left. If a key ended parked, effects may be missing, because
-        a person looks at them.
-
-        Args:
-            may_repeat: names of effects that may happen again after a crash, such as "Mailer.send".
-
-        Raises:
-            AssertionError: an effect is missing, or happened too often, or two have one key; the message describes the
-                run, and what to change. Or there is no effect at all, so there is nothing to check.
-        """
-        __tracebackhide__ = True
-        run, effects = self._run, self._run.count_effects()
-        if not run.expected and not effects:
-            raise AssertionError(crash_report.NOTHING)
-        for effect, first in run.clashes:
-            raise AssertionError(crash_report.clash(run.story, effect, first))
-        excess = {e: n for e, n in (effects - run.expected).items() if e.name not in may_repeat}
-        missing = {} if run.parked else run.expected - effects
-        if excess or missing:
-            raise AssertionError(crash_report.complaint(run.story, effects, run.expected, excess, missing))
-
 
 Plan = tuple[tuple[int, Mishap], ...]
 EVERYTHING: Final = frozenset(Mishap)
@@ -230,10 +125,9 @@ class Crashes:
             while plans:
                 plan = plans.pop()
                 stage.set()
-                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost)
-                self.current = crash = Crash(run)
+                self.current = run = Crash(stage, dict(plan), expected, over=over, lost=lost)
                 self.runs += 1
-                yield crash
+                yield run
                 if not plan:
                     _check_guarded(run)
                 if run.strikes < len(plan):
@@ -248,7 +142,7 @@ class Crashes:
             )
 
 
-def _following(plan: Plan, run: CrashRun, mishaps: Collection[Mishap]) -> Iterator[Plan]:
+def _following(plan: Plan, run: Crash, mishaps: Collection[Mishap]) -> Iterator[Plan]:
     """Yield the plans that strike one point more, after those of ``plan``."""
     begin = plan[-1][0] + 1 if plan else 0
     for number, point in enumerate(run.points[begin:], begin):
@@ -257,7 +151,7 @@ def _following(plan: Plan, run: CrashRun, mishaps: Collection[Mishap]) -> Iterat
                 yield (*plan, (number, mishap))
 
 
-def _check_guarded(run: CrashRun) -> None:
+def _check_guarded(run: Crash) -> None:
     if all(point.mishaps == AT_EFFECT for point in run.points):
         raise AssertionError(
             "no guarded handler asked its ledger in this run, so there is nothing to crash: call the handler with "

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from onceward import Policy
+from onceward.aws.doctor.checks import Facts, Trigger
 from onceward.aws.doctor.look import diagnosis
-from onceward.aws.doctor.mapping import Facts, Trigger
 from onceward.aws.sqs.queue import QueueSettings
 from onceward.stores.dynamodb.inspection import Table
 from onceward.stores.inspection import InMemory

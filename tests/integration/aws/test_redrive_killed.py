@@ -101,7 +101,7 @@ def _killed(scene, point, *, after):
     once = Once(scene.url)
     source, target = Queue(scene.dlq), Queue(scene.target)
     life = Lifetime(point, after=after)
-    for part in (once.store, source._steps, target._steps):
+    for part in (once.store, source, target):
         part.exchange = life.of(part.exchange)
     try:
         list(Redrive(once, source, target, name="shop", completed="drop", visibility=1).run())
@@ -204,7 +204,7 @@ def test_an_operator_killed_at_any_exchange_neither_loses_nor_doubles(made, afte
     for point in itertools.count():
         scene, life = Unparking(made), Lifetime(point, after=after)
         operator = Queue(scene.url)
-        for part in (scene.store, operator._steps):
+        for part in (scene.store, operator):
             part.exchange = life.of(part.exchange)
         try:
             unpark_to(scene.once.ledger, "shop:a", operator)

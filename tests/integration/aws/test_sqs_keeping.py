@@ -12,7 +12,7 @@ from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal, unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
-from onceward.aws.sqs.message import kept_text, read_kept
+from onceward.aws.sqs.message import Attribute, kept_text, read_kept
 from onceward.aws.sqs.queue import Queue
 from onceward.consumers.broker import ATTEMPTS
 from onceward.consumers.keeping import Place
@@ -81,7 +81,10 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     record = record_of(once, "shop:1")
     assert (record.status, record.attempts, record.error) == (PARKED, ATTEMPTS, "OSError: poison")
     assert record.expires_at is None
-    assert (kept(once, "shop:1").body, kept(once, "shop:1").user_attributes) == (body, {"trace": ("String", "t-1")})
+    assert (kept(once, "shop:1").body, kept(once, "shop:1").user_attributes) == (
+        body,
+        {"trace": Attribute("String", "t-1")},
+    )
     name = queue.rpartition("/")[2]
     assert caplog.text.count(f"and deleted from the queue: `onceward unpark shop:1 --to {name}`") == 1
     assert "--to QUEUE" in cli.run("unpark", "shop:1").stderr

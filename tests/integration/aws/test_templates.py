@@ -10,7 +10,7 @@ import yaml
 
 from fixtures import closing_fixture
 from onceward import Once
-from onceward.aws.doctor.look import Inspection, diagnosis
+from onceward.aws.doctor.look import diagnosis, facts_of
 from onceward.aws.templates import Consumer, render
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
@@ -121,9 +121,8 @@ def test_a_ledger_that_a_stack_made_works_and_doctor_has_no_objection(stack, fun
     parked = [record.key for record, _ in once.ledger.records(status="PARKED")]
     once.close()
     assert (ran, parked) == ([1], ["n:order-2"])
-    look = Inspection(Policy(), function)
-    look.queue(stack["QueueUrl"])
-    assert [finding for finding in diagnosis(look.facts) if finding.level in {"error", "warning"}] == []
+    facts = facts_of(Policy(), stack["QueueUrl"], function)
+    assert [finding for finding in diagnosis(facts) if finding.level in {"error", "warning"}] == []
 
 
 @pytest.fixture

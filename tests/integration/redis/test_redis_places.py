@@ -22,12 +22,10 @@ pytestmark = pytest.mark.sampled(mode=1)
 
 NAMES = {
     "insert_many_in_order",
-    "insert_many_of_one_key",
     "swap_many_in_order",
     "one_insert_wins",
-    "swap_writes_what_was_seen",
-    "insert_loses_to_what_is_held",
-    "delete_is_conditioned",
+    "writes_are_read",
+    "a_write_needs_the_version_held",
     "fields_round_trip",
 }
 CLUSTERED = [one for one in CHECKS if one.name in NAMES | {"list_finds_all", "select_a_chain", "due_in_pages"}]

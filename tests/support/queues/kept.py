@@ -11,7 +11,7 @@ ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"
 ATTRIBUTES = {
     "trace": Attribute("String", "t-1"),
     "n": Attribute("Number.int", "7"),
-    "raw": Attribute("Binary", b"\0\xff"),
+    "raw": Attribute("Binary", base64=b"\0\xff"),
 }
 MESSAGE = Message("m-1", "r-1", 'not "JSON" é\n', {"ApproximateReceiveCount": "1"}, ATTRIBUTES)
 TEXT = kept_text(MESSAGE, ARN)

@@ -7,9 +7,9 @@ import pytest
 
 from onceward import Once
 from onceward.aws import SqsWorker
+from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Outgoing, Queue
-from onceward.aws.sqs.queue_steps import Address, address_of
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
 from onceward.consumers.polling import Broker, Polls
@@ -82,13 +82,13 @@ ADDRESSES = {
     ("kind", "fifo", "wrong", "says"),
     [
         ("sqs", False, {"body": "a\x00b"}, "U\\+0000"),
-        ("sqs", False, {"body": "a" * 1_048_577}, "bytes with its attributes"),
+        ("sqs", False, {"body": "a" * 1_048_577}, "SQS takes 1048576"),
         ("sqs", False, {"delay": 901}, "delay=901"),
         ("sqs", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SQS takes 10"),
         ("sqs", False, {"headers": {"onceward-key": "mine"}}, "onceward itself"),
         ("sqs", True, {"group": None}, "give group="),
         ("sns", False, {"body": "a" * 1_048_577}, "SNS takes 1048576"),
-        ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS passes on 10"),
+        ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS takes 10"),
         ("sns", True, {"group": None}, "give group="),
         ("eventbridge", False, {"body": "text"}, "is a JSON object"),
         ("eventbridge", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),

@@ -86,7 +86,7 @@ def test_aggregates_of_the_kpl_are_taken_apart(once):
     assert payloads == [{"id": 1}, {"id": 2}, "plain text", "plain", {"id": 1}, b"\xff\x00"]
     assert [d.raw["kinesis"]["partitionKey"] for d in deliveries] == ["a", "b", "a", "1", "a", "b"]
     assert [d.id for d in deliveries] == [str(events.FIRST + n) for n in (0, 0, 0, 1, 2, 2)]
-    assert deliveries[5].raw["kinesis"]["explicitHashKey"] == "340282366920938463463374607431768211455"
+    assert deliveries[5].raw["kinesis"]["subSequenceNumber"] == 1
     assert deliveries[5].raw["eventID"] == f"{events.SHARD}:{events.FIRST + 2}"
     assert [d.key[2:] for d in deliveries] == [(0,), (1,), (2,), (), (0,), (1,)]
     assert len(keys(once)) == 6
@@ -97,19 +97,21 @@ def aggregate(message):
 
 
 def test_the_kpls_format_is_read_as_the_kpl_writes_it():
-    assert user_records(THREE) == [("a", None, b'{"id": 1}'), ("b", None, b'{"id": 2}'), ("a", None, b"plain text")]
-    assert user_records(EMPTY) == [("a", None, b"")]
+    assert user_records(THREE) == [("a", b'{"id": 1}'), ("b", b'{"id": 2}'), ("a", b"plain text")]
+    assert user_records(EMPTY) == [("a", b"")]
     long = b"\x0a\xc8\x01" + b"k" * 200 + b"\x1a\x9b\x01\x08\x00\x1a\x96\x01" + b"x" * 150  # lengths of two bytes
-    assert user_records(aggregate(long)) == [("k" * 200, None, b"x" * 150)]
+    assert user_records(aggregate(long)) == [("k" * 200, b"x" * 150)]
     for other in (b"", THREE[:4], THREE[:20], THREE[:-1], THREE[:-1] + b"x", b"x" + THREE, THREE[4:]):
         assert user_records(other) is None
 
 
 AGGREGATES = [
-    (b"\x1a\x05\x08\x00\x1a\x01x", "names entry 0 of a table of 0"),
-    (b"\x0a\x01a\x1a\x02\x08\x00", "has no data"),
+    (b"\x1a\x05\x08\x00\x1a\x01x", "list index out of range"),
+    (b"\x0a\x01a\x1a\x02\x08\x00", "KeyError(3)"),
     (b"\x0a\x09a", "ends within a field"),
-    (b"\x0a\x80", "ends within a number"),
+    (b"\x0a\x80", "index out of range"),
+    (b"\x0a\x01a\x1a\x04\x08\x00\x18\x05", "can't concat int"),
+    (b"\x09\x05", "wire type 1"),
     (b"\x0a\x01\xff", "utf-8"),
 ]
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from onceward import Claim, Once, aws, pipe, web
-from onceward.aws.dead_letters.letters import Letters
+from onceward.aws import Queue, Redrive
 from onceward.consumers.stop import Stop
 from onceward.stores.memory import MemoryStore
 from places import DOCS
@@ -276,7 +276,7 @@ def test_no_key_is_read_from_the_claim_nor_from_no_input(once):
         (lambda _: web.Route(key="payment.id"), "key='payment.id' does not start with body, .*; write key='body.payment.id'"),
         (lambda once: once.per("1h", at="time")(charge), r"at='time' names no parameter of charge.*; write at='order\.time'"),
         (lambda once: once(key="order.id", fingerprint="time")(charge), r"fingerprint='time' names no parameter of charge.*; write fingerprint='order\.time'"),
-        (lambda _: Letters("n", "id"), "key='id' does not start with body, .*; write key='body.id'"),
+        (lambda once: Redrive(once, Queue("dead"), Queue("to"), name="n", key="id"), "key='id' does not start with body, .*; write key='body.id'"),
         (lambda once: pipe.Pipe(once, pipe.Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
         (lambda _: pipe.Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
     ],

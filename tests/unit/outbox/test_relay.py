@@ -16,7 +16,7 @@ from onceward import Once, OncewardError, StoreError
 from onceward.cli import relay
 from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
 from onceward.outbox import sender as senders
-from onceward.outbox.pending import drop_refused, retry_refused
+from onceward.outbox.pending import decide_refused
 from onceward.outbox.sender import Sender
 from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore
@@ -205,7 +205,7 @@ def test_a_refused_message_waits_for_a_person_who_puts_it_back(refused, once, bo
     assert list(refused.records(status="UNSENT")) == []
     assert refused.stats()["refused"] == 1
     assert Relay(once).look().taken == 0
-    (entry,) = retry_refused(refused, "n:k")
+    (entry,) = decide_refused(refused, "n:k", again=True)
     assert (entry.to, entry.body) == (box.address, "a")
     assert "too old" in entry.refused
     assert Relay(once).look().taken == 1
@@ -215,13 +215,13 @@ def test_a_refused_message_waits_for_a_person_who_puts_it_back(refused, once, bo
 
 
 def test_a_refused_message_is_dropped_and_the_retention_counts_again(refused, box):
-    (entry,) = drop_refused(refused, "n:k")
+    (entry,) = decide_refused(refused, "n:k", again=False)
     assert entry.body == "a"
     record, _ = refused.show("n:k")
     assert (record.unsent, record.due_at) == (None, None)
     assert record.expires_at == record.lease_until + onceward.Policy().retention
     with pytest.raises(OncewardError, match="it has no unsent messages"):
-        drop_refused(refused, "n:k")
+        decide_refused(refused, "n:k", again=False)
 
 
 @pytest.mark.parametrize("change", ["clear", "retry"])

@@ -18,7 +18,7 @@ from botocore.endpoint_provider import EndpointProvider
 from botocore.regions import EndpointResolver
 from botocore.utils import percent_encode
 
-from onceward.aws.sqs.queue_steps import SQS
+from onceward.aws.sqs.address import SQS
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.testing.clock import ManualClock

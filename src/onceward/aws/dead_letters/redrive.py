@@ -9,17 +9,21 @@ replays.
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from onceward.aws.dead_letters.letters import Letters, Refusal, copy_of
-from onceward.aws.events.sqs import Unwrap
+from onceward.aws.dead_letters.letters import Refusal, copy_of, origin
+from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
+from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue, QueueSettings
 from onceward.aws.sqs.visibility import Visibility
-from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, check_redrive, readied
+from onceward.consumers.reader import DELIVERY_NAME, default_key
+from onceward.consumers.redriving import InDoubt, LetterOutcome, OnCompleted, Plan, check_redrive, readied
 from onceward.core.record import Record
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name, derived_key, ledger_key
+from onceward.keys.paths import fixed
+from onceward.keys.reading import KeyReader
 from onceward.once import Once, check_once
 from onceward.stores.contract import DamagedRecord
 
@@ -31,7 +35,7 @@ WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
 
-Outcome = Literal["moved", "dropped", "refused", "failed"]
+_BODY: Final = fixed("body", "the decoded body of the message")
 
 
 class Fate(NamedTuple):
@@ -47,7 +51,7 @@ class Fate(NamedTuple):
         waits: whether later messages of its group must wait for it.
     """
 
-    outcome: Outcome
+    outcome: LetterOutcome
     message: Message
     reason: str
     key: str | None = None
@@ -122,7 +126,9 @@ class Redrive:
         if not 1 <= visibility <= 43200:
             raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
         self._once, self._source, self._target = once, source, target
-        self._letters = Letters(checked_name(name), key, unwrap, fingerprint)
+        check_unwrap(unwrap)
+        self._name, self._unwrap = checked_name(name), unwrap
+        self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=(DELIVERY_NAME,))
         self._completed: OnCompleted = completed
         self._in_doubt: InDoubt = in_doubt
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
@@ -239,27 +245,38 @@ class Redrive:
 
     def _judged(self, message: Message) -> Fate:
         """Decide about a message, and send its copy if it leaves."""
-        reading = self._letters.read(message)
-        if reading.origin in self._sent:
+        key, mark = self._read(message)
+        if origin(message) in self._sent:
             raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
 
         def look(*, dry_run: bool) -> tuple[Plan, Record | None]:
-            once, mark = self._once, reading.fingerprint
-            return readied(once, reading.key, self._completed, self._in_doubt, dry_run=dry_run, fingerprint=mark)
+            return readied(self._once, key, self._completed, self._in_doubt, dry_run=dry_run, fingerprint=mark)
 
         plan, record = look(dry_run=True)
         if plan.moves:
             dedup = derived_key(ledger_key("onceward.redrive", message.id), ("send",)) if self._target.fifo else None
             # It refuses what cannot be sent before anything is changed.
-            copy = copy_of(message, dedup, self._room, by_default=self._letters.by_default)
+            copy = copy_of(message, dedup, self._room)
             if not self._dry_run:
                 plan, record = look(dry_run=False)
                 if plan.moves:
                     self._target.send(copy)
         if plan.moves:
-            self._sent.add(reading.origin)
-        outcome: Outcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
-        return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
+            self._sent.add(origin(message))
+        outcome: LetterOutcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
+        return Fate(outcome, message, plan.reason, key, record, waits=plan.step == "wait")
+
+    def _read(self, message: Message) -> tuple[str, str | None]:
+        """Return the key in the ledger, and the fingerprint of the message's input, as its consumer reads them."""
+        try:
+            delivery = message_delivery(record_of(message, ""), unwrap=self._unwrap, fifo=False)
+            if delivery.fault is not None:
+                raise delivery.fault
+            args = {"body": delivery.data}
+            key = self._keys.key(args, {DELIVERY_NAME: delivery})
+            return ledger_key(self._name, key), self._keys.fingerprint(args, args)
+        except (OncewardError, TypeError) as error:
+            raise Refusal(f"its key cannot be read: {error}") from error
 
     def _delete(self, fates: Sequence[Fate]) -> list[Fate]:
         """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""

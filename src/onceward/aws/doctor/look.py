@@ -1,81 +1,66 @@
-"""Reads the facts that the checks of ``queue.py`` and ``mapping.py`` are about. Nothing is changed anywhere."""
+"""Reads the facts that the checks of ``checks.py`` are about. Nothing is changed anywhere."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.mapping import Facts, Trigger, days, functions
-from onceward.aws.doctor.queue import QUEUE_CHECKS
+from onceward.aws.doctor.checks import QUEUE_CHECKS, Facts, Trigger, days
+from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue, QueueSettings
-from onceward.aws.sqs.queue_steps import address_of
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.selections import DueWithin
 from onceward.stores.capabilities import EXISTS, INSPECT, OUTBOX
 from onceward.stores.contract import Page, Store
-from onceward.stores.inspection import LEVELS, Finding, Gaps
+from onceward.stores.inspection import LEVELS, Finding, Gaps, Inspected
 from onceward.wire.credentials import client_of
 
 
-class Inspection:
-    """One look at a queue, its functions and a ledger, for a consumer whose guard has this policy.
+def facts_of(
+    policy: Policy, queue: str | None = None, function: str | None = None, store: Store | None = None
+) -> Facts:
+    """Return what is so with a queue, its functions and a ledger, for a consumer whose guard has this policy.
 
     ``function`` is the name or ARN of a Lambda function that the queue must have; None means all functions of the queue.
 
-    Attributes:
-        facts: what was seen.
+    Raises:
+        ValueError: ``queue`` is not a queue's URL, ARN or name.
     """
-
-    def __init__(self, policy: Policy, function: str | None = None) -> None:
-        self._gaps = Gaps()
-        self.facts = Facts(policy, function=None if function is None else _name(function), gaps=self._gaps.findings)
-
-    def queue(self, name: str) -> None:
-        """Look at a queue, its dead-letter queue, and its event source mappings.
-
-        Raises:
-            ValueError: it is not a queue's URL, ARN or name.
-        """
-        queue = self._gaps.read("queue", lambda: _settings(Queue(name)))
-        if queue is None:
-            return
-        self.facts = self.facts._replace(queue=queue)
-        arn, endpoint = queue.dead_letters, address_of(name).endpoint
-        if arn is not None:
-            dead = self._gaps.read("dead letters", lambda: _settings(Queue(arn, endpoint=endpoint)))
-            self.facts = self.facts._replace(dead=dead)
-        self._functions(queue)
-
-    def ledger(self, store: Store) -> None:
-        """Look at a ledger."""
-        inspect = INSPECT.of(store)
-        if inspect is None:
-            self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", is_needed=False)
-        elif (inspected := self._gaps.read("ledger", inspect)) is not None:
-            self.facts = self.facts._replace(ledger=inspected)
-            if not any(one.level == "error" for one in inspected.findings()):
-                self._messages(store)
-
-    def _messages(self, store: Store) -> None:
-        """Look for messages that nobody sends."""
-        exists, ready = EXISTS.of(store), OUTBOX.of(store)
-        if ready is None or (exists is not None and not exists()):
-            return
-
-        def look() -> Page:
-            drive(ready(), store)
-            return drive(store.select(DueWithin(), None, 1), store)
-
-        page = self._gaps.read("messages", look)
-        if page is not None and page.records:
-            self.facts = self.facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
-
-    def _functions(self, queue: QueueSettings) -> None:
+    gaps = Gaps()
+    settings = None if queue is None else gaps.read("queue", lambda: _settings(Queue(queue)))
+    dead, triggers, (ledger, overdue) = None, None, _ledger(store, gaps)
+    if queue is not None and settings is not None:
+        if (arn := settings.dead_letters) is not None:
+            endpoint = address_of(queue).endpoint
+            dead = gaps.read("dead letters", lambda: _settings(Queue(arn, endpoint=endpoint)))
         try:
-            self.facts = self.facts._replace(triggers=_triggers(queue.arn))
+            triggers = _triggers(settings.arn)
         except Exception as error:  # botocore's errors have no root of their own; or it is not installed
             fix = "install botocore, and allow lambda:ListEventSourceMappings and lambda:GetFunctionConfiguration"
-            says = f"Lambda's mappings of {queue.name} could not be read: {error}"
-            self._gaps.note("event source mapping", says, fix, is_needed=self.facts.function is not None)
+            says = f"Lambda's mappings of {settings.name} could not be read: {error}"
+            gaps.note("event source mapping", says, fix, is_needed=function is not None)
+    called = None if function is None else _name(function)
+    return Facts(policy, settings, dead, triggers, called, ledger, overdue, gaps.findings)
+
+
+def _ledger(store: Store | None, gaps: Gaps) -> tuple[Inspected | None, float]:
+    """Return the facts about a ledger, and for how many seconds it has messages that nobody sends."""
+    if store is None:
+        return None, 0.0
+    inspect, exists, ready = INSPECT.of(store), EXISTS.of(store), OUTBOX.of(store)
+    if inspect is None:
+        gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", is_needed=False)
+        return None, 0.0
+    ledger, page = gaps.read("ledger", inspect), None
+
+    def due() -> Page | None:
+        if ready is None or (exists is not None and not exists()):
+            return None
+        drive(ready(), store)
+        return drive(store.select(DueWithin(), None, 1), store)
+
+    if ledger is not None and not any(one.level == "error" for one in ledger.findings()):
+        page = gaps.read("messages", due)
+    return ledger, 0.0 if page is None or not page.records else page.now - (page.records[0].due_at or page.now)
 
 
 def _settings(queue: Queue) -> QueueSettings:
@@ -115,7 +100,7 @@ def diagnosis(facts: Facts) -> list[Finding]:
     """Return what all checks find, the worst first."""
     findings = list(facts.gaps)
     if facts.queue is not None:
-        for check in (*QUEUE_CHECKS, functions):
+        for check in QUEUE_CHECKS:
             findings += check(facts.queue, facts)
     if facts.ledger is not None:
         findings += facts.ledger.findings()

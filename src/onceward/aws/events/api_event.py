@@ -13,7 +13,7 @@ from json import dumps
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
-from onceward.aws.events.records import MalformedEvent, at, unfit
+from onceward.aws.events.records import MalformedEvent, at, text_at, unfit
 from onceward.http.answer import Answer
 from onceward.http.request import Request
 
@@ -140,18 +140,17 @@ def _unquote(path: str) -> str:
 def _identity(event: Event) -> str | None:
     """Return the caller that API Gateway or the function URL authenticated: an IAM principal, or a token's issuer and subject."""
     context = at(event, "requestContext")
-    for iam, cognito in (
-        (at(context, "authorizer", "iam"), ("cognitoIdentity", "identityId")),
-        (at(context, "identity"), ("cognitoIdentityId",)),
+    iam, identity = at(context, "authorizer", "iam"), at(context, "identity")
+    # All users of a Cognito identity pool can share one principal, with one role and one session.
+    for arn, user in (
+        (text_at(iam, "userArn"), at(iam, "cognitoIdentity", "identityId")),
+        (text_at(identity, "userArn"), at(identity, "cognitoIdentityId")),
     ):
-        # All users of a Cognito identity pool can share one principal, with one role and one session.
-        arn, user = at(iam, "userArn"), at(iam, *cognito)
-        if isinstance(arn, str) and arn:
+        if arn is not None:
             return f"{arn} {user or ''}"
     for claims in (at(context, "authorizer", "jwt", "claims"), at(context, "authorizer", "claims")):
-        issuer, subject = at(claims, "iss"), at(claims, "sub")
-        if isinstance(subject, str) and subject:
-            return f"{issuer or ''} {subject}"
+        if (subject := text_at(claims, "sub")) is not None:
+            return f"{at(claims, 'iss') or ''} {subject}"
     return None
 
 

@@ -6,7 +6,7 @@ Their form: Lambda Developer Guide, "Using Lambda with Apache Kafka" and "Using 
 from functools import partial
 from typing import Final, Unpack
 
-from onceward.aws.events.handler import Decorator, handling
+from onceward.aws.events.handler import Decorator, ReportOptions, Response, handling, raise_failed, report
 from onceward.aws.events.records import (
     at,
     by_name,
@@ -18,7 +18,6 @@ from onceward.aws.events.records import (
     text_of_bytes,
     unfit,
 )
-from onceward.aws.events.response import ReportOptions, Response, raise_failed, report
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 from onceward.once import Once

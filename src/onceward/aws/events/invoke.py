@@ -10,9 +10,16 @@ from typing import Any, Final, Unpack, cast
 
 import msgspec
 
-from onceward.aws.events.handler import Decorator, LambdaHandler, handling
+from onceward.aws.events.handler import (
+    BatchFailed,
+    Decorator,
+    LambdaHandler,
+    Response,
+    delivery_of,
+    handling,
+    raise_own,
+)
 from onceward.aws.events.records import at, fill_in, from_base64, require_text, text_at, unfit
-from onceward.aws.events.response import BatchFailed, Response, delivery_of, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.claim import durable
 from onceward.consumers.delivery import Delivery, DeliveryOptions

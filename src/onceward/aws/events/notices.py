@@ -6,9 +6,8 @@ from typing import Final, Unpack
 from urllib.parse import unquote_plus
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
-from onceward.aws.events.handler import Decorator, handling
+from onceward.aws.events.handler import Decorator, handling, raise_failed, raise_own
 from onceward.aws.events.records import at, deliveries_of, notification, require_text, text_at, unfit
-from onceward.aws.events.response import raise_failed, raise_own
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 from onceward.once import Once

@@ -5,9 +5,8 @@ from functools import partial
 from typing import Final, Literal, Unpack
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.events.handler import Decorator
+from onceward.aws.events.handler import Decorator, ReportOptions, Response, report
 from onceward.aws.events.records import at, deliveries_of, fill_in, last_part, notification, require_text, text_at
-from onceward.aws.events.response import ReportOptions, Response, report
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 

@@ -8,9 +8,8 @@ from typing import Any, Final, Unpack, cast
 import msgspec
 
 from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
-from onceward.aws.events.handler import Decorator
+from onceward.aws.events.handler import Decorator, ReportOptions, Response, report
 from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, require_text, text_at
-from onceward.aws.events.response import ReportOptions, Response, report
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
@@ -111,15 +110,15 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
         return [outer]
     try:
         records = user_records(cast("bytes", outer.body))
-    except ValueError as error:
-        outer.fault = MalformedRecord(f"of an aggregate: {error}")
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        outer.fault = MalformedRecord(f"an aggregate of the Kinesis Producer Library cannot be read: {error!r}")
         outer.fault.__cause__ = error
         return [outer]
     if records is None:
         return [outer]
     inner = []
-    for index, (partition_key, hash_key, data) in enumerate(records):
-        own = {"partitionKey": partition_key, "explicitHashKey": hash_key, "subSequenceNumber": index}
+    for index, (partition_key, data) in enumerate(records):
+        own = {"partitionKey": partition_key, "subSequenceNumber": index}
         delivery = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
         delivery.id, delivery.body = outer.id, data
         delivery.place = f"{outer.place or outer.id}, number {index} of its aggregate"
@@ -140,82 +139,53 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16  # bytes of an MD5
-_LONGEST_VARINT = 10  # bytes of 64 bits, seven in each
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types; the other two are obsolete
-
-
-UserRecord = tuple[str, str | None, bytes]  # partition key, explicit hash key, data
+_LONGEST_VARINT = 70  # bits of 64, seven in each byte
+_VARINT, _BYTES = 0, 2  # protobuf's wire types; the format has no others
 
 
-def user_records(data: bytes) -> list[UserRecord] | None:
-    """Return the records of an aggregate, or None when ``data`` is a plain record.
+def user_records(data: bytes) -> list[tuple[str, bytes]] | None:
+    """Return partition key and data of the records of an aggregate, or None when ``data`` is a plain record.
 
     Raises:
-        ValueError: its magic and digest are those of an aggregate, but its message cannot be read.
+        ValueError, TypeError, AttributeError, LookupError: its magic and digest are those of an aggregate, but its message cannot be read.
     """
     message = data[len(MAGIC) : -_DIGEST]
     if not data.startswith(MAGIC) or not message:
         return None
     if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
-    parts = [[_as_bytes(value) for number, value in _fields(message) if number == field] for field in (1, 2, 3)]
-    partition_keys, hash_keys = ([key.decode() for key in table] for table in parts[:2])
-    return [_user_record(record, partition_keys, hash_keys) for record in parts[2]]
+    fields = list(_fields(message))
+    keys = [key.decode() for number, key in fields if number == 1]
+    records = [dict(_fields(record)) for number, record in fields if number == 3]
+    return [(keys[record[1]], b"" + record[3]) for record in records]
 
 
-def _user_record(message: bytes, partition_keys: list[str], hash_keys: list[str]) -> UserRecord:
-    fields = dict(_fields(message))
-    if 3 not in fields:
-        raise ValueError("a record of the aggregate has no data")
-    hash_key = _entry(hash_keys, fields[2]) if 2 in fields else None
-    return _entry(partition_keys, fields.get(1)), hash_key, _as_bytes(fields[3])
-
-
-def _entry(table: list[str], index: object) -> str:
-    if not isinstance(index, int) or index >= len(table):
-        raise ValueError(f"a record of the aggregate names entry {index!r} of a table of {len(table)}")
-    return table[index]
-
-
-def _as_bytes(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("a field of the aggregate is a number and must be bytes")  # it is bad data
-    return value
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yield number and value of each field (protobuf.dev/programming-guides/encoding)."""
     place = 0
+
+    def varint() -> int:
+        nonlocal place
+        number = 0
+        for shift in range(0, _LONGEST_VARINT, 7):
+            byte = message[place]
+            place += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+        raise ValueError("a number has more than 64 bits")
+
     while place < len(message):
-        tag, place = _varint(message, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, place = _varint(message, place)
+        tag, value = varint(), varint()
+        if tag & 7 == _BYTES:
+            start, place = place, place + value
+            if place > len(message):
+                raise ValueError("it ends within a field")
+            yield tag >> 3, message[start:place]
+        elif tag & 7 == _VARINT:
             yield tag >> 3, value
-            continue
-        if kind == _BYTES:
-            length, place = _varint(message, place)
-        elif kind in {_FIXED64, _FIXED32}:
-            length = 8 if kind == _FIXED64 else 4
         else:
-            raise ValueError(f"the aggregate has a field of the wire type {kind}")
-        if place + length > len(message):
-            raise ValueError("the aggregate ends within a field")
-        yield tag >> 3, message[place : place + length]
-        place += length
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    number = 0
-    for offset in range(_LONGEST_VARINT):
-        if place + offset >= len(message):
-            raise ValueError("the aggregate ends within a number")
-        byte = message[place + offset]
-        number |= (byte & 0x7F) << 7 * offset
-        if byte < 0x80:
-            return number, place + offset + 1
-    raise ValueError("the aggregate has a number of more than 64 bits")
+            raise ValueError(f"a field has the wire type {tag & 7}")
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------

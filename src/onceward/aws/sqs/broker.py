@@ -8,8 +8,7 @@ from typing import Any, Final, Unpack
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.message import ENTRIES, Message, alike, kept_text
-from onceward.aws.sqs.queue import Queue, QueueSettings
-from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
+from onceward.aws.sqs.queue import LONGEST_HOLD, LONGEST_WAIT, Queue, QueueSettings
 from onceward.aws.sqs.visibility import Deletes, Visibility
 from onceward.consumers.broker import Broker, bounded, tell_outlived
 from onceward.consumers.callers import Callers
@@ -162,9 +161,10 @@ def record_of(message: Message, queue: str) -> dict[str, Any]:
     ``queue`` is the ARN of its queue.
     """
     attributes: dict[str, dict[str, object]] = {}
-    for name, (kind, value) in message.user_attributes.items():
-        item = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}
-        attributes[name] = {**item, "stringListValues": [], "binaryListValues": [], "dataType": kind}
+    for name, one in message.user_attributes.items():
+        data = one.base64
+        item = {"stringValue": one.value} if data is None else {"binaryValue": base64.b64encode(data).decode()}
+        attributes[name] = {**item, "stringListValues": [], "binaryListValues": [], "dataType": one.type}
     return {
         "messageId": message.id,
         "receiptHandle": message.receipt,

@@ -16,33 +16,18 @@ _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 # message goes alone. The service refuses messages that are too large for a queue.
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
+LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
-# The codes that speak of a message itself: SQS API Reference, the errors of SendMessage and SendMessageBatch; SNS API Reference, those
-# of Publish and PublishBatch; "Common Errors" in both.
-REFUSED: Final = frozenset(
-    {
-        "BatchRequestTooLong",
-        "InvalidAttributeName",
-        "InvalidAttributeValue",
-        "InvalidMessageContents",
-        "InvalidParameter",
-        "InvalidParameterCombination",
-        "InvalidParameterValue",
-        "MissingParameter",
-        "ParameterValueInvalid",
-        "Validation",
-        "ValidationError",
-    }
-)
-# As above: no two dots in a row, none at an end, and at most 256 characters.
+# SQS Developer Guide, "Amazon SQS message metadata": no two dots in a row, none at an end, and at most 256 characters.
 _NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!.{257})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-class Attribute(NamedTuple):
-    """A message attribute: its data type, such as ``String``, ``Number.int`` or ``Binary``, and its value."""
+class Attribute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message attribute: its data type, such as ``String`` or ``Number.int``, and its text, or the bytes of a ``Binary``."""
 
     type: str
-    value: str | bytes
+    value: str | None = None
+    base64: bytes | None = None
 
 
 class Message(NamedTuple):
@@ -104,8 +89,7 @@ def entry_of(message: Outgoing) -> dict[str, object]:
     Raises:
         ValueError: its body or an attribute is empty, or contains a character that SQS does not accept; or an attribute's name does.
     """
-    check_text(message.body, "the body")
-    entry: dict[str, object] = {"MessageBody": message.body}
+    entry: dict[str, object] = {"MessageBody": _checked(message.body, "the body")}
     if message.attributes:
         entry["MessageAttributes"] = {name: _write_attribute(name, one) for name, one in message.attributes.items()}
     optional = {
@@ -124,30 +108,24 @@ def size_of(entry: Mapping[str, Any]) -> int:
 
 
 def _read_attribute(item: Mapping[str, str]) -> Attribute:
-    kind = item["DataType"]
-    return Attribute(kind, base64.b64decode(item["BinaryValue"]) if kind.startswith("Binary") else item["StringValue"])
+    data = item.get("BinaryValue")
+    return Attribute(item["DataType"], item.get("StringValue"), None if data is None else base64.b64decode(data))
 
 
 def _write_attribute(name: str, attribute: str | Attribute) -> dict[str, str | bytes]:
-    check_attribute_name(name)
-    kind, value = attribute if isinstance(attribute, Attribute) else ("String", attribute)
-    if isinstance(value, bytes):
-        return {"DataType": kind, "BinaryValue": value}  # base64 on the wire
-    check_text(value, f"the attribute {name}")
-    return {"DataType": kind, "StringValue": value}
-
-
-def check_attribute_name(name: str) -> None:
-    """Raise ValueError if SQS and SNS do not accept the name of an attribute."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"the attribute {name!r}: a name has up to 256 letters, digits, '_', '-' and single dots inside, and does not begin with "
             "AWS. or Amazon."
         )
+    one = attribute if isinstance(attribute, Attribute) else Attribute("String", attribute)
+    if one.base64 is not None:
+        return {"DataType": one.type, "BinaryValue": one.base64}  # base64 on the wire
+    return {"DataType": one.type, "StringValue": _checked(one.value or "", f"the attribute {name}")}
 
 
-def check_text(text: str, what: str) -> None:
-    """Raise ValueError if SQS and SNS do not accept a text; ``what`` says which text it is."""
+def _checked(text: str, what: str) -> str:
+    """Return a text; raises ValueError if SQS and SNS do not accept it. ``what`` says which text it is."""
     if not text:
         raise ValueError(f"{what} of the message is empty, which SQS does not accept")
     if (foreign := _FOREIGN.search(text)) is not None:
@@ -155,6 +133,7 @@ def check_text(text: str, what: str) -> None:
             f"{what} of the message holds U+{ord(foreign[0]):04X} at {foreign.start()}, which SQS does not accept: send such "
             "data as JSON, which escapes it, or as base64"
         )
+    return text
 
 
 class Kept(NamedTuple):
@@ -164,18 +143,12 @@ class Kept(NamedTuple):
     message: Message  # as it was received; of its system attributes, the message group
 
 
-class _AttributeText(msgspec.Struct, omit_defaults=True):
-    type: str
-    value: str | None = None
-    base64: bytes | None = None
-
-
 class _MessageText(msgspec.Struct):
     id: str
     queue: str
     group: str | None
     body: str
-    attributes: dict[str, _AttributeText]
+    attributes: Mapping[str, Attribute]
 
 
 class _Text(msgspec.Struct):
@@ -184,11 +157,7 @@ class _Text(msgspec.Struct):
 
 def kept_text(message: Message, queue: str) -> str:
     """Return the text for a record of a message from ``queue``, an ARN."""
-    attributes = {
-        name: _AttributeText(kind, None, value) if isinstance(value, bytes) else _AttributeText(kind, value)
-        for name, (kind, value) in message.user_attributes.items()
-    }
-    text = _Text(_MessageText(message.id, queue, message.group, message.body, attributes))
+    text = _Text(_MessageText(message.id, queue, message.group, message.body, message.user_attributes))
     return msgspec.json.encode(text).decode()
 
 
@@ -200,9 +169,8 @@ def read_kept(text: str) -> Kept:
     """
     try:
         message = msgspec.json.decode(text, type=_Text).message
-        attributes = {name: _read(attribute) for name, attribute in message.attributes.items()}
         system = {} if message.group is None else {"MessageGroupId": message.group}
-        return Kept(message.queue, Message(message.id, "", message.body, system, attributes))
+        return Kept(message.queue, Message(message.id, "", message.body, system, message.attributes))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
 
@@ -221,10 +189,3 @@ def alike(one: str, other: str) -> bool:
 
 def _own(message: Message) -> dict[str, Attribute]:
     return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
-
-
-def _read(attribute: _AttributeText) -> Attribute:
-    value = attribute.value if attribute.base64 is None else attribute.base64
-    if value is None:
-        raise ValueError("an attribute has no value")
-    return Attribute(attribute.type, value)

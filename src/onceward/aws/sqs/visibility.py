@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES, Message
-from onceward.aws.sqs.queue import Queue
-from onceward.aws.sqs.queue_steps import LONGEST_HOLD, QueueError
+from onceward.aws.sqs.queue import LONGEST_HOLD, Queue, QueueError
 from onceward.consumers.callers import Tasks
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger

@@ -1,7 +1,7 @@
 """Streams of Kinesis and Firehose, and buses of EventBridge, as targets: a message is a JSON object that has its key in it."""
 
 import re
-from binascii import b2a_base64
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,14 +27,24 @@ _IDS: Final = ("EventId", "SequenceNumber", "RecordId")  # what a message gets t
 class _RecordTarget(BatchTarget):
     """A message is a JSON object, with its key and headers in the member ``onceward``."""
 
-    member: str  # the member of the answer with what became of each message
+    rest: Mapping[str, str]  # of a request, besides its messages
+    inside, member = "Records", "Records"  # where a request has the messages, and its answer what became of each
     unknown: tuple[str, ...] = ("delay", "group")  # what it does not have
     refusals = _REFUSED
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""
         refuse_options(f"{self.where}: {self.service.title}", message, *self.unknown)
-        return len(self._text(message).encode())
+        parts = [part for name, part in self.entry(message).items() if name != "EventBusName"]
+        return sum(len(part) if isinstance(part, bytes) else len(part.encode()) for part in parts)
+
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """See :class:`BatchTarget`."""
+        return {**self.rest, self.inside: [self.entry(message) for message in messages]}
+
+    @abstractmethod
+    def entry(self, message: OutboxMessage) -> dict[str, str | bytes]:
+        """Return what a request has of a message."""
 
     def codes(self, answer: ServiceAnswer) -> Mapping[str, tuple[str | None, str]]:
         """See :class:`BatchTarget`. An entry has no name but its place."""
@@ -45,7 +55,7 @@ class _RecordTarget(BatchTarget):
             for number, one in enumerate(answer.body.get(self.member) or ())
         }
 
-    def _text(self, message: OutboxMessage) -> str:
+    def text(self, message: OutboxMessage) -> bytes:
         """Return the message's JSON object with the member ``onceward``; raises ValueError if it is none, or has such a member."""
         try:
             members = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
@@ -55,11 +65,7 @@ class _RecordTarget(BatchTarget):
             raise ValueError(
                 f"the message has a member {ENVELOPE!r}, which onceward itself writes; give it another name"
             )
-        envelope = {**message.headers, KEY_ATTRIBUTE: message.key}
-        return msgspec.json.encode({**members, ENVELOPE: envelope}).decode()
-
-    def _data(self, message: OutboxMessage) -> dict[str, str]:
-        return {"Data": b2a_base64(self._text(message).encode(), newline=False).decode()}
+        return msgspec.json.encode({**members, ENVELOPE: {**message.headers, KEY_ATTRIBUTE: message.key}})
 
 
 class KinesisTarget(_RecordTarget):
@@ -77,26 +83,21 @@ class KinesisTarget(_RecordTarget):
     # Kinesis API Reference, PutRecords. A stream can be set to larger records, but a message of the outbox is never so large.
     service, action = Service("Kinesis", "kinesis", "Kinesis_20131202", "1.1"), "PutRecords"
     batch, largest, together = 500, 1024 * 1024, 5 * 1024 * 1024
-    member, unknown = "Records", ("delay",)
+    unknown = ("delay",)
 
     def __init__(self, address: str) -> None:
         place, options = options_of(address, {"region"})
         arn = _KINESIS_ARN.fullmatch(place)
         if (arn is None and not _NAME.fullmatch(place)) or (arn is not None and options):
             raise ValueError(f"{shown_url(address)!r} is not a stream: give its name, or its ARN without a region=")
-        self._stream = {"StreamName": place} if arn is None else {"StreamARN": place}
+        self.rest = {"StreamName" if arn is None else "StreamARN": place}
         super().__init__(place, options.get("region") if arn is None else arn[1])
 
-    def size(self, message: OutboxMessage) -> int:
-        """See :class:`BatchTarget`."""
+    def entry(self, message: OutboxMessage) -> dict[str, str | bytes]:
+        """Return a record. A group goes to one shard; all else is spread over the shards by its key."""
         if message.group is not None and not 1 <= len(message.group) <= _LONGEST_GROUP:
             raise ValueError(f"group={message.group!r}: give 1 to {_LONGEST_GROUP} characters")
-        return super().size(message) + len((message.group or message.key).encode())
-
-    def body(self, messages: Sequence[OutboxMessage]) -> Document:
-        """Return the request. A group goes to one shard; all else is spread over the shards by its key."""
-        records = [{**self._data(message), "PartitionKey": message.group or message.key} for message in messages]
-        return {**self._stream, "Records": records}
+        return {"Data": self.text(message), "PartitionKey": message.group or message.key}
 
 
 class FirehoseTarget(_RecordTarget):
@@ -122,14 +123,12 @@ class FirehoseTarget(_RecordTarget):
             raise ValueError(
                 f"{shown_url(address)!r} is not a stream: give its name, as in firehose:clicks?region=eu-west-1"
             )
+        self.rest = {"DeliveryStreamName": place}
         super().__init__(place, options.get("region"))
 
-    def body(self, messages: Sequence[OutboxMessage]) -> Document:
-        """See :class:`BatchTarget`."""
-        return {"DeliveryStreamName": self.where, "Records": [self._data(message) for message in messages]}
-
-    def _text(self, message: OutboxMessage) -> str:
-        return f"{super()._text(message)}\n"  # Firehose writes records one after the other
+    def entry(self, message: OutboxMessage) -> dict[str, str | bytes]:
+        """See above."""
+        return {"Data": self.text(message) + b"\n"}  # Firehose writes records one after the other
 
 
 class BusTarget(_RecordTarget):
@@ -149,7 +148,8 @@ class BusTarget(_RecordTarget):
     # EventBridge API Reference, PutEvents; EventBridge User Guide, "Calculating PutEvents event entry size".
     service, action = Service("EventBridge", "events", "AWSEvents", "1.1"), "PutEvents"
     batch, largest, together = 10, 256 * 1024, 256 * 1024
-    member, what = "Entries", "event"
+    inside, member, what = "Entries", "Entries", "event"
+    rest: Mapping[str, str] = {}
     refusals = _REFUSED | {"MalformedDetail", "RedactionFailure"}
 
     def __init__(self, address: str) -> None:
@@ -168,10 +168,6 @@ class BusTarget(_RecordTarget):
         self._entry = {"EventBusName": bus, "Source": source, "DetailType": kind}
         super().__init__(bus, match[1] or options.get("region"))
 
-    def size(self, message: OutboxMessage) -> int:
-        """See :class:`BatchTarget`."""
-        return super().size(message) + sum(len(self._entry[name].encode()) for name in ("Source", "DetailType"))
-
-    def body(self, messages: Sequence[OutboxMessage]) -> Document:
-        """See :class:`BatchTarget`."""
-        return {"Entries": [{**self._entry, "Detail": self._text(message)} for message in messages]}
+    def entry(self, message: OutboxMessage) -> dict[str, str | bytes]:
+        """See above."""
+        return {**self._entry, "Detail": self.text(message).decode()}

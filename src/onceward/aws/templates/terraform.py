@@ -2,25 +2,24 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 Values = Mapping[str, Any]
-# A block: its head, and its values. A tuple among these has blocks, all else is assigned.
-Block = tuple[str, Values]
 
 _HEAD: Final = "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it."
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _REFERENCE: Final = re.compile(r"\$\{([\w:]+)(?:\.(\w+))?\}")
-_KINDS: Final = {  # how a type of CloudFormation is called here, and what its ``Ref`` is
-    "AWS::DynamoDB::Table": ("aws_dynamodb_table", "name"),
-    "AWS::IAM::ManagedPolicy": ("aws_iam_policy", "arn"),
-    "AWS::CloudWatch::Alarm": ("aws_cloudwatch_metric_alarm", "arn"),
-    "AWS::Lambda::EventSourceMapping": ("aws_lambda_event_source_mapping", "arn"),
-    "AWS::SQS::Queue": ("aws_sqs_queue", "url"),
+_KINDS: Final = {  # how a type of CloudFormation is called here
+    "AWS::DynamoDB::Table": "aws_dynamodb_table",
+    "AWS::IAM::ManagedPolicy": "aws_iam_policy",
+    "AWS::CloudWatch::Alarm": "aws_cloudwatch_metric_alarm",
+    "AWS::Lambda::EventSourceMapping": "aws_lambda_event_source_mapping",
+    "AWS::SQS::Queue": "aws_sqs_queue",
 }
-_ATTRIBUTES: Final = {"Arn": "arn", "QueueName": "name"}  # of Fn::GetAtt
-_PROPERTIES: Final = {  # whose names are others than in CloudFormation
+_REFS: Final = {"aws_dynamodb_table": "name", "aws_iam_policy": "arn", "aws_sqs_queue": "url"}  # what a ``Ref`` is
+_NAMES: Final = {  # of properties and attributes, where they are others than in CloudFormation
     "OKActions": "ok_actions",
     "QueueName": "name",
     "VisibilityTimeout": "visibility_timeout_seconds",
@@ -29,139 +28,155 @@ _PROPERTIES: Final = {  # whose names are others than in CloudFormation
 }
 
 
-class _Raw(str):
-    """An expression as it stands."""
-
-    __slots__ = ()
-
-
 def terraform(document: Values) -> str:
     """Return the configuration. It has no provider block, because yours says the region."""
-    names = _Names(document)
-    blocks = "\n\n".join("\n".join(names.lines(*block)) for block in _blocks(names, document))
-    return f"{_HEAD}\n\n{blocks}\n"
-
-
-def _blocks(names: "_Names", document: Values) -> Iterator[Block]:
-    for name, one in document.get("Parameters", {}).items():
-        yield f'variable "{_snake(name)}"', {"description": one["Description"], "type": _Raw("string")}
+    blocks = [
+        f'variable "{_snake(name)}" {{\n  description = {_hcl(one["Description"])}\n  type        = string\n}}'
+        for name, one in document.get("Parameters", {}).items()
+    ]
     if "${AWS::Partition}" in str(document):
-        yield 'data "aws_partition" "here"', {}
+        blocks.append('data "aws_partition" "here" {}')
+    kinds = {name: _KINDS[one["Type"]] for name, one in document["Resources"].items()}
+    value = partial(_value, kinds)
     for name, one in document["Resources"].items():
-        kind, local, properties = _KINDS[one["Type"]][0], names.local(name), one["Properties"]
+        kind, local, properties = kinds[name], _local(name), one["Properties"]
         if kind == "aws_iam_policy":
-            yield from _policy(local, properties)
+            blocks.append(_policy(value, local, properties))
             continue
-        values = _table(properties) if kind == "aws_dynamodb_table" else _rename(names, properties)
-        if one.get("DeletionPolicy") == "Retain":
-            values["lifecycle"] = ({"prevent_destroy": True},)
-        if "DependsOn" in one:
-            attached = [_Raw(f"aws_iam_role_policy_attachment.{names.local(on)}") for on in one["DependsOn"]]
-            values["depends_on"] = attached
-        yield f'resource "{kind}" "{local}"', values
-    for name, one in document["Outputs"].items():
-        yield f'output "{_snake(name)}"', {"description": one["Description"], "value": one["Value"]}
+        body = _table(properties) if kind == "aws_dynamodb_table" else _body(value, one)
+        blocks.append(f'resource "{kind}" "{local}" {{\n{body}}}')
+    blocks += [
+        f'output "{_snake(name)}" {{\n  description = {_hcl(one["Description"])}\n  value       = {value(one["Value"])}\n}}'
+        for name, one in document["Outputs"].items()
+    ]
+    return "\n\n".join([_HEAD, *blocks]) + "\n"
 
 
-def _policy(name: str, properties: Values) -> Iterator[Block]:
-    statements = properties["PolicyDocument"]["Statement"]
-    blocks = tuple({"sid": one["Sid"], "actions": one["Action"], "resources": [one["Resource"]]} for one in statements)
-    yield f'data "aws_iam_policy_document" "{name}"', {"statement": blocks}
-    values = {"name": {"Fn::Sub": f"${{Ledger}}-{name}"}, "description": properties["Description"]}
-    yield (
-        f'resource "aws_iam_policy" "{name}"',
-        {**values, "policy": _Raw(f"data.aws_iam_policy_document.{name}.json")},
+def _policy(value: Callable[[object], str], name: str, properties: Values) -> str:
+    statements = "\n".join(
+        f"""\
+  statement {{
+    sid       = {_hcl(one["Sid"])}
+    actions   = {_hcl(one["Action"])}
+    resources = [{value(one["Resource"])}]
+  }}
+"""
+        for one in properties["PolicyDocument"]["Statement"]
     )
-    for role in properties.get("Roles", ()):
-        attached = {"role": role, "policy_arn": _Raw(f"aws_iam_policy.{name}.arn")}
-        yield f'resource "aws_iam_role_policy_attachment" "{name}"', attached
+    attached = "".join(
+        f"""
+
+resource "aws_iam_role_policy_attachment" "{name}" {{
+  role       = {value(role)}
+  policy_arn = aws_iam_policy.{name}.arn
+}}"""
+        for role in properties.get("Roles", ())
+    )
+    return f"""\
+data "aws_iam_policy_document" "{name}" {{
+{statements}}}
+
+resource "aws_iam_policy" "{name}" {{
+  name        = "${{aws_dynamodb_table.ledger.name}}-{name}"
+  description = {_hcl(properties["Description"])}
+  policy      = data.aws_iam_policy_document.{name}.json
+}}{attached}"""
 
 
-def _table(properties: Values) -> dict[str, Any]:
-    expiry = properties["TimeToLiveSpecification"]
-    values = {
-        "name": properties["TableName"],
-        "billing_mode": properties["BillingMode"],
-        **_keys(properties),
-        "deletion_protection_enabled": properties["DeletionProtectionEnabled"],
-        "attribute": tuple(
-            {"name": part["AttributeName"], "type": part["AttributeType"]}
-            for part in properties["AttributeDefinitions"]
-        ),
-        "global_secondary_index": tuple(
-            {"name": index["IndexName"], **_keys(index), "projection_type": index["Projection"]["ProjectionType"]}
-            for index in properties.get("GlobalSecondaryIndexes", ())
-        ),
-        "ttl": ({"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]},),
-    }
-    if (recovery := properties.get("PointInTimeRecoverySpecification")) is not None:
-        values["point_in_time_recovery"] = ({"enabled": recovery["PointInTimeRecoveryEnabled"]},)
-    if (key := properties.get("SSESpecification")) is not None:
-        values["server_side_encryption"] = ({"enabled": key["SSEEnabled"], "kms_key_arn": key["KMSMasterKeyId"]},)
-    return values
+def _table(properties: Values) -> str:
+    parts = "".join(
+        f"""
+  attribute {{
+    name = {_hcl(part["AttributeName"])}
+    type = {_hcl(part["AttributeType"])}
+  }}
+"""
+        for part in properties["AttributeDefinitions"]
+    )
+    (index,) = properties["GlobalSecondaryIndexes"]
+    recovery, sealed = "PointInTimeRecoverySpecification" in properties, properties.get("SSESpecification")
+    return f"""\
+  name                        = {_hcl(properties["TableName"])}
+  billing_mode                = {_hcl(properties["BillingMode"])}
+{_keys(properties, 27, "  ")}  deletion_protection_enabled = true
+{parts}
+  global_secondary_index {{
+    name            = {_hcl(index["IndexName"])}
+{_keys(index, 15, "    ")}    projection_type = {_hcl(index["Projection"]["ProjectionType"])}
+  }}
+
+  ttl {{
+    attribute_name = {_hcl(properties["TimeToLiveSpecification"]["AttributeName"])}
+    enabled        = true
+  }}
+{_RECOVERY if recovery else ""}{"" if sealed is None else _SEALED.format(_hcl(sealed["KMSMasterKeyId"]))}
+  lifecycle {{
+    prevent_destroy = true
+  }}
+"""
 
 
-def _keys(properties: Values) -> dict[str, str]:
-    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in properties["KeySchema"]}
+_RECOVERY: Final = """
+  point_in_time_recovery {
+    enabled = true
+  }
+"""
+_SEALED: Final = """
+  server_side_encryption {{
+    enabled     = true
+    kms_key_arn = {}
+  }}
+"""
 
 
-def _rename(names: "_Names", properties: Values) -> dict[str, Any]:
-    values = {_PROPERTIES.get(name) or _snake(name): value for name, value in properties.items()}
-    if "dimensions" in values:
-        pairs = ", ".join(f"{one['Name']} = {names.value(one['Value'])}" for one in values.pop("dimensions"))
-        values["dimensions"] = _Raw(f"{{ {pairs} }}")
-    return values
+def _keys(properties: Values, width: int, indent: str) -> str:
+    return "".join(
+        f"{indent}{one['KeyType'].lower() + '_key':<{width}} = {_hcl(one['AttributeName'])}\n"
+        for one in properties["KeySchema"]
+    )
 
 
-class _Names:
-    """The addresses of the document's resources, and what refers to them."""
+def _body(value: Callable[[object], str], resource: Values) -> str:
+    """Return the lines of a queue, a mapping or an alarm."""
+    lines = {_NAMES.get(name) or _snake(name): value(one) for name, one in resource["Properties"].items()}
+    if lines.pop("dimensions", None):
+        pairs = ", ".join(f"{one['Name']} = {value(one['Value'])}" for one in resource["Properties"]["Dimensions"])
+        lines["dimensions"] = f"{{ {pairs} }}"
+    if "DependsOn" in resource:
+        lines["depends_on"] = f"[aws_iam_role_policy_attachment.{', '.join(map(_local, resource['DependsOn']))}]"
+    width = max(map(len, lines))
+    return "".join(f"  {name:<{width}} = {text}\n" for name, text in lines.items())
 
-    def __init__(self, document: Values) -> None:
-        self.types = {name: one["Type"] for name, one in document["Resources"].items()}
 
-    def local(self, name: str) -> str:
-        return _snake(name.removesuffix("Policy") if self.types[name] == "AWS::IAM::ManagedPolicy" else name)
+def _value(kinds: Mapping[str, str], value: object) -> str:
+    """Return an expression. ``kinds`` are those of the resources, by their names in the document."""
 
-    def address(self, name: str, attribute: str = "") -> str:
+    def address(name: str, attribute: str | None = None) -> str:
         if name == "AWS::Partition":
             return "data.aws_partition.here.partition"
-        if name not in self.types:
+        if name not in kinds:
             return f"var.{_snake(name)}"
-        kind, ref = _KINDS[self.types[name]]
-        return f"{kind}.{self.local(name)}.{_ATTRIBUTES.get(attribute, ref)}"
+        part = _REFS[kinds[name]] if attribute is None else _NAMES.get(attribute) or _snake(attribute)
+        return f"{kinds[name]}.{_local(name)}.{part}"
 
-    def value(self, value: object) -> str:
-        """Return an expression."""
-        if isinstance(value, _Raw):
-            return value
-        if isinstance(value, list):
-            return f"[{', '.join(map(self.value, value))}]"
-        if not isinstance(value, Mapping):
-            return _hcl(value)
-        if "Ref" in value:
-            return self.address(value["Ref"])
-        if "Fn::GetAtt" in value:
-            return self.address(*value["Fn::GetAtt"])
-        if "Fn::Sub" in value:
-            parts = _REFERENCE.split(value["Fn::Sub"])
-            texts = [_hcl(text)[1:-1] for text in parts[::3]]
-            refs = [f"${{{self.address(name, of or '')}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
-            return f'"{"".join(a + b for a, b in zip(texts, [*refs, ""], strict=True))}"'
-        inside = ", ".join(f"{name} = {self.value(one)}" for name, one in value.items())
-        return f"jsonencode({{ {inside} }})"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(kinds, one) for one in value)}]"
+    if not isinstance(value, Mapping):
+        return _hcl(value)
+    if "Ref" in value:
+        return address(value["Ref"])
+    if "Fn::GetAtt" in value:
+        return address(*value["Fn::GetAtt"])
+    if "Fn::Sub" in value:
+        parts = _REFERENCE.split(value["Fn::Sub"])
+        refs = [f"${{{address(name, of)}}}" for name, of in zip(parts[1::3], parts[2::3], strict=True)]
+        return f'"{"".join(_hcl(text)[1:-1] + ref for text, ref in zip(parts[::3], [*refs, ""], strict=True))}"'
+    inside = ", ".join(f"{name} = {_value(kinds, one)}" for name, one in value.items())
+    return f"jsonencode({{ {inside} }})"
 
-    def lines(self, head: str, values: Values, indent: str = "") -> list[str]:
-        """Return the lines of a block."""
-        if not values:
-            return [f"{indent}{head} {{}}"]
-        plain = {name: self.value(value) for name, value in values.items() if not isinstance(value, tuple)}
-        width = max(map(len, plain), default=0)
-        lines = [f"{indent}{head} {{", *(f"{indent}  {name:<{width}} = {value}" for name, value in plain.items())]
-        for name, blocks in values.items():
-            for block in blocks if isinstance(blocks, tuple) else ():
-                lines += [""] * (len(lines) > 1)
-                lines += self.lines(name, block, f"{indent}  ")
-        return [*lines, f"{indent}}}"]
+
+def _local(name: str) -> str:
+    return _snake(name.removesuffix("Policy"))
 
 
 def _hcl(value: object) -> str:
