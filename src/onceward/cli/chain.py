@@ -48,72 +48,69 @@ def show_chain(key: str, urls: Iterable[str], *, json: bool) -> None:
     with ExitStack() as opened:
         links = _links_of(key, [opened.enter_context(looking_at(url)) for url in urls])
         rows = [("KEY", "STATUS", "CLAIMED", "CHANGED", "WORKER", "LEDGER")]
-        lines = []
-        for node, depth, lead in _walk(links):
-            name = f"{lead}{terminal.quoted(node)}{' <' if node == key else ''}"
+        lines: list[dict[str, object]] = []
+        for node, depth in _walk(links):
+            head: dict[str, object] = {"key": node, "depth": depth}
+            name = f"{'  ' * depth}{terminal.quoted(node)}{' <' if node == key else ''}"
             if not links[node]:
                 rows.append((name, "", "", "", "", _UNKNOWN))
-                lines.append(terminal.json({"key": node, "depth": depth, "missing": True}))
+                lines.append(head | {"missing": True})
             for url, (record, now, came) in links[node].items():
                 status = state_of(record, now) + " (unsent messages)" * (record.unsent is not None)
                 times = claimed(record, now), relative(last_change(record, now), now)
                 rows.append((name, status, *times, record.worker or "", url))
-                parent, root = (None, node) if came is None else (came.parent, came.root)
-                fields = {"key": node, "depth": depth, "parent": parent, "root": root, "store": url}
-                fields |= {name: getattr(record, name) for name in _FIELDS}
-                lines.append(terminal.json(fields | {"unsent": record.unsent is not None}))
-        typer.echo("\n".join(lines) if json else table([[*map(terminal.line, row)] for row in rows]))
+                root, parent = came or (node, None)
+                fields = {name: getattr(record, name) for name in _FIELDS} | {"unsent": record.unsent is not None}
+                lines.append(head | {"parent": parent, "root": root, "store": url} | fields)
+        typer.echo("\n".join(map(terminal.json, lines)) if json else table([[*map(terminal.line, row)] for row in rows]))
 
 
 def _links_of(key: str, ledgers: Sequence[Ledger]) -> _Links:
     """Return the chain of ``key``. End the command if no ledger has that key."""
-    links: _Links = defaultdict(dict)
-    _load(key, ledgers, links)
-    if not links[key]:
-        urls = ", ".join(ledger.store.url for ledger in ledgers)
-        refuse(f"{key}: no such key in {urls}; `onceward ls` shows those there are", TROUBLE)
-    roots = {key, *(link.came.root for link in links[key].values() if link.came)}
-    for ledger in ledgers:
-        try:
-            for root in roots:
-                _descend(ledger, root, links)
-        except NoIndex as error:
-            say(f"{error}. What messages led to in {ledger.store.url} is not shown")
-    todo = list(links)
+    links: _Links = {}
+    todo = [key]
     while todo and len(links) < LONGEST:
-        for link in links[todo.pop()].values():
-            for above in set(link.came or ()) - links.keys():
-                _load(above, ledgers, links)
-                todo.append(above)
+        if (name := todo.pop()) in links:
+            continue
+        links[name] = {}
+        for ledger in ledgers:
+            with suppress(NotFound):
+                todo += _add(ledger, *ledger.show(name), links)
+        if name == key:
+            if not links[key]:
+                urls = ", ".join(ledger.store.url for ledger in ledgers)
+                refuse(f"{key}: no such key in {urls}; `onceward ls` shows those there are", TROUBLE)
+            roots = {key, *(link.came.root for link in links[key].values() if link.came)}
+            for ledger in ledgers:
+                try:
+                    for root in roots:
+                        todo += _descend(ledger, root, links)
+                except NoIndex as error:
+                    say(f"{error}. What messages led to in {ledger.store.url} is not shown")
     if len(links) >= LONGEST:
         say(f"a chain of {LONGEST} keys or more is not shown as a whole")
     return links
 
 
-def _load(key: str, ledgers: Sequence[Ledger], links: _Links) -> None:
-    """Look for a key in all ledgers."""
-    links[key] = {}
-    for ledger in ledgers:
-        with suppress(NotFound):
-            _add(ledger, *ledger.show(key), links)
-
-
-def _descend(ledger: Ledger, root: str, links: _Links) -> None:
-    """Look in a ledger for the records whose chain begins at ``root``."""
+def _descend(ledger: Ledger, root: str, links: _Links) -> Iterator[str]:
+    """Look in a ledger for the records whose chain begins at ``root``, and yield what they came from."""
     after, is_more = None, True
     while is_more and len(links) < LONGEST:
         page = drive(ledger.store.select(ChainOf(root), after, PAGE), ledger.store)
         for record in page.records:
-            _add(ledger, record, page.now, links)
+            yield from _add(ledger, record, page.now, links)
         after, is_more = page.next, page.next is not None
 
 
-def _add(ledger: Ledger, record: Record, now: float, links: _Links) -> None:
-    links[record.key][ledger.store.url] = ChainLink(record, now, read_origin(record.origin))
+def _add(ledger: Ledger, record: Record, now: float, links: _Links) -> Iterable[str]:
+    """Note a record, and return the keys that it came from."""
+    came = read_origin(record.origin)
+    links.setdefault(record.key, {})[ledger.store.url] = ChainLink(record, now, came)
+    return came or ()
 
 
-def _walk(links: _Links) -> Iterator[tuple[str, int, str]]:
-    """Yield each key once, its depth, and the lines that lead to it."""
+def _walk(links: _Links) -> Iterator[tuple[str, int]]:
+    """Yield each key once, and its depth."""
     parents: dict[str, str] = {}
     for key, by_url in links.items():
         for _, _, came in by_url.values():
@@ -126,14 +123,11 @@ def _walk(links: _Links) -> Iterator[tuple[str, int, str]]:
         parent = parents.get(key)
         below[parent if parent in links and parent != key else None].append(key)
     # Forged headers can make a circle, which has no top: begin anywhere.
-    todo = [(key, 0, "", "") for key in (*below[None], *links)][::-1]
+    todo = [(key, 0) for key in (*below[None], *links)][::-1]
     seen = set()
     while todo:  # a chain can be deeper than Python's recursion
-        key, depth, lead, stem = todo.pop()
+        key, depth = todo.pop()
         if key not in seen:
             seen.add(key)
-            yield key, depth, lead
-            branch, inner = "└─ ", "   "
-            for child in reversed(below[key]):
-                todo.append((child, depth + 1, stem + branch, stem + inner))
-                branch, inner = "├─ ", "│  "
+            yield key, depth
+            todo += [(child, depth + 1) for child in reversed(below[key])]

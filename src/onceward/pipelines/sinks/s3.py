@@ -23,72 +23,57 @@ Place = tuple[str, str]
 
 
 class ObjectGroup:
-    """The messages of one object.
+    """The messages of one object. It is closed when it is full or old enough.
 
     Each member notes the object's name in its record before anything is written. So after a crash it knows where to look.
 
+    Args:
+        write: makes the object durable.
+        count: members, at most.
+        size: bytes after which the group is closed.
+        age: seconds after its first member.
+
     Attributes:
         name: of the object; a future, until the group is closed.
-        durable: whether all is; a future.
+        written: ends when the object is durable.
     """
 
-    def __init__(self, write: Write) -> None:
-        loop = asyncio.get_running_loop()
-        self.name: asyncio.Future[str] = loop.create_future()
-        self.durable: asyncio.Future[None] = loop.create_future()
-        self.size = 0
-        self._write = write
-        self.members: list[tuple[str, bytes]] = []
-        self._noted = 0
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, write: Write, count: int, size: int, age: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.name: asyncio.Future[str] = self.loop.create_future()
+        self.loop.call_later(age, self.close)
+        self._count, self._left = count, size
+        self._members: list[_Member] = []
+        self.written = asyncio.create_task(self._written(write), name="onceward-group")
+        self.written.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio would complain
 
-    def add(self, token: str, line: bytes) -> None:
-        """Add a member before the group is closed. ``token`` is its derived key with the fence of its claim."""
-        self.members.append((token, line))
-        self.size += len(line)
+    def add(self, member: "_Member") -> None:
+        """Add a member before the group is closed."""
+        self._members.append(member)
+        self._left -= len(member.line)
+        if len(self._members) >= self._count or self._left <= 0:
+            self.close()
 
     def close(self) -> None:
         """Give the group its name. No two groups have one: a member that comes again has another fence."""
         if not self.name.done():
-            digest = sha256("\n".join(sorted(token for token, _ in self.members)).encode())
+            digest = sha256("\n".join(sorted(member.token for member in self._members)).encode())
             self.name.set_result(digest.hexdigest()[:32])
 
-    def note(self) -> None:
-        """Count a member whose record has the name. After the last, the object is written."""
-        self._noted += 1
-        if self._noted == len(self.members) and not self.durable.done():
-            self._task = asyncio.create_task(self._run(), name="onceward-group")
-
-    def fail(self, error: BaseException) -> None:
-        """Write nothing: nobody can tell whether a member's record has the name."""
-        self._end(StepFailed(f"another message of this file could not be recorded: {error!r}"))
-
-    def _end(self, error: Exception) -> None:
-        if not self.durable.done():
-            self.durable.set_exception(error)
-            self.durable.exception()  # asyncio would complain if no member waits any more
-
-    async def _run(self) -> None:
+    async def _written(self, write: Write) -> None:
+        name = await self.name
         try:
-            await self._write(self.name.result(), b"".join(line for _, line in self.members))
-        except BaseException as error:
-            self._end(error if isinstance(error, Exception) else StepFailed("it was stopped"))
-            if not isinstance(error, Exception):
-                raise
-        else:
-            if not self.durable.done():
-                self.durable.set_result(None)
+            await asyncio.gather(*(member.noted for member in self._members))
+        except BaseException as error:  # nobody can tell whether its record has the name
+            raise StepFailed(f"another message of this file could not be recorded: {error!r}") from error
+        await write(name, b"".join(member.line for member in self._members))
 
 
 class ObjectGrouping(msgspec.Struct, eq=False):
-    """Puts messages into groups, which are closed when they are full or old enough.
+    """Puts messages into groups; the arguments are those of a group.
 
     Attributes:
-        write: makes one object durable.
-        count: members of a group, at most.
-        size: bytes of a group, after which it is closed.
-        age: seconds after its first member.
-        group: the one that is open, in this loop.
+        group: the one that is open.
     """
 
     write: Write
@@ -96,19 +81,13 @@ class ObjectGrouping(msgspec.Struct, eq=False):
     size: int
     age: float
     group: ObjectGroup | None = None
-    loop: asyncio.AbstractEventLoop | None = None
 
-    def join(self, token: str, line: bytes) -> ObjectGroup:
+    def join(self, member: "_Member") -> ObjectGroup:
         """Add a message, and return its group."""
-        loop = asyncio.get_running_loop()
         group = self.group
-        if group is None or group.name.done() or self.loop is not loop:
-            group = self.group = ObjectGroup(self.write)
-            self.loop = loop
-            loop.call_later(self.age, group.close)
-        group.add(token, line)
-        if len(group.members) >= self.count or group.size >= self.size:
-            group.close()
+        if group is None or group.name.done() or group.loop is not asyncio.get_running_loop():
+            group = self.group = ObjectGroup(self.write, self.count, self.size, self.age)
+        group.add(member)
         return group
 
 
@@ -230,7 +209,7 @@ class S3Sink(SinkSettings):
             for number in range(_MOST_LOOKS):
                 noted = await _noted(member, call, number)
                 if member.group is not None:
-                    await asyncio.shield(member.group.durable)
+                    await asyncio.shield(member.group.written)
                     return
                 # Not where an object is today: a deploy can have changed the settings. A text is a note of the version before.
                 if await buckets.has(place_of(noted) if isinstance(noted, str) else noted):
@@ -240,18 +219,22 @@ class S3Sink(SinkSettings):
         return take
 
 
-class _Member(msgspec.Struct, eq=False):
-    """A message that joins a group when its step runs. If the step is recorded, it never does."""
+class _Member:
+    """A message that joins a group when its step runs. If the step is recorded, it never does.
 
-    grouping: ObjectGrouping
-    token: str
-    line: bytes
-    place_of: Callable[[str], Place]
-    group: ObjectGroup | None = None
+    Attributes:
+        noted: a future, until its record has the name of the object.
+    """
+
+    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes, place_of: Callable[[str], Place]) -> None:
+        self.token, self.line = token, line  # the token is its derived key with the fence of its claim
+        self.noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.group: ObjectGroup | None = None
+        self._grouping, self._place_of = grouping, place_of
 
     async def joined(self) -> str | Place:  # how a record is read, too
-        self.group = self.grouping.join(self.token, self.line)
-        return self.place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
+        self.group = self._grouping.join(self)
+        return self._place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
 
 
 async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
@@ -260,8 +243,8 @@ async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Pl
         noted: str | Place = await call.claim.step_async((call.step, "object", number), _Member.joined, member)
     except BaseException as error:
         if member.group is not None:
-            member.group.fail(error)
+            member.noted.set_exception(error)
         raise
     if member.group is not None:
-        member.group.note()
+        member.noted.set_result(None)
     return noted
