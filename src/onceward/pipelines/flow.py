@@ -7,7 +7,8 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from functools import partial
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -18,14 +19,18 @@ from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions, time
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.core.clock import boottime
 from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
+from onceward.core.record import Reply
+from onceward.core.retries import patience, retry_transient
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
 from onceward.pipelines.kit import Built, Kit
 from onceward.pipelines.settings import Settings
 
 M = TypeVar("M")
+_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
 class Flow(msgspec.Struct, eq=False):
@@ -58,18 +63,21 @@ class Flow(msgspec.Struct, eq=False):
         hold = self.built.model.hold
         if hold is None:
             return
-        store, pause = self.built.once.store, max(0.01, hold.every)
+        while (reply := await self.load(hold.key)).record is not None and is_live(reply.record, reply.now):
+            self._say(f"holds all input while {hold.key} is held", held=True)
+            await asyncio.sleep(max(0.01, hold.every))
+        self._say(f"goes on: {hold.key} is free", held=False)
+
+    async def load(self, key: str) -> Reply:
+        """Return a record and the ledger's time. It waits for a ledger that is away."""
+        store = self.built.once.store
         while True:
             try:
-                reply = await drive_async(store.load(hold.key), store)
+                load = partial(store.load, key)
+                return await drive_async(retry_transient(load, boottime, patience(boottime)), store)
             except StoreError as error:
-                logger().warning("hold: the ledger cannot be asked for %s: %s", hold.key, error)
-            else:
-                if reply.record is None or not is_live(reply.record, reply.now):
-                    self._say(f"goes on: {hold.key} is free", held=False)
-                    return
-                self._say(f"holds all input while {hold.key} is held", held=True)
-            await asyncio.sleep(pause)
+                logger().warning("pipeline %s: the ledger does not answer: %s", self.built.model.name, error)
+                await asyncio.sleep(_TROUBLE)
 
     def _say(self, text: str, *, held: bool) -> None:
         if held is not self.is_held:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceward import Once
-from onceward.cli import chain
+from onceward.cli import records as chain
 from onceward.cli.app import command_line
 from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in

@@ -12,8 +12,7 @@ from msgspec import Meta
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.paths import MESSAGE
-from onceward.pipelines.settings import Expression, Seconds, Text, given
+from onceward.pipelines.settings import MESSAGE, Expression, Seconds, Text, given
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened

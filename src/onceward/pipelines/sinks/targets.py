@@ -8,8 +8,7 @@ from msgspec import Meta
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, Text, given
+from onceward.pipelines.settings import MESSAGE, Expression, PathFinder, Seconds, Text, given
 
 
 class OutboxSink(SinkSettings):
