@@ -1,7 +1,5 @@
 """Shows records to people, and to programs as JSON: one, or the chain of its key."""
 
-import shutil
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -49,14 +47,11 @@ def heading() -> str:
 
 
 def row(record: Record, now: float) -> str:
-    """Return a record as one line, cut to the terminal's width when there is one."""
+    """Return a record as one line."""
     text = line(" ".join(why(record, now).split()))
     times = claimed(record, now), relative(last_change(record, now), now)
     worker = line(record.worker or "")
-    row = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
-    if sys.stdout.isatty() and len(row) > (width := shutil.get_terminal_size().columns):
-        row = row[: width - 1] + "…"
-    return row
+    return _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text).rstrip()
 
 
 def details(record: Record, now: float, options: str = "") -> str:

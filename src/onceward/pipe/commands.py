@@ -149,8 +149,6 @@ class Command:
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
         if not hasattr(os, "fork"):
             raise ValueError("a command after -- needs a POSIX system, where it is killed if onceward is. Use --call")
-        if isinstance(argv, str) or not all(isinstance(part, str) for part in argv) or not argv:
-            raise ValueError("give the command as a list of texts, such as ['./charge.sh', '{line.id}']")
         self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")
         self.identity = "\0".join(["command", *argv])
         self._templates = [Template(argument) for argument in argv]

@@ -165,11 +165,8 @@ class Database:
 
     def run(self, connection: Any, text: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
         """Run a text of this program."""
-        if self.dialect == "sqlite":
-            cursor = connection.execute(text, values or {})
-        else:
-            cursor = connection.cursor()
-            cursor.execute(text, values)
+        cursor = connection.cursor()
+        cursor.execute(text, values or {})
         rows: list[dict[str, object]] = []
         if cursor.description is not None:
             names = [column[0] for column in cursor.description]

@@ -4,11 +4,11 @@ A new source is a class, and a line in ``SOURCES``.
 """
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -95,20 +95,6 @@ class Flow(msgspec.Struct, eq=False):
         return outcome
 
 
-class Runs(Protocol):
-    """What brings deliveries until it is stopped. Every :class:`onceward.consumers.worker.Worker` is one."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages are held."""
-
-    async def run_async(self, *, until_empty: bool = False) -> None:
-        """Run until :meth:`stop`, or with ``until_empty`` until nothing is left."""
-
-    def stop(self) -> None:
-        """Take nothing more, and end when what runs ends; from any thread."""
-
-
 class SourceSettings(Settings):
     """Where messages come from."""
 
@@ -121,7 +107,7 @@ class SourceSettings(Settings):
         """Note mistakes and missing extras. It makes no request."""
 
     @abstractmethod
-    def open(self, flow: "Flow") -> Runs:
+    def open(self, flow: "Flow") -> "Runs":
         """Return what brings the deliveries to ``flow``."""
 
 
@@ -141,7 +127,7 @@ class FlowWorker(Worker[M], Generic[M]):
         self.flow.report(outcome)
 
 
-class FlowRuns:
+class FlowRuns(ABC):
     """A source that is no queue: its stop, and the pauses that the file asks for."""
 
     def __init__(self, flow: Flow) -> None:
@@ -169,6 +155,10 @@ class FlowRuns:
             if self.stopping.is_set():
                 return outcome
 
+    @abstractmethod
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Run until :meth:`stop`, or with ``until_empty`` until nothing is left."""
+
     def begin(self) -> None:
         """Note the event loop that :meth:`stop` wakes."""
         self._loop = asyncio.get_running_loop()
@@ -184,3 +174,6 @@ class FlowRuns:
     def end(self) -> None:
         """Begin nothing more. It is called in the event loop."""
         self.stopping.set()
+
+
+Runs = Worker[Any] | FlowRuns  # what brings deliveries until it is stopped

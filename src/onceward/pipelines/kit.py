@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -140,7 +140,7 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
-    def imported(self, field: Field, target: str) -> Callable[..., object] | None:
+    def imported(self, field: Field, target: str) -> Any:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
         folder = str(self.folder)
         if folder not in sys.path:

@@ -17,8 +17,8 @@ from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
-Write = Callable[[str, bytes], Awaitable[None]]
 Place = tuple[str, str]
+Write = Callable[[Place, bytes], Awaitable[None]]
 
 
 class ObjectGroup:
@@ -28,20 +28,21 @@ class ObjectGroup:
 
     Args:
         write: makes the object durable.
+        place_of: returns its place by its name.
         count: members, at most.
         size: bytes after which the group is closed.
         age: seconds after its first member.
 
     Attributes:
-        name: of the object; a future, until the group is closed.
+        place: of the object; a future, until the group is closed.
         written: ends when the object is durable.
     """
 
-    def __init__(self, write: Write, count: int, size: int, age: float) -> None:
+    def __init__(self, write: Write, place_of: Callable[[str], Place], count: int, size: int, age: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self.name: asyncio.Future[str] = self.loop.create_future()
+        self.place: asyncio.Future[Place] = self.loop.create_future()
         self.loop.call_later(age, self.close)
-        self._count, self._left = count, size
+        self._place_of, self._count, self._left = place_of, count, size
         self._members: list[_Member] = []
         self.written = asyncio.create_task(self._written(write), name="onceward-group")
         self.written.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio would complain
@@ -55,17 +56,17 @@ class ObjectGroup:
 
     def close(self) -> None:
         """Give the group its name. No two groups have one: a member that comes again has another fence."""
-        if not self.name.done():
+        if not self.place.done():
             digest = sha256("\n".join(sorted(member.token for member in self._members)).encode())
-            self.name.set_result(digest.hexdigest()[:32])
+            self.place.set_result(self._place_of(digest.hexdigest()[:32]))
 
     async def _written(self, write: Write) -> None:
-        name = await self.name
+        place = await self.place
         try:
             await asyncio.gather(*(member.noted for member in self._members))
-        except BaseException as error:  # nobody can tell whether its record has the name
-            raise StepFailed(f"another message of this file could not be recorded: {error!r}") from error
-        await write(name, b"".join(member.line for member in self._members))
+        except StepFailed as error:  # nobody can tell whether its record has the name
+            raise StepFailed(f"another message of this file could not be recorded: {error}") from error
+        await write(place, b"".join(member.line for member in self._members))
 
 
 class ObjectGrouping(msgspec.Struct, eq=False):
@@ -76,6 +77,7 @@ class ObjectGrouping(msgspec.Struct, eq=False):
     """
 
     write: Write
+    place_of: Callable[[str], Place]
     count: int
     size: int
     age: float
@@ -84,8 +86,8 @@ class ObjectGrouping(msgspec.Struct, eq=False):
     def join(self, member: "_Member") -> ObjectGroup:
         """Add a message, and return its group."""
         group = self.group
-        if group is None or group.name.done() or group.loop is not asyncio.get_running_loop():
-            group = self.group = ObjectGroup(self.write, self.count, self.size, self.age)
+        if group is None or group.place.done() or group.loop is not asyncio.get_running_loop():
+            group = self.group = ObjectGroup(self.write, self.place_of, self.count, self.size, self.age)
         group.add(member)
         return group
 
@@ -196,15 +198,15 @@ class S3Sink(SinkSettings):
         def place_of(name: str) -> Place:
             return self.bucket, f"{self.prefix}{name}{end}"
 
-        async def write(name: str, content: bytes) -> None:
-            await buckets.write(place_of(name), gzip.compress(content, mtime=0) if self.gzip else content)
+        async def write(place: Place, content: bytes) -> None:
+            await buckets.write(place, gzip.compress(content, mtime=0) if self.gzip else content)
 
-        grouping = ObjectGrouping(write, min(self.count, kit.built.model.concurrency), _FULL, self.age)
+        grouping = ObjectGrouping(write, place_of, min(self.count, kit.built.model.concurrency), _FULL, self.age)
         kit.closing(buckets.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:
             line = msgspec.json.encode(self.message(message)) + b"\n"
-            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line, place_of)
+            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line)
             for number in range(_MOST_LOOKS):
                 noted = await _noted(member, call, number)
                 if member.group is not None:
@@ -225,15 +227,15 @@ class _Member:
         noted: a future, until its record has the name of the object.
     """
 
-    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes, place_of: Callable[[str], Place]) -> None:
+    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes) -> None:
         self.token, self.line = token, line  # the token is its derived key with the fence of its claim
         self.noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.group: ObjectGroup | None = None
-        self._grouping, self._place_of = grouping, place_of
+        self._grouping = grouping
 
     async def joined(self) -> str | Place:  # how a record is read, too
         self.group = self._grouping.join(self)
-        return self._place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
+        return await asyncio.shield(self.group.place)  # a message that is cancelled cancels no other
 
 
 async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
@@ -242,7 +244,8 @@ async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Pl
         noted: str | Place = await call.claim.step_async((call.step, "object", number), _Member.joined, member)
     except BaseException as error:
         if member.group is not None:
-            member.noted.set_exception(error)
+            member.noted.set_exception(StepFailed(repr(error)))
+            member.noted.exception()  # the group hears of it, if there is still one
         raise
     if member.group is not None:
         member.noted.set_result(None)

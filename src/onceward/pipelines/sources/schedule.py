@@ -4,7 +4,7 @@ import asyncio
 import datetime as dt
 import math
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from onceward.batch.windows import Windows
 from onceward.consumers.callers import unless_set
@@ -27,20 +27,18 @@ _BEFORE: Final = 100  # windows that a start looks at
 _HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
 
 
-class EvenCalendar:
+class EvenCalendar(NamedTuple):
     """Windows of one length. Times are seconds since 1970."""
 
-    def __init__(self, every: float) -> None:
-        self._length = every
-        Windows(every)  # checks it
+    every: float
 
     def last(self, now: float) -> float:
         """Return when the window of ``now`` began."""
-        return math.floor(now / self._length) * self._length
+        return now // self.every * self.every
 
     def next(self, now: float) -> float:
         """Return when the next window begins."""
-        return self.last(now) + self._length
+        return self.last(now) + self.every
 
 
 class CronCalendar:
@@ -99,7 +97,7 @@ class ScheduleSource(SourceSettings):
         """Return when windows begin; raises ValueError if that is not valid."""
         if self.cron is not None:
             return CronCalendar(self.cron)
-        return EvenCalendar(self.every or 0)
+        return EvenCalendar(Windows(self.every or 0).seconds)
 
     def open(self, flow: Flow) -> "Runs":
         return ScheduleRuns(self, flow)

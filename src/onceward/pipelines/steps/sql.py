@@ -65,10 +65,6 @@ class SqlStep(EffectSettings):
         if url is None:
             kit.mistake("", "database: is missing, because this ledger was not opened by a URL")
             return None
-        scheme = url.partition(":")[0].lower()
-        if self.database is None and scheme not in {"sqlite", "postgresql", "mysql", "mariadb"}:
-            kit.mistake("", f"database: is missing, because a ledger of {scheme} runs no SQL")
-            return None
         return opened(kit, "database" if self.database else "", url)
 
     def _checked(self, kit: "Kit", database: Database) -> Statement | None:
