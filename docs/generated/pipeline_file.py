@@ -10,9 +10,8 @@ from generated.markdown import code, table
 from generated.pipeline_schema import settings_in
 from onceward.docstrings import attributes, summary
 from onceward.pipelines.model import KEYS, PipelineFile
-from onceward.pipelines.paths import KeyFinder, PathFinder
 from onceward.pipelines.reading import TABLES, kind
-from onceward.pipelines.settings import Chosen, Regex, Seconds, Settings, SinkList, StepList
+from onceward.pipelines.settings import Chosen, KeyFinder, PathFinder, Regex, Seconds, Settings, SinkList, StepList
 
 _HEAD = """## The whole file
 

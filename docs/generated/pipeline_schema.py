@@ -9,9 +9,8 @@ import msgspec
 from onceward.core.arguments import DURATION
 from onceward.docstrings import describe
 from onceward.pipelines.model import KEYS, PipelineFile
-from onceward.pipelines.paths import KeyFinder, PathFinder
 from onceward.pipelines.reading import TABLES, kind
-from onceward.pipelines.settings import Seconds, Settings, SinkList, StepList
+from onceward.pipelines.settings import KeyFinder, PathFinder, Seconds, Settings, SinkList, StepList
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

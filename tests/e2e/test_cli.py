@@ -47,7 +47,7 @@ def held(cli):
         (["--key", "line.id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
         (["--key", "line.id", "--", "{line.id}"], "must be the same for every line"),
         (["--key", "line.id", "--call", "no_such_module:f"], "cannot be imported"),
-        (["--key", "line.id", "--call", "json:no_such"], "has no function no_such"),
+        (["--key", "line.id", "--call", "json:no_such"], "has no no_such"),
         (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
         (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "that is an input file"),
         (["--", "cat"], "--key"),

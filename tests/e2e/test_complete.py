@@ -131,7 +131,7 @@ def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):
     [
         ("shop:plain", 2, "give a function that you decorate with @once(key=..., keep_input=True)"),
         ("shop:bare", 2, "its calls keep no arguments"),
-        ("shop:nothing", 2, "shop has no function nothing"),
+        ("shop:nothing", 2, "shop has no nothing"),
         ("other:f", 2, "these functions are on several ledgers"),
         ("shop:ship", 4, "onceward: "),
     ],

@@ -77,7 +77,7 @@ def test_a_key_that_another_worker_holds_is_waited_for_or_busy(cli):
     assert "in.ndjson:1: pipe:0: busy: another worker (" in busy.stderr
     assert "ran 1, replayed 0, failed 0, parked 0, busy 1" in busy.stderr
     last = cli.start(*run, "--wait", "60", *command)
-    until(lambda: b"s for 1 key(s) that another run holds, or held when it was killed" in last.stderr.readline())
+    until(lambda: b"s for keys that another run holds, or held when it was killed" in last.stderr.readline())
     held.release()
     _, err = last.communicate(timeout=60)
     assert last.returncode == 0

@@ -1,6 +1,6 @@
 """A worker of the demo, ``python -m onceward.cli.demo_worker FOLDER SECONDS``, which expects to be killed.
 
-It reads a message from each line of its standard input, and writes what becomes of it.
+It takes messages from a queue in a table, and counts there what becomes of them.
 """
 
 import os
@@ -14,7 +14,11 @@ from typing import Final
 from onceward import Busy, Completed, LeaseLost, Once
 
 LEASE: Final = 1.0  # seconds that a worker's claim holds
-_LEDGER: Final = "ledger.db"  # the file of ledger and effects
+LEFT: Final = "onceward_demo_queue WHERE effect + replayed = 0"  # the messages that nobody has acknowledged
+_LEDGER: Final = "ledger.db"  # the file of ledger, queue and effects
+_VISIBILITY: Final = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
+_RECEIVE: Final = f"""UPDATE onceward_demo_queue SET visible = :now + {_VISIBILITY}, delivered = delivered + 1
+    WHERE rowid = (SELECT rowid FROM {LEFT} AND visible <= :now LIMIT 1) RETURNING rowid, message"""
 _INSERT: Final = "INSERT INTO onceward_demo_effects (message, worker, attempt) VALUES (?, ?, ?)"
 
 
@@ -26,34 +30,32 @@ def connected(folder: Path) -> sqlite3.Connection:
 
 
 def work(folder: Path, seconds: float) -> None:
-    """Handle messages; each takes about so many seconds."""
+    """Handle messages until none is left; each takes about so many seconds."""
     once = Once(f"sqlite:///{folder / _LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
-    effects = connected(folder)
-    for message in sys.stdin:
-        try:
-            handle(once, message.strip(), effects, seconds)
-            tell("effect")
-        except Completed:
-            tell("replayed")
-        except LeaseLost:  # this worker was a zombie: another worker has the message now
-            tell("refused")
-        except Busy:
-            tell("busy")
+    table = connected(folder)
+    while table.execute(f"SELECT 1 FROM {LEFT}").fetchone():
+        for number, message in table.execute(_RECEIVE, {"now": time.time()}).fetchall() or [(None, "")]:
+            if number is None:
+                time.sleep(0.02)
+                continue
+            what = handle(once, message, table, seconds)
+            table.execute(f"UPDATE onceward_demo_queue SET {what} = {what} + 1 WHERE rowid = ?", (number,))
 
 
-def handle(once: Once, message: str, effects: sqlite3.Connection, seconds: float) -> None:
-    """Claim the message, work on it, and commit the effect together with the record."""
-    with once.claim(message, name="demo") as claim:
-        tell("claimed")
-        time.sleep(seconds * random.uniform(0.5, 1.5))
-        with claim.transaction(effects):
-            effects.execute(_INSERT, (message, os.getpid(), claim.attempt))
-
-
-def tell(what: str) -> None:
-    """Write what becomes of the message."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
+def handle(once: Once, message: str, table: sqlite3.Connection, seconds: float) -> str:
+    """Claim the message, work on it, and commit the effect together with the record. Return what became of it."""
+    try:
+        with once.claim(message, name="demo") as claim:
+            time.sleep(seconds * random.uniform(0.5, 1.5))
+            with claim.transaction(table):
+                table.execute(_INSERT, (message, os.getpid(), claim.attempt))
+    except Completed:
+        return "replayed"
+    except LeaseLost:  # this worker was a zombie: another worker has the message now
+        return "refused"
+    except Busy:
+        return "busy"
+    return "effect"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The commands that make a ledger, or bring it up to this version: init and migrate."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -47,7 +47,9 @@ def init(
     options = {name for name, is_on in (("pitr", pitr), ("ttl", ttl)) if is_on}
     with ledger_at(store) as once:
         aws = TableSpec(options, kms_key)
-        consumer = _consumer(function, timeout, queue, alarms)
+        if function is None and (timeout, queue, alarms) != (None, None, None):
+            raise ValueError("--timeout, --queue and --alarms are for --function")
+        consumer = None if function is None else _consumer(function, timeout or 30, queue, alarms)
         if print_ is not None:
             typer.echo(_render(once.store, print_, aws, consumer), nl=False)
             return
@@ -59,14 +61,10 @@ def init(
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
 
 
-def _consumer(function: str | None, timeout: int | None, queue: str | None, topic: str | None) -> "Consumer | None":
-    if function is None:
-        if (timeout, queue, topic) != (None, None, None):
-            raise ValueError("--timeout, --queue and --alarms are for --function")
-        return None
+def _consumer(*arguments: Any) -> "Consumer":
     from onceward.aws.templates import Consumer
 
-    return Consumer(function, timeout or 30, queue, topic)
+    return Consumer(*arguments)
 
 
 def _render(store: Store, form: str, aws: TableSpec, consumer: "Consumer | None") -> str:

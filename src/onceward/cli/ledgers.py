@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -17,7 +15,6 @@ from onceward.core.policy import Policy, Seal
 from onceward.core.urls import has_login, shown_url
 from onceward.errors import OncewardError
 from onceward.once import Once
-from onceward.results.outcomes import describe
 from onceward.stores.capabilities import EXISTS
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
@@ -34,14 +31,10 @@ def imported_seal(seal: str | None) -> Seal | None:
     """Return the seal that --seal names, or refuse it."""
     if seal is None:
         return None
-    import_here()  # only now: the working directory could give another module in the place of one of ours
-    module, colon, name = seal.partition(":")
-    if not (module and colon and name):
-        refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL")
-    try:
-        return Policy(seal=attrgetter(name)(import_module(module))).checked().seal
-    except (Exception, SystemExit) as error:
-        refuse(f"--seal {seal}: {describe(error)}")
+    from onceward.pipe.functions import imported  # it takes a moment to load
+
+    with usage():
+        return Policy(seal=imported(seal, "--seal ", lambda pair: pair is not None)).checked().seal
 
 
 DEFAULT_STORE = "sqlite:///onceward.db"

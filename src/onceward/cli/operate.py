@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     TROUBLE,
@@ -23,7 +22,7 @@ from onceward.cli.ledgers import (
     seconds,
     usage,
 )
-from onceward.cli.records import as_json, details
+from onceward.cli.records import as_json, details, show_chain
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.urls import shown_url

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.stop import Stop
 from onceward.pipe.lines import STDIN
-from onceward.pipe.outcomes import KINDS, LineJob, Reporter, Value
+from onceward.pipe.outcomes import KINDS, LineJob, Output, Reporter, Value
 from onceward.results.outcomes import describe
 from onceward.terminal import decoded, json, line, lines, quoted, write_all
 
@@ -131,7 +131,13 @@ class WorkReport(RunReport):
         with self.lock:
             self.counts[outcome.status] += 1
             if self.as_json:
-                self._out([_object(outcome)])
+                fields = {
+                    "outcome": outcome.status,
+                    "id": getattr(outcome.record, "id", None),
+                    "key": outcome.key,
+                    "error": None if outcome.error is None else describe(outcome.error),
+                }
+                self._out(_with_output(fields, Value(outcome.value) if outcome.ok else None))
 
 
 @contextmanager
@@ -161,18 +167,6 @@ class Heard(logging.Handler):
             text = f"{text}: {describe(record.exc_info[1])}"
             trace = logging.Formatter().formatException(record.exc_info)
         self._report.log(record.levelname.lower(), text, trace)
-
-
-def _object(outcome: BatchOutcome) -> bytes:
-    delivery = outcome.record
-    head = {
-        "outcome": outcome.status,
-        "id": getattr(delivery, "id", None),
-        "key": outcome.key,
-        "error": None if outcome.error is None else describe(outcome.error),
-    }
-    output = b"".join(Value(outcome.value).json()) if outcome.ok else b"null"
-    return json(head)[:-1].encode() + b',"output":' + output + b"}\n"
 
 
 _CHUNK = 64 * 1024
@@ -208,7 +202,8 @@ class PipeReport(RunReport, Reporter):
             file = "standard input" if job.file == STDIN else line(job.file)
             _tell(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
         if self.as_json:
-            self._out(_line_object(job))
+            head = {"file": job.file, "line": job.number, "key": job.key, "outcome": job.kind, "error": job.error}
+            self._out(_with_output(head, job.output))
         elif job.output is not None:
             self._out(job.output.raw())
         self._tick()
@@ -228,8 +223,8 @@ class PipeReport(RunReport, Reporter):
             _tell(chunk.decode(errors="replace"))
 
 
-def _line_object(job: LineJob) -> Iterator[bytes]:
-    head = {"file": job.file, "line": job.number, "key": job.key, "outcome": job.kind}
-    yield json(head)[:-1].encode() + b',"output":'
-    yield from iter([b"null"]) if job.output is None else job.output.json()
-    yield b',"error":' + json(job.error).encode() + b"}\n"
+def _with_output(fields: Mapping[str, object], output: Output | None) -> Iterator[bytes]:
+    """Yield an object with an output, which may be too large for memory."""
+    yield json(fields)[:-1].encode() + b',"output":'
+    yield from [b"null"] if output is None else output.json()
+    yield b"}\n"

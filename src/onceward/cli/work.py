@@ -250,18 +250,17 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
         forms = ", ".join(f"{name}:orders" for name in _BROKERS)
         refuse(f"{shown_url(place)}: give a queue and its broker, as in {forms}")
     kind: type[WorkerSource] = getattr(brokers, _BROKERS[broker])
-    first, *others = (field.name for field in msgspec.structs.fields(kind))
-    settings: dict[str, Any] = {first: queue}
+    settings: dict[str, Any] = {}
+    first = kind.__struct_fields__[0]
     for text in assigned:
         name, equals, value = text.partition("=")
-        name, _, inner = name.partition(".")
-        if not equals or name not in others or bool(inner) != (name == "settings"):
-            more = [f"{one}.NAME" if one == "settings" else one for one in others]
-            refuse(f"--set {text.partition('=')[0]}: {broker} has the settings {', '.join(more)}: give NAME=VALUE")
-        if inner:
-            settings.setdefault(name, {})[inner] = value
+        if not equals or name == first:
+            refuse(f"--set {name}: give NAME=VALUE, a setting of {broker}")
+        if name.startswith("settings."):
+            settings.setdefault("settings", {})[name.removeprefix("settings.")] = value
         else:
             settings[name] = {"true": True, "false": False}.get(value, value)
+    settings[first] = queue
     if kind.library is not None:
         module, extra = kind.library
         with usage():

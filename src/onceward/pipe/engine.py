@@ -113,6 +113,7 @@ class Pipe:
         self._own_name()
         self._stop, self._reporter = stop or Stop(), reporter or Reporter()
         self._cause: tuple[Why, str] | None = None  # why it stops early
+        self._said_wait = False
         rejects_file = Rejects(rejects)
         lines = Lines(files, self._stop)
         self._reporter.start()
@@ -176,9 +177,12 @@ class Pipe:
     # --- in the threads -----------------------------------------------------------------------------------------------
 
     def _run(self, job: LineJob) -> float | None:
-        """Run a job; return in how many seconds to try it again, because another worker holds its key."""
+        """Handle a line once for its key, and tell. Return in how many seconds to try again, because another worker holds its key."""
         try:
-            return _LOOK_AGAIN if self._handle(job) else None
+            kind = self._handle(job)
+            if kind == "busy" and self._waits(job):
+                return _LOOK_AGAIN
+            self._tell(job, kind)
         except Interrupted as interrupted:
             if interrupted.args:  # something else killed it
                 self._stop_for("left", f"stopped: {interrupted}; its keys stay claimed to the end of their leases")
@@ -190,26 +194,22 @@ class Pipe:
             job.files.close()
         return None
 
-    def _handle(self, job: LineJob) -> bool:
-        """Handle a line once for its key, and tell. Return whether another worker holds the key; raises StoreError, Interrupted."""
+    def _handle(self, job: LineJob) -> str:
+        """Return the outcome of a line; raises StoreError, Interrupted."""
         assert job.key is not None
+        job.error = None
         try:
             value = self._guard.call(job.key, None, self._call, (job,), {})
         except Interrupted:
             raise
         except BaseException as error:  # a called function may raise anything
-            kind, why = self._refusal(job, error)
-            if kind == "busy" and self._waits(job):
-                return True
-            job.output, job.error = None, why
-        else:
-            kind = "ran" if job.claim is not None else "replayed"
-            if job.claim is None:
-                job.output = self._handler.replayed(value)
-            else:
-                job.unstored = job.claim.record.result is None
-        self._tell(job, kind)
-        return False
+            job.output = None
+            return self._refused(job, error)
+        if job.claim is None:
+            job.output = self._handler.replayed(value)
+            return "replayed"
+        job.unstored = job.claim.record.result is None
+        return "ran"
 
     def _call(self, job: LineJob) -> object:
         job.claim = current()
@@ -219,15 +219,15 @@ class Pipe:
             job.raised = error
             raise
 
-    def _refusal(self, job: LineJob, error: BaseException) -> tuple[str, str]:
-        """Return the outcome of a refused line, and why; raises StoreError."""
+    def _refused(self, job: LineJob, error: BaseException) -> str:
+        """Note why a line was refused, and return its outcome; raises StoreError."""
         if error is job.raised and job.claim is not None:
             number, limit = job.claim.attempt, self._guard.policy.max_attempts
             parked = "" if limit is None or number < limit else ", parked"
             notes = "" if limit is None else f" (attempt {number} of {limit}{parked})"
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-            job.reason = (job.reason or str(error)) + notes
-            return "failed", describe(error) + notes
+            job.reason, job.error = (job.reason or str(error)) + notes, describe(error) + notes
+            return "failed"
         if isinstance(error, ResultNotRecorded):
             raise StoreError(
                 f"{error.key}: it succeeded, but this could not be recorded before its lease ended. The next run will run it "
@@ -236,15 +236,20 @@ class Pipe:
         if isinstance(error, StoreError):
             raise error
         if isinstance(error, ResultUnavailable):
-            job.unstored = True
-            return "replayed", error.reason
-        kind = "busy" if isinstance(error, Busy) else "parked" if isinstance(error, Parked) else "failed"
-        return kind, str(error) or repr(error)
+            job.unstored, job.error = True, error.reason
+            return "replayed"
+        job.error = str(error) or repr(error)
+        return "busy" if isinstance(error, Busy) else "parked" if isinstance(error, Parked) else "failed"
 
     def _waits(self, job: LineJob) -> bool:
         now = time.monotonic()
         if job.give_up is None:
             job.give_up = now + self._wait
+            if self._wait > 1 and not self._said_wait:
+                self._said_wait = True
+                self._reporter.say(
+                    f"waiting up to {self._wait:.0f} s for keys that another run holds, or held when it was killed"
+                )
         return now < job.give_up
 
     def _tell(self, job: LineJob, kind: str) -> None:
@@ -264,15 +269,9 @@ class Pipe:
 
     def _wait_for(self, jobs: Jobs) -> bool:
         """Wait for the threads, and show the progress meanwhile. Return False if one still runs after a second signal."""
-        said_stop = said_wait = False
+        said_stop = False
         while not jobs.join(0.1):
             self._reporter.tick()
-            waiting, seconds = jobs.waiting()
-            if waiting and seconds > 1 and not said_wait:
-                self._reporter.say(
-                    f"waiting up to {seconds:.0f} s for {waiting} key(s) that another run holds, or held when it was killed"
-                )
-                said_wait = True
             if self._stop.forced:
                 return jobs.join(_FORCED)
             if self._stop.signalled and not said_stop:

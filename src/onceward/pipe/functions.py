@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from onceward.claim.handler import handler_of
 from onceward.claim.held import current
@@ -76,11 +76,11 @@ async def _awaited(value: Awaitable[object]) -> object:
     return await value
 
 
-def imported(target: str, option: str = "--call ") -> Callable[..., object]:
-    """Return the function named by ``module:function``; raises ValueError when there is none. ``option`` begins its text."""
+def imported(target: str, option: str = "--call ", fits: Callable[[object], bool] = callable) -> Any:
+    """Return the function, or what else fits, that ``module:name`` names; raises ValueError. ``option`` begins its text."""
     module, colon, name = target.partition(":")
     if not (module and colon and name):
-        raise ValueError(f"{option}{target}: write module:function, as in --call charge:charge")
+        raise ValueError(f"{option}{target}: write module:name, as in {option}charge:charge")
     sys.path.insert(0, str(Path.cwd()))
     try:
         value: object = import_module(module)
@@ -88,8 +88,8 @@ def imported(target: str, option: str = "--call ") -> Callable[..., object]:
         raise ValueError(f"{option}{target}: the module cannot be imported: {_described(error)}") from error
     for part in name.split("."):
         value = getattr(value, part, None)
-    if not callable(value):
-        raise ValueError(f"{option}{target}: {module} has no function {name}")  # of the user's text, not of a type
+    if not fits(value):
+        raise ValueError(f"{option}{target}: {module} has no {name}")  # of the user's text, not of a type
     return value
 
 

@@ -9,7 +9,7 @@ A pipeline becomes one handler, which any worker and any handler of Lambda can c
 without an effect outside (``map``, ``filter``, ``switch``) run on each attempt and give the same result. An effect (``call``,
 ``run``, ``http``) is a recorded step of the claim (:meth:`onceward.Claim.step_async`): a later attempt gets its recorded result.
 What a crash between an effect and its record means is the step's ``on_lapse``: make it again with the same derived key, park
-the key, or find out. A guard around a part is a claim of its own (``guards.py``). Sinks stand on the outbox, so a message leaves
+the key, or find out. A guard around a part is a claim of its own. Sinks stand on the outbox, so a message leaves
 exactly when the claim completes.
 
 **How it is made.** ``marks`` reads the YAML with places, ``reading`` makes the model of it (``model``), and ``pipeline`` builds

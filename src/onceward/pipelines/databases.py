@@ -85,16 +85,8 @@ class Statement:
             raise ValueError(
                 f"{first.upper()} ends the transaction that this statement runs in. Only onceward may end it"
             )
-        if "?" in bare and dialect == "sqlite":
-            raise ValueError("a parameter needs a name, as in :amount; ? has none")
 
 
-_DIALECTS: Final[dict[str, Dialect]] = {
-    "sqlite": "sqlite",
-    "postgresql": "postgresql",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-}
 # The library that each needs, and the extra that brings it.
 _LIBRARIES: Final[dict[str, tuple[str, str]]] = {
     "postgresql": ("psycopg", "postgres"),
@@ -122,14 +114,14 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url, (self._parts, self._options) = url, url_parts(url)
-        dialect = _DIALECTS.get(self._parts.scheme)
-        if dialect is None:
+        dialect = self._parts.scheme.replace("mariadb", "mysql")
+        if dialect not in _OPAQUE:
             raise ValueError(f"{self._parts.scheme}: is not an SQL database: give sqlite:, postgresql: or mysql:")
         if dialect == "sqlite" and self._parts.path in {"", "/", "/:memory:"}:
             raise ValueError(
                 "name a file, as in sqlite:///orders.db: in memory, each connection would have another database"
             )
-        self.dialect: Dialect = dialect
+        self.dialect = dialect
         self._idle: deque[tuple[float, Any]] = deque()  # since when, and the connection
         self._process = os.getpid()
         self._seen: WeakSet[Any] = WeakSet()
@@ -173,11 +165,8 @@ class Database:
 
     def run(self, connection: Any, text: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
         """Run a text of this program."""
-        if self.dialect == "sqlite":
-            cursor = connection.execute(text, values or {})
-        else:
-            cursor = connection.cursor()
-            cursor.execute(text, values)
+        cursor = connection.cursor()
+        cursor.execute(text, values or {})
         rows: list[dict[str, object]] = []
         if cursor.description is not None:
             names = [column[0] for column in cursor.description]

@@ -4,10 +4,11 @@ A new source is a class, and a line in ``SOURCES``.
 """
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from functools import partial
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -18,14 +19,18 @@ from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions, time
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.core.clock import boottime
 from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
+from onceward.core.record import Reply
+from onceward.core.retries import patience, retry_transient
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
 from onceward.pipelines.kit import Built, Kit
 from onceward.pipelines.settings import Settings
 
 M = TypeVar("M")
+_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
 class Flow(msgspec.Struct, eq=False):
@@ -58,18 +63,21 @@ class Flow(msgspec.Struct, eq=False):
         hold = self.built.model.hold
         if hold is None:
             return
-        store, pause = self.built.once.store, max(0.01, hold.every)
+        while (reply := await self.load(hold.key)).record is not None and is_live(reply.record, reply.now):
+            self._say(f"holds all input while {hold.key} is held", held=True)
+            await asyncio.sleep(max(0.01, hold.every))
+        self._say(f"goes on: {hold.key} is free", held=False)
+
+    async def load(self, key: str) -> Reply:
+        """Return a record and the ledger's time. It waits for a ledger that is away."""
+        store = self.built.once.store
         while True:
             try:
-                reply = await drive_async(store.load(hold.key), store)
+                load = partial(store.load, key)
+                return await drive_async(retry_transient(load, boottime, patience(boottime)), store)
             except StoreError as error:
-                logger().warning("hold: the ledger cannot be asked for %s: %s", hold.key, error)
-            else:
-                if reply.record is None or not is_live(reply.record, reply.now):
-                    self._say(f"goes on: {hold.key} is free", held=False)
-                    return
-                self._say(f"holds all input while {hold.key} is held", held=True)
-            await asyncio.sleep(pause)
+                logger().warning("pipeline %s: the ledger does not answer: %s", self.built.model.name, error)
+                await asyncio.sleep(_TROUBLE)
 
     def _say(self, text: str, *, held: bool) -> None:
         if held is not self.is_held:
@@ -87,20 +95,6 @@ class Flow(msgspec.Struct, eq=False):
         return outcome
 
 
-class Runs(Protocol):
-    """What brings deliveries until it is stopped. Every :class:`onceward.consumers.worker.Worker` is one."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages are held."""
-
-    async def run_async(self, *, until_empty: bool = False) -> None:
-        """Run until :meth:`stop`, or with ``until_empty`` until nothing is left."""
-
-    def stop(self) -> None:
-        """Take nothing more, and end when what runs ends; from any thread."""
-
-
 class SourceSettings(Settings):
     """Where messages come from."""
 
@@ -113,7 +107,7 @@ class SourceSettings(Settings):
         """Note mistakes and missing extras. It makes no request."""
 
     @abstractmethod
-    def open(self, flow: "Flow") -> Runs:
+    def open(self, flow: "Flow") -> "Runs":
         """Return what brings the deliveries to ``flow``."""
 
 
@@ -133,7 +127,7 @@ class FlowWorker(Worker[M], Generic[M]):
         self.flow.report(outcome)
 
 
-class FlowRuns:
+class FlowRuns(ABC):
     """A source that is no queue: its stop, and the pauses that the file asks for."""
 
     def __init__(self, flow: Flow) -> None:
@@ -161,6 +155,10 @@ class FlowRuns:
             if self.stopping.is_set():
                 return outcome
 
+    @abstractmethod
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Run until :meth:`stop`, or with ``until_empty`` until nothing is left."""
+
     def begin(self) -> None:
         """Note the event loop that :meth:`stop` wakes."""
         self._loop = asyncio.get_running_loop()
@@ -176,3 +174,6 @@ class FlowRuns:
     def end(self) -> None:
         """Begin nothing more. It is called in the event loop."""
         self.stopping.set()
+
+
+Runs = Worker[Any] | FlowRuns  # what brings deliveries until it is stopped

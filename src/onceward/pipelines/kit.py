@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -106,9 +106,10 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- mistakes -----------------------------------------------------------------------------------------------------
 
-    def mistake(self, field: Field, text: str, *, deep: bool = False) -> None:
+    def mistake(self, field: Field, text: str, *, deep: bool = False, is_warning: bool = False) -> None:
         """Note a mistake. The pipeline will not run. ``deep`` is whether the text can quote all that is in a mapping."""
-        self.built.mistakes.append(Mistake(self._place(field), self.marked.told(text, *_path(field), deep=deep)))
+        told = self.marked.told(text, *_path(field), deep=deep)
+        self.built.mistakes.append(Mistake(self._place(field), told, is_warning))
 
     @contextmanager
     def noting(self, field: Field, *kinds: type[Exception]) -> Iterator[None]:
@@ -121,8 +122,7 @@ class Kit(msgspec.Struct, eq=False):
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
-        told = self.marked.told(text, *_path(field), deep=True)
-        self.built.mistakes.append(Mistake(self._place(field), told, is_warning=True))
+        self.mistake(field, text, deep=True, is_warning=True)
 
     def needs(self, field: Field, module: str, extra: str) -> bool:
         """Return whether a library is installed; if not, note the extra that brings it."""
@@ -140,7 +140,7 @@ class Kit(msgspec.Struct, eq=False):
 
     # --- what the settings name ---------------------------------------------------------------------------------------
 
-    def imported(self, field: Field, target: str) -> Callable[..., object] | None:
+    def imported(self, field: Field, target: str) -> Any:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
         folder = str(self.folder)
         if folder not in sys.path:

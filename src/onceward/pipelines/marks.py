@@ -89,7 +89,7 @@ class PipelineInvalid(OncewardError):
         self.mistakes = mistakes
 
 
-def parse(text: str, environ: Mapping[str, str] = os.environ) -> tuple[Marked | None, list[Mistake]]:
+def parse(text: str | bytes, environ: Mapping[str, str] = os.environ) -> tuple[Marked | None, list[Mistake]]:
     """Return the tree of a YAML text, and the mistakes in it. Without a tree nothing else can be checked.
 
     ``${NAME}`` and ``${NAME:-default}`` in a text become variables of ``environ``.
@@ -108,7 +108,7 @@ class _Unreadable(Exception):
     """Nothing else can be checked. Its arguments are those of the mistake."""
 
 
-def _composed(text: str) -> Any:
+def _composed(text: str | bytes) -> Any:
     """Return PyYAML's tree of a text. No scalar of it is read yet."""
     import yaml
 

@@ -18,9 +18,8 @@ from onceward.core.arguments import check_type
 from onceward.once import Once
 from onceward.outbox.relay import relay_beside
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StandIn
-from onceward.pipelines.chain import built_chain, built_sink
+from onceward.pipelines.chain import GuardRules, built_chain, built_sink
 from onceward.pipelines.flow import Flow, SourceSettings
-from onceward.pipelines.guards import GuardRules
 from onceward.pipelines.kit import Built, Kit, absolute
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
 from onceward.pipelines.model import PipelineFile
@@ -158,21 +157,14 @@ def examine(
     Raises:
         OSError: the file cannot be read.
     """
-    file = Path(path)
     try:
-        text = file.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        return None, [Mistake(Position(1, 1), f"not UTF-8: {error.reason} at byte {error.start}")]
-    try:
-        return _examined(file, text, ledger, rehearsal)
+        return _examined(Path(path), ledger, rehearsal)
     except RecursionError:
         return None, [Mistake(Position(1, 1), "nested too deeply, or an alias contains itself")]
 
 
-def _examined(
-    file: Path, text: str, ledger: str | Once | None, rehearsal: Once | None
-) -> tuple[Pipeline | None, list[Mistake]]:
-    marked, mistakes = parse(text)
+def _examined(file: Path, ledger: str | Once | None, rehearsal: Once | None) -> tuple[Pipeline | None, list[Mistake]]:
+    marked, mistakes = parse(file.read_bytes())
     if marked is None:
         return None, mistakes
     reader = ModelReader()

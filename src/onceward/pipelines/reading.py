@@ -12,8 +12,7 @@ import msgspec
 from onceward.lazily import at
 from onceward.pipelines.marks import Marked, Mistake
 from onceward.pipelines.model import KEYS, PipelineFile
-from onceward.pipelines.paths import KeyFinder, PathFinder
-from onceward.pipelines.settings import Chosen, Regex, Seconds, Settings, regex
+from onceward.pipelines.settings import Chosen, KeyFinder, PathFinder, Regex, Seconds, Settings, regex
 from onceward.pipelines.sinks import SINKS
 from onceward.pipelines.sources import SOURCES
 from onceward.pipelines.steps import STEPS

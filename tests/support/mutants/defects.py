@@ -325,14 +325,14 @@ an asynchronous client that leaves cuts the effect short
 [web/wsgi.py: unit/web/test_web_requests.py]
 a method in small letters goes round the guard
     if str(environ["REQUEST_METHOD"])[-.upper()-]
-[pipelines/guards.py: unit/pipelines/test_guards_of_pipelines.py unit/pipelines/test_pipeline_steps.py]
+[pipelines/chain.py: unit/pipelines/test_guards_of_pipelines.py unit/pipelines/test_pipeline_steps.py]
 a duplicate passes a guard of a pipeline
     [-        elif outcome.replayed and self._drops:
                 return None
     -]
 what was printed before a crash is not printed again
     call.printed.extend([-record.get("printed", ())-]{+()+})
-[pipelines/guards.py: unit/pipelines/test_pipeline_steps.py]
+[pipelines/chain.py: unit/pipelines/test_pipeline_steps.py]
 an item in another place of its list is another item
     inside = message[-._replace(at=())-]
 [outbox/relay.py: unit/outbox/test_relay.py]

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import Context, Resolve
 from commands.mcp_tools import called, mark, text
 from faults.injected import Faults, fail_before, settling, when
 from onceward import Claim, Once, errors, mcp, stores
-from onceward.cli.mcp_tools import ToolError, _Tools
+from onceward.cli.mcp_tools import ToolError, _changes, _reporting
 from onceward.dashboard.actions import version_of
 from onceward.mcp.results import Results, recorded
 from onceward.stores.audit import entries_of
@@ -368,7 +368,7 @@ def test_an_action_whose_reply_was_lost_is_not_told_as_failed(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(once.store, "swap", lost)
         with pytest.raises(ToolError, match="the reply was lost"):
-            _Tools(once, payloads=False).unpark("shop:a", version, "the cause is fixed")
+            _reporting(_changes(once.ledger)[0])("shop:a", version, "the cause is fixed")
     (entry,) = entries_of(once.ledger, "shop:a")
     assert entry.end is None
     assert once.ledger.show("shop:a")[0].status == "RELEASED"

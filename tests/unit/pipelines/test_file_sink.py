@@ -125,8 +125,8 @@ def test_a_message_that_is_cancelled_cancels_no_other_of_its_object():
     async def no_write(_name, _content): ...
 
     async def joined():
-        grouping = ObjectGrouping(no_write, count=3, size=1_000_000, age=3600)
-        members = [_Member(grouping, f"{number} 1", b"{}\n", str) for number in range(3)]
+        grouping = ObjectGrouping(no_write, str, count=3, size=1_000_000, age=3600)
+        members = [_Member(grouping, f"{number} 1", b"{}\n") for number in range(3)]
         tasks = [asyncio.create_task(member.joined()) for member in members[:2]]
         await asyncio.sleep(0)
         tasks[0].cancel()

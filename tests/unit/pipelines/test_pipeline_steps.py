@@ -12,7 +12,7 @@ from onceward.errors import OncewardError
 from onceward.pipelines import lambda_handler, load, on_lambda
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import lines
-from onceward.pipelines.steps.put import _typed as attribute_of
+from onceward.pipelines.steps.sql import _typed as attribute_of
 from queues import lambda_events as events
 from tables import each
 

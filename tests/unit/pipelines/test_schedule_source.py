@@ -12,7 +12,7 @@ from commands.pipeline_runs import opened
 from onceward.core.retries import retry_transient
 from onceward.errors import StoreError
 from onceward.outbox import relay
-from onceward.pipelines import PipelineInvalid
+from onceward.pipelines import PipelineInvalid, flow
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.schedule import CronCalendar, ScheduleRuns
@@ -90,8 +90,8 @@ def test_a_half_done_window_is_finished_after_others_have_begun(scheduled, monke
         return retry_transient(*request)
 
     troubles = [StoreError("away")]
-    monkeypatch.setattr(schedule, "retry_transient", away_at_first)
-    monkeypatch.setattr(schedule, "_TROUBLE", 0.01)
+    monkeypatch.setattr(flow, "retry_transient", away_at_first)
+    monkeypatch.setattr(flow, "_TROUBLE", 0.01)
     monkeypatch.setattr(ScheduleRuns, "_now", later)
     assert [one.status for one in run(jobs)] == ["done", "done"]
     before, *others = [message["window"] for message in jobs.made]

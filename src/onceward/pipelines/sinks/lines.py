@@ -2,7 +2,6 @@
 
 import os
 import threading
-import uuid
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -50,7 +49,7 @@ class Appender:
     def __init__(self, path: Path) -> None:
         self._path, self._journal = path, path.parent / f"{path.name}.onceward"
         self._lock = threading.RLock()
-        self._fences: dict[bytes, int] = {}  # by key, of the claim that brought its last line
+        self._fences: dict[str, int] = {}  # by key, of the claim that brought its last line
         self._read = 0  # bytes of the journal that are in _fences
         self._beginning = b""  # of that journal
         self._waiting: list[KeyedLine] = []
@@ -59,7 +58,7 @@ class Appender:
         """Append a line, with all others that wait, so that they share one write to the disk. Its errors are those of :meth:`append`."""
         self._waiting.append(line)
         with self._lock:
-            if self._fences.get(uuid.UUID(line.key).bytes) != line.fence:  # else another thread has just written it
+            if self._fences.get(line.key) != line.fence:  # else another thread has just written it
                 waiting, self._waiting = self._waiting, []
                 self.append([line, *waiting])
 
@@ -73,9 +72,7 @@ class Appender:
             fcntl.flock(journal, fcntl.LOCK_EX)
             with self._path.open("a+b", buffering=0) as file:
                 self._catch_up(journal.fileno(), file.fileno())
-                fresh = {
-                    line.key: line for line in lines if self._fences.get(uuid.UUID(line.key).bytes, -1) < line.first
-                }
+                fresh = {line.key: line for line in lines if self._fences.get(line.key, -1) < line.first}
                 if not fresh:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
@@ -91,7 +88,7 @@ class Appender:
                 os.fsync(file.fileno())
                 write_all(journal.fileno(), _WRITTEN)
                 os.fsync(journal.fileno())  # else a crash of the machine could cut off lines that are recorded
-                self._fences.update((uuid.UUID(line.key).bytes, line.fence) for line in fresh.values())
+                self._fences |= {line.key: line.fence for line in fresh.values()}
                 self._note(journal.fileno(), os.fstat(journal.fileno()).st_size)
 
     def _note(self, journal: int, read: int) -> None:
@@ -110,7 +107,7 @@ class Appender:
         for entry in data[:end].splitlines():
             if entry != _WRITTEN.strip():
                 key, _, fence = entry.decode().split()
-                self._fences[uuid.UUID(key).bytes] = int(fence)
+                self._fences[key] = int(fence)
         self._note(journal, self._read + end)
         word = data[end:].partition(b"\n")[0].split()
         if data[end:]:

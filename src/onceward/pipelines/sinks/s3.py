@@ -12,103 +12,83 @@ from msgspec import Meta
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.paths import MESSAGE
-from onceward.pipelines.settings import Expression, Seconds, Text, given
+from onceward.pipelines.settings import MESSAGE, Expression, Seconds, Text, given
 from onceward.wire.calls import ObjectCall, ServiceAnswer, code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
-Write = Callable[[str, bytes], Awaitable[None]]
 Place = tuple[str, str]
+Write = Callable[[Place, bytes], Awaitable[None]]
 
 
 class ObjectGroup:
-    """The messages of one object.
+    """The messages of one object. It is closed when it is full or old enough.
 
     Each member notes the object's name in its record before anything is written. So after a crash it knows where to look.
 
+    Args:
+        write: makes the object durable.
+        place_of: returns its place by its name.
+        count: members, at most.
+        size: bytes after which the group is closed.
+        age: seconds after its first member.
+
     Attributes:
-        name: of the object; a future, until the group is closed.
-        durable: whether all is; a future.
+        place: of the object; a future, until the group is closed.
+        written: ends when the object is durable.
     """
 
-    def __init__(self, write: Write) -> None:
-        loop = asyncio.get_running_loop()
-        self.name: asyncio.Future[str] = loop.create_future()
-        self.durable: asyncio.Future[None] = loop.create_future()
-        self.size = 0
-        self._write = write
-        self.members: list[tuple[str, bytes]] = []
-        self._noted = 0
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, write: Write, place_of: Callable[[str], Place], count: int, size: int, age: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.place: asyncio.Future[Place] = self.loop.create_future()
+        self.loop.call_later(age, self.close)
+        self._place_of, self._count, self._left = place_of, count, size
+        self._members: list[_Member] = []
+        self.written = asyncio.create_task(self._written(write), name="onceward-group")
+        self.written.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio would complain
 
-    def add(self, token: str, line: bytes) -> None:
-        """Add a member before the group is closed. ``token`` is its derived key with the fence of its claim."""
-        self.members.append((token, line))
-        self.size += len(line)
+    def add(self, member: "_Member") -> None:
+        """Add a member before the group is closed."""
+        self._members.append(member)
+        self._left -= len(member.line)
+        if len(self._members) >= self._count or self._left <= 0:
+            self.close()
 
     def close(self) -> None:
         """Give the group its name. No two groups have one: a member that comes again has another fence."""
-        if not self.name.done():
-            digest = sha256("\n".join(sorted(token for token, _ in self.members)).encode())
-            self.name.set_result(digest.hexdigest()[:32])
+        if not self.place.done():
+            digest = sha256("\n".join(sorted(member.token for member in self._members)).encode())
+            self.place.set_result(self._place_of(digest.hexdigest()[:32]))
 
-    def note(self) -> None:
-        """Count a member whose record has the name. After the last, the object is written."""
-        self._noted += 1
-        if self._noted == len(self.members) and not self.durable.done():
-            self._task = asyncio.create_task(self._run(), name="onceward-group")
-
-    def fail(self, error: BaseException) -> None:
-        """Write nothing: nobody can tell whether a member's record has the name."""
-        self._end(StepFailed(f"another message of this file could not be recorded: {error!r}"))
-
-    def _end(self, error: Exception) -> None:
-        if not self.durable.done():
-            self.durable.set_exception(error)
-            self.durable.exception()  # asyncio would complain if no member waits any more
-
-    async def _run(self) -> None:
+    async def _written(self, write: Write) -> None:
+        place = await self.place
         try:
-            await self._write(self.name.result(), b"".join(line for _, line in self.members))
-        except BaseException as error:
-            self._end(error if isinstance(error, Exception) else StepFailed("it was stopped"))
-            if not isinstance(error, Exception):
-                raise
-        else:
-            if not self.durable.done():
-                self.durable.set_result(None)
+            await asyncio.gather(*(member.noted for member in self._members))
+        except StepFailed as error:  # nobody can tell whether its record has the name
+            raise StepFailed(f"another message of this file could not be recorded: {error}") from error
+        await write(place, b"".join(member.line for member in self._members))
 
 
 class ObjectGrouping(msgspec.Struct, eq=False):
-    """Puts messages into groups, which are closed when they are full or old enough.
+    """Puts messages into groups; the arguments are those of a group.
 
     Attributes:
-        write: makes one object durable.
-        count: members of a group, at most.
-        size: bytes of a group, after which it is closed.
-        age: seconds after its first member.
-        group: the one that is open, in this loop.
+        group: the one that is open.
     """
 
     write: Write
+    place_of: Callable[[str], Place]
     count: int
     size: int
     age: float
     group: ObjectGroup | None = None
-    loop: asyncio.AbstractEventLoop | None = None
 
-    def join(self, token: str, line: bytes) -> ObjectGroup:
+    def join(self, member: "_Member") -> ObjectGroup:
         """Add a message, and return its group."""
-        loop = asyncio.get_running_loop()
         group = self.group
-        if group is None or group.name.done() or self.loop is not loop:
-            group = self.group = ObjectGroup(self.write)
-            self.loop = loop
-            loop.call_later(self.age, group.close)
-        group.add(token, line)
-        if len(group.members) >= self.count or group.size >= self.size:
-            group.close()
+        if group is None or group.place.done() or group.loop is not asyncio.get_running_loop():
+            group = self.group = ObjectGroup(self.write, self.place_of, self.count, self.size, self.age)
+        group.add(member)
         return group
 
 
@@ -218,19 +198,19 @@ class S3Sink(SinkSettings):
         def place_of(name: str) -> Place:
             return self.bucket, f"{self.prefix}{name}{end}"
 
-        async def write(name: str, content: bytes) -> None:
-            await buckets.write(place_of(name), gzip.compress(content, mtime=0) if self.gzip else content)
+        async def write(place: Place, content: bytes) -> None:
+            await buckets.write(place, gzip.compress(content, mtime=0) if self.gzip else content)
 
-        grouping = ObjectGrouping(write, min(self.count, kit.built.model.concurrency), _FULL, self.age)
+        grouping = ObjectGrouping(write, place_of, min(self.count, kit.built.model.concurrency), _FULL, self.age)
         kit.closing(buckets.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:
             line = msgspec.json.encode(self.message(message)) + b"\n"
-            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line, place_of)
+            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line)
             for number in range(_MOST_LOOKS):
                 noted = await _noted(member, call, number)
                 if member.group is not None:
-                    await asyncio.shield(member.group.durable)
+                    await asyncio.shield(member.group.written)
                     return
                 # Not where an object is today: a deploy can have changed the settings. A text is a note of the version before.
                 if await buckets.has(place_of(noted) if isinstance(noted, str) else noted):
@@ -240,18 +220,22 @@ class S3Sink(SinkSettings):
         return take
 
 
-class _Member(msgspec.Struct, eq=False):
-    """A message that joins a group when its step runs. If the step is recorded, it never does."""
+class _Member:
+    """A message that joins a group when its step runs. If the step is recorded, it never does.
 
-    grouping: ObjectGrouping
-    token: str
-    line: bytes
-    place_of: Callable[[str], Place]
-    group: ObjectGroup | None = None
+    Attributes:
+        noted: a future, until its record has the name of the object.
+    """
+
+    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes) -> None:
+        self.token, self.line = token, line  # the token is its derived key with the fence of its claim
+        self.noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.group: ObjectGroup | None = None
+        self._grouping = grouping
 
     async def joined(self) -> str | Place:  # how a record is read, too
-        self.group = self.grouping.join(self.token, self.line)
-        return self.place_of(await asyncio.shield(self.group.name))  # a message that is cancelled cancels no other
+        self.group = self._grouping.join(self)
+        return await asyncio.shield(self.group.place)  # a message that is cancelled cancels no other
 
 
 async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Place:
@@ -260,8 +244,9 @@ async def _noted(member: _Member, call: "PipelineCall", number: int) -> str | Pl
         noted: str | Place = await call.claim.step_async((call.step, "object", number), _Member.joined, member)
     except BaseException as error:
         if member.group is not None:
-            member.group.fail(error)
+            member.noted.set_exception(StepFailed(repr(error)))
+            member.noted.exception()  # the group hears of it, if there is still one
         raise
     if member.group is not None:
-        member.group.note()
+        member.noted.set_result(None)
     return noted

@@ -8,8 +8,7 @@ from msgspec import Meta
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.kit import Kit, SinkAction, SinkSettings
-from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Seconds, Text, given
+from onceward.pipelines.settings import MESSAGE, Expression, PathFinder, Seconds, Text, given
 
 
 class OutboxSink(SinkSettings):
@@ -40,15 +39,12 @@ class OutboxSink(SinkSettings):
         # Not every kind of target has them.
         group: PathFinder | None = getattr(self, "group", None)
         delay: float | None = getattr(self, "delay", None)
-        address, first = "", next(iter(type(self).__annotations__))  # the field that names the target
-        with kit.noting(first, ValueError, TypeError, ImportError):
-            address = self.address
-            target = open_target(address)
-            with kit.noting("", ValueError, TypeError):
-                # An empty object with the settings of this sink: a target refuses what it never takes.
-                headers, of_group = dict.fromkeys(self.headers, "x"), None if group is None else "g"
-                target.check(OutboxMessage("0" * 36, "{}", headers, delay, of_group))
-                kit.needs_outbox("")
+        address = self.address
+        with kit.noting("", ValueError, TypeError, ImportError):
+            # An empty object with the settings of this sink: a target refuses what it never takes.
+            headers, of_group = dict.fromkeys(self.headers, "x"), None if group is None else "g"
+            open_target(address).check(OutboxMessage("0" * 36, "{}", headers, delay, of_group))
+            kit.needs_outbox("")
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
             headers = {n: text_of(value) for n, find in self.headers.items() if (value := find(message)) is not None}

@@ -4,7 +4,7 @@ from typing import Final
 
 # Name in the file → module and class.
 SOURCES: Final = {
-    "csv": "onceward.pipelines.sources.csv:CsvSource",
+    "csv": "onceward.pipelines.sources.lines:CsvSource",
     "kafka": "onceward.pipelines.sources.brokers:KafkaSource",
     "lambda": "onceward.pipelines.sources.brokers:LambdaSource",
     "nats": "onceward.pipelines.sources.brokers:NatsSource",

@@ -3,7 +3,6 @@
 A field of the settings is the worker's argument of that name. The first one names the queue.
 """
 
-import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -27,13 +26,8 @@ class WorkerSource(SourceSettings):
     def check(self, kit: "Kit") -> None:
         if self.library is not None and not kit.needs("", *self.library):
             return
-        try:
+        with kit.noting("", ValueError, TypeError):
             self.make(self.worker_class(), kit.once, _nothing)
-        except (ValueError, TypeError) as error:
-            # Most errors begin with the argument that they are about.
-            match = re.match(r"(\w+)=", str(error))
-            field = match[1] if match is not None and match[1] in self.__struct_fields__ else ""
-            kit.mistake(field, str(error), deep=True)
 
     def open(self, flow: "Flow") -> "Runs":
         flowing = type("Flowing", (FlowWorker, self.worker_class()), {"flow": flow})

@@ -4,18 +4,15 @@ import asyncio
 import datetime as dt
 import math
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from onceward.batch.windows import Windows
 from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DeliveryReader
-from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
-from onceward.core.drivers import drive_async
 from onceward.core.record import Reply
-from onceward.core.retries import patience, retry_transient
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
@@ -28,23 +25,20 @@ SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
 _BEFORE: Final = 100  # windows that a start looks at
 _HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
-_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
-class EvenCalendar:
+class EvenCalendar(NamedTuple):
     """Windows of one length. Times are seconds since 1970."""
 
-    def __init__(self, every: float) -> None:
-        self._length = every
-        Windows(every)  # checks it
+    every: float
 
     def last(self, now: float) -> float:
         """Return when the window of ``now`` began."""
-        return math.floor(now / self._length) * self._length
+        return now // self.every * self.every
 
     def next(self, now: float) -> float:
         """Return when the next window begins."""
-        return self.last(now) + self._length
+        return self.last(now) + self.every
 
 
 class CronCalendar:
@@ -103,7 +97,7 @@ class ScheduleSource(SourceSettings):
         """Return when windows begin; raises ValueError if that is not valid."""
         if self.cron is not None:
             return CronCalendar(self.cron)
-        return EvenCalendar(self.every or 0)
+        return EvenCalendar(Windows(self.every or 0).seconds)
 
     def open(self, flow: Flow) -> "Runs":
         return ScheduleRuns(self, flow)
@@ -147,17 +141,10 @@ class ScheduleRuns(FlowRuns):
         return (await self._load("now")).now  # a key that nothing has
 
     async def _load(self, key: object) -> Reply:
-        """Return a record and the ledger's time. It waits for a ledger that is away."""
-        store = self.flow.built.once.store
-        load = partial(store.load, ledger_key(self.name, key))
-        while True:
-            try:
-                return await drive_async(retry_transient(load, boottime, patience(boottime)), store)
-            except StoreError as error:
-                logger().warning("pipeline %s: the ledger does not answer: %s", self.name, error)
-                await unless_set(self.stopping, asyncio.sleep(_TROUBLE))
-                if self.stopping.is_set():
-                    raise
+        reply = await unless_set(self.stopping, self.flow.load(ledger_key(self.name, key)))
+        if reply is None:
+            raise StoreError("the ledger did not answer before the stop")
+        return reply
 
     async def _resume(self, start: float) -> None:
         """Begin this window and those before it that another run has left half done. They can have failed for hours."""

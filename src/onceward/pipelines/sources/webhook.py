@@ -110,10 +110,6 @@ class WebhookSource(SourceSettings):
         elif self.provider == "sns" and find_spec("cryptography") is None:
             kit.mistake("provider", "this needs cryptography, which is not installed: pip install cryptography")
         elif all(installed):
-            if self.secret is not None and self.provider in {None, "sns"}:
-                kit.mistake("secret", "secret has no use here")
-            if self.topics and self.provider != "sns":
-                kit.mistake("topics", "topics has no use here")
             with kit.noting("token" if self.provider is None else "provider"):
                 self.verifier()
 

@@ -10,7 +10,7 @@ STEPS: Final = {
     "guard": "onceward.pipelines.steps.plain:GuardStep",
     "http": "onceward.pipelines.steps.http:HttpStep",
     "map": "onceward.pipelines.steps.plain:MapStep",
-    "put": "onceward.pipelines.steps.put:PutStep",
+    "put": "onceward.pipelines.steps.sql:PutStep",
     "retry": "onceward.pipelines.steps.effects:RetryStep",
     "run": "onceward.pipelines.steps.run:RunStep",
     "send": "onceward.pipelines.steps.plain:SendStep",

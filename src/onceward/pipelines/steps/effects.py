@@ -12,8 +12,7 @@ from onceward.claim.handler import handler_of
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.paths import MESSAGE
-from onceward.pipelines.settings import Expression, Regex, Seconds, StepList, given
+from onceward.pipelines.settings import MESSAGE, Expression, Regex, Seconds, StepList, given
 from onceward.results.outcomes import describe
 
 _LONGEST: Final = 60.0  # seconds between two tries

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
-from onceward.pipelines.guards import InnerGuard
+from onceward.pipelines.chain import InnerGuard
 from onceward.pipelines.kit import Kit, StepSettings
 from onceward.pipelines.model import InnerGuardSettings
 from onceward.pipelines.settings import Expression, MessageField, Settings, SinkChoice, StepList

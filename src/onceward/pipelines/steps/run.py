@@ -9,13 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from onceward.errors import OncewardError
-from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
-from onceward.pipe.template import code_in
+from onceward.pipe.commands import code_in, described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
 from onceward.pipelines.kit import EffectSettings, Kit
-from onceward.pipelines.paths import MESSAGE, PathFinder
-from onceward.pipelines.settings import Expression, Settings, given
+from onceward.pipelines.settings import MESSAGE, Expression, PathFinder, Settings, given
 
 _NEGATIVE: Final = re.compile(r"-[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?").fullmatch
 
