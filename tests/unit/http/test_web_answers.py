@@ -4,7 +4,10 @@ import base64
 import gzip
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -22,6 +25,8 @@ from onceward.web import Answer, Route, Scope
 from tables import each
 from web.calls import Rules
 from web.rules import GZIP, JSON, UUID, asked, fields, keyed, kind_of, post, problem
+
+READ = {"capture_output": True, "text": True, "check": True}
 
 
 def printed(fingerprint, body=b"{}", path="/orders", **more):
@@ -223,6 +228,20 @@ def test_a_credential_may_be_in_other_headers():
     assert kind_of(Rules(scope=scope).begin(keyed(UUID, ("authorization", "Bearer a")))) == "unscoped"
     with pytest.raises(ValueError, match="give the names of headers"):
         Scope.credential()
+
+
+def test_a_caller_of_several_headers_is_the_same_one_in_each_process():
+    code = (
+        "from onceward.http.request import Request\nfrom onceward.web import Scope\n"
+        "lines = {'x-a': '1', 'x-b': '2', 'x-c': '3', 'x-d': '4'}\n"
+        "print(Scope.credential(*lines)(Request('POST', '/', [*lines.items()])))"
+    )
+    seeds = map(str, range(4))
+    runs = [
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": s}, **READ) for s in seeds
+    ]
+    assert len({run.stdout for run in runs}) == 1
+    assert re.fullmatch("[0-9a-f]{32}\n", runs[0].stdout)
 
 
 def test_requests_without_a_credential_share_no_scope_but_are_refused():
