@@ -234,7 +234,7 @@ def test_a_caller_of_several_headers_is_the_same_one_in_each_process():
     code = (
         "from onceward.http.request import Request\nfrom onceward.web import Scope\n"
         "lines = {'x-a': '1', 'x-b': '2', 'x-c': '3', 'x-d': '4'}\n"
-        "print(Scope.credential(*lines)(Request('POST', '/', [*lines.items()])))"
+        "print(Scope.credential(*lines)(Request('POST', '/', headers=[*lines.items()])))"
     )
     seeds = map(str, range(4))
     runs = [
