@@ -39,7 +39,7 @@ def translated(error: Exception, url: str) -> StoreError:
         if not isinstance(cause, exceptions.RedisError | exceptions.RedisClusterException):
             return StoreError(f"ledger {url}: {error}", transient=True)
         error = cause
-    text = str(error) or type(error).__name__
+    text = str(error)
     if "WAITAOF" in text:
         return StoreError(
             f"ledger {url}: disk=yes needs Redis 7.2 or newer, or Valkey, with appendonly yes, and the right to WAITAOF ({text})"
