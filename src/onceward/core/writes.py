@@ -74,14 +74,15 @@ CARRIED: Final = ("attempts", "error", "created_at", "needs", "steps", "origin",
 
 
 def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
-    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows."""
-    claim = claim._replace(fence=held.fence + 1, created_at=held.created_at, needs=held.needs)
+    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one is as that of a new key; the fence always grows."""
+    claim = claim._replace(fence=held.fence + 1, needs=held.needs)
     if fresh:
         return claim
     error, past = (lapsed(held), history.lapsed) if held.status == IN_PROGRESS else (held.error, history.closed)
     return claim._replace(
         attempts=held.attempts + 1,
         error=error,
+        created_at=held.created_at,
         steps=held.steps,
         origin=held.origin,
         history=past(held),

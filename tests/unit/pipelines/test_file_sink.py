@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
+import time
 import uuid
 
 import pytest
 
 from onceward import Once
-from onceward.pipelines.sinks.lines import Appender, KeyedLine
+from onceward.pipelines.sinks.lines import Appender, KeyedLine, _first_fence
 from onceward.pipelines.sinks.s3 import ObjectGrouping, _Member
 from waiting import until
 
@@ -110,6 +112,33 @@ def test_a_later_attempt_takes_no_line_of_a_record_that_is_forgotten_for_its_own
         once.ledger.clear("orders:1")
     assert [pipelines.handle({"id": 1}).ok for _ in range(8)] == [False] * 7 + [True]
     assert pipelines.folder.joinpath("out").read_text() == '{"id":1}\n' * 2
+
+
+def long_attempts(once):
+    """Yield an attempt after the other; each fails, and after some the history lacks the first one."""
+    for _ in range(12):
+        claim = once.acquire("k")
+        yield claim
+        claim.release("a long reason " * 40)
+
+
+def test_an_attempt_after_an_unpark_takes_the_line_of_one_before_for_its_own():
+    once = Once("memory:", name="n")
+    first = once.acquire("k")
+    first.park("a long reason " * 40)
+    once.ledger.unpark("n:k")
+    time.sleep(0.01)  # a history has milliseconds
+    assert all(_first_fence(claim) <= first.fence for claim in long_attempts(once))
+
+
+def test_an_attempt_takes_no_line_of_a_record_that_had_expired_for_its_own(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    first = once.acquire("k")
+    first.complete(1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE onceward SET expires_at = 1.0, lease_until = 1.0")
+    assert all(_first_fence(claim) > first.fence for claim in long_attempts(once))
+    once.close()
 
 
 def test_a_text_is_one_line_whatever_is_in_it(pipelines):

@@ -153,8 +153,10 @@ def _first_fence(claim: HeldClaim) -> int:
     """Return the least fence of a record's attempts: each attempt has the next one."""
     if not claim.follows:
         return claim.fence
-    first = attempts_of(claim.record, claim.store_time())[0]
-    return first.fence if first.number == 1 else int(claim.record.created_at * 1e6)
+    began, first = claim.record.created_at, attempts_of(claim.record, claim.store_time())[0]
+    # After an unpark, and in a history that is full, the first one that is known began later.
+    is_first = first.begin is not None and round(first.begin * 1000) == round(began * 1000)
+    return first.fence if is_first else int(began * 1e6)
 
 
 def line_of(value: object) -> bytes:
