@@ -106,6 +106,8 @@ def packed(command: Sequence[object]) -> bytes:
 class RedisRequest(LaneRequest):
     """A request. Its reply is the list of the answers, with errors in the places of what the server refused."""
 
+    action = "ask"  # for its events
+    each = False  # whether the reply can have a StoreError in the place of an answer
     count = 1  # of the commands
     base: bytes | None = None  # what the Redis keys of a shard begin with that it can write to
 
@@ -176,7 +178,9 @@ class KeyReplies(NamedTuple):
 
 
 class BellWait(RedisRequest):
-    """Wait for an element of a list, so many seconds. The answer tells whether one came."""
+    """Wait for an element of a list, so many seconds."""
+
+    action = "wait"
 
     def __init__(self, key: bytes, seconds: float) -> None:
         self.key, self.seconds = key, seconds

@@ -18,6 +18,7 @@ from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, Round
 MOST_LISTENING: Final = 100  # connections that wait for a bell
 _MOVED: Final = (exceptions.MovedError, exceptions.AskError)
 _CHANGED: Final = (Broken, *_MOVED, exceptions.ReadOnlyError, exceptions.ClusterDownError)
+_FINE: Final = {bytes}  # what a script of a verb answers
 _REFUSALS: Final = (exceptions.RedisError, exceptions.RedisClusterException)
 
 
@@ -32,14 +33,14 @@ class OneServer:
         """Do one request, and return its answers: errors in the places of what a server refused."""
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = lanes.run(request, _arguments)
-        if lost := self._lost(answers):
+        if {*map(type, answers)} != _FINE and (lost := self._lost(answers)):
             return completed(answers, lost, lanes.run(request.whole(lost), _arguments))
         return answers
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = await lanes.run_async(request, _arguments)
-        if lost := self._lost(answers):
+        if {*map(type, answers)} != _FINE and (lost := self._lost(answers)):
             return completed(answers, lost, await lanes.run_async(request.whole(lost), _arguments))
         return answers
 

@@ -23,7 +23,6 @@ from onceward.stores.redis.finding import select
 from onceward.stores.redis.names import SHARDS, RedisNames, Shard, encoded
 from onceward.stores.redis.records import arguments, damaged, damaged_of, reply_of, reply_to
 from onceward.stores.redis.requests import (
-    Asking,
     BellWait,
     Confirmation,
     RedisRequest,
@@ -112,9 +111,9 @@ class RedisStore(Observed):
         self._ready = True
         return is_new
 
-    def _is_purging(self, request: object) -> bool:
+    def _is_purging(self, request: Any) -> bool:
         """Return whether it is time to purge: after so many keys that were asked for."""
-        if type(request) is RoundTrip and request.action in {"insert", "insert_many"}:
+        if request.action in {"insert", "insert_many"}:
             self._claims += len(request.calls)
             if self._claims >= PURGE_EVERY:
                 self._claims = 0
@@ -125,15 +124,16 @@ class RedisStore(Observed):
         self.conduit.close()
 
     def action(self, request: object) -> str:
-        return request.action if isinstance(request, RoundTrip) else type(request).__name__.lower()
+        assert isinstance(request, RedisRequest)
+        return request.action
 
     def _reply(self, request: RedisRequest, answers: list[Any]) -> Any:
-        if type(request) is RoundTrip and request.each:
+        if request.each:
             return [translated(one, self.url) if isinstance(one, Exception) else one for one in answers]
         for one in answers:
             if isinstance(one, Exception):
                 raise one
-        return answers[0] if type(request) is BellWait else answers
+        return answers
 
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
@@ -258,6 +258,6 @@ def _in(shard: Shard, script: Script, *arguments: object) -> ScriptCall:
     return ScriptCall(script, shard.keys_of(b""), arguments)
 
 
-def _is_preparing(request: object) -> bool:
+def _is_preparing(request: RedisRequest) -> bool:
     """Return whether a request belongs to the look at the server itself."""
-    return type(request) is Asking or (type(request) is RoundTrip and request.action == "prepare")
+    return request.action in {"ask", "prepare"}
