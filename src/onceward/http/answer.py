@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
+# RFC 9110, section 5.5
+_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 REPLAYED: Final = "Idempotent-Replayed"
 PENDING: Final = ("Idempotency-Recorded", "pending")  # on an answer that goes out before it is recorded
 CUT_SHORT: Final = "it was not sent to its end"
@@ -77,6 +79,25 @@ def recorded(answer: Answer) -> Recorded:
         return Recorded(answer.status, headers, body=answer.body.decode())
     except UnicodeDecodeError:
         return Recorded(answer.status, headers, base64=answer.body)
+
+
+def fault_of(answer: Answer, *, blanks: bool = False) -> str | None:
+    """Return why a server would refuse an answer's status or headers, at each replay anew; None if it would not.
+
+    Most bear ``blanks`` around a value.
+    """
+    status: object = answer.status
+    if not isinstance(status, int) or not 200 <= status <= 999:
+        return f"its status is {status!r}: give a number from 200 on"
+    headers: Iterable[tuple[object, object]] = answer.headers
+    for name, value in headers:
+        text = value.strip(" \t") if blanks and isinstance(value, str) else value
+        if not isinstance(name, str) or not isinstance(text, str) or not TOKEN(name) or not _VALUE(text):
+            return (
+                f"its header {name!r} cannot be sent: give a name of RFC 9110, section 5.1, and a value in Latin-1 without "
+                "line breaks, other control characters, and spaces around it"
+            )
+    return None
 
 
 def bodiless(status: int, headers: Iterable[tuple[str, str]], why: str) -> Recorded:

@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable
 
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.http.answer import Answer, Recorded, bodiless, recorded
+from onceward.http.answer import Answer, Recorded, bodiless, fault_of, recorded
 from onceward.http.route import KeyedRequest, WebOptions
 from onceward.http.rules import Rules, rules_of
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.logs import logger
 from onceward.once import Once, check_once
+from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
 from onceward.results.outcomes import GivenBack
 
@@ -146,7 +147,11 @@ class AnswerCodec(Codec):
         super().__init__(Recorded)
 
     def encode(self, value: object) -> str:
-        """As :meth:`Codec.encode`, also for an :class:`Answer`."""
+        """As :meth:`Codec.encode`, also for an :class:`Answer`. NotReplayable also says what no server could send."""
+        if isinstance(value, Answer):
+            if (fault := fault_of(value)) is not None:
+                raise NotReplayable(fault)
+            value = recorded(value)
         if isinstance(value, Recorded):
             try:
                 return self._encoder.encode(
@@ -154,4 +159,4 @@ class AnswerCodec(Codec):
                 ).decode()  # each field comes back as it is, so no trial read is needed
             except (TypeError, UnicodeEncodeError):  # a text of a class of its own, or half of a surrogate pair
                 pass
-        return super().encode(recorded(value) if isinstance(value, Answer) else value)
+        return super().encode(value)

@@ -22,6 +22,7 @@ from onceward.http.answer import (
     Recorded,
     TooLargeDecoded,
     bodiless,
+    fault_of,
     plain,
     recorded,
     replay,
@@ -232,6 +233,8 @@ class Rules:
         """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
+        if (fault := fault_of(answer, blanks=True)) is not None:
+            return bodiless(answer.status, (), fault)
         record = recorded(answer)
         if most is not None and _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(record)) > most:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")

@@ -60,7 +60,9 @@ _NEW_EACH_TIME: Final = frozenset(
 # A client without its token sends the scheme's name only, as other clients do, too. That is no credential.
 _BARE: Final = frozenset({"", "apikey", "basic", "bearer", "dpop", "token"})
 _LOOKS: Final = 20  # requests whose credentials are looked at for tokens that may expire
-_JWT: Final = re.compile(r"\beyJ[\w-]+\.eyJ[\w-]+\.").search  # RFC 7519, section 3.1: two objects of JSON in base64
+_JWT: Final = re.compile(
+    r"(?<![\w-])eyJ[\w-]+\.eyJ[\w-]+\."
+).search  # RFC 7519, section 3.1: two objects of JSON in base64
 
 
 class Unscoped(ValueError):

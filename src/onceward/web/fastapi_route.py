@@ -117,7 +117,9 @@ def _describe(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
     parameters = extra.get("parameters", [])
-    if own.read is None and not any(one["in"] == "header" and one["name"].lower() == own.header for one in parameters):
+    if own.read is None and not any(
+        one.get("in") == "header" and one.get("name", "").lower() == own.header for one in parameters
+    ):
         least, most = rules.length
         key = {
             "name": own.key,

@@ -275,6 +275,10 @@ def token(**claims):
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
+def test_a_long_text_that_looks_like_many_tokens_holds_up_nobody():
+    scope_of(keyed(UUID, ("authorization", "Bearer " + "-eyJ" * 100_000)))  # this took minutes
+
+
 def test_a_token_that_may_expire_is_warned_of_once(caplog):
     rules = Rules(scope=Scope.credential("Authorization"))
     for opaque in ("Bearer abc", "Bearer a.b.c", "Basic YTpi"):

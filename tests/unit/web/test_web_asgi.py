@@ -296,3 +296,11 @@ def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
 def test_an_applications_headers_may_be_an_iterator(once):
     client = asgi.run(asgi.served(AsgiIdempotency(asgi.streaming([b"a"], iter(asgi.JSON)), once)))
     assert (client.body, [*client.sent[0]["headers"]]) == (b"a", asgi.JSON)
+
+
+def test_an_answer_that_a_server_would_refuse_is_not_replayed(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb: c")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    assert asgi.asked(AsgiIdempotency(app, once), times=2)[1].problem == "unavailable"

@@ -11,9 +11,9 @@ import pytest
 from faults.injected import Faults, fail_before, settling, when
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.errors import LeaseLost, OncewardError
+from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
-from onceward.web import Scope
+from onceward.web import Answer, Scope
 from tables import each
 from web.asgi import records, statuses
 from web.calls import Rules, WsgiIdempotency
@@ -298,3 +298,19 @@ def test_an_application_may_begin_another_answer_before_the_first_has_parts(once
 
     app = WsgiIdempotency(app, once)
     assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
+
+
+WRONG = [("X-Name", "\u0141ukasz"), ("X-Name", "a\r\nX-More: b"), ("X Name", "a"), ("X-Name", 7)]
+
+
+@each("answer", [*(Answer(201, [header]) for header in WRONG), Answer("201"), Answer(100)])
+def test_an_answer_that_no_server_can_send_completes_the_claim_without_it(answer):
+    def app(environ, start_response):
+        with pytest.warns(ResultWarning, match="cannot be sent|its status is"):
+            current().complete(answer)
+        start_response("201 Created", [])
+        return [b"order 7"]
+
+    app = WsgiIdempotency(app, Once("memory:"))
+    assert ask(app).sent == b"order 7"
+    assert (ask(app).status, ask(app).problem) == (409, "unavailable")
