@@ -222,10 +222,10 @@ def test_an_endpoint_of_the_route_class_is_documented(once):
 
 
 def test_a_header_that_is_documented_already_is_left_as_it_is(once, app):
-    own = {"name": "idempotency-key", "in": "header", "required": False}
+    own = [{"$ref": "#/components/parameters/Tenant"}, {"name": "idempotency-key", "in": "header", "required": False}]
     app.router.route_class = idempotent_route(once)
-    app.post("/a", openapi_extra={"parameters": [own]})(lambda: None)
-    assert operation(app, "/a")["parameters"] == [own]
+    app.post("/a", openapi_extra={"parameters": own})(lambda: None)
+    assert operation(app, "/a")["parameters"] == own
 
 
 def test_a_response_becomes_an_answer():
