@@ -30,10 +30,11 @@ def connected(folder: Path) -> sqlite3.Connection:
 
 
 def work(folder: Path, seconds: float) -> None:
-    """Handle messages until none is left; each takes about so many seconds."""
+    """Handle messages until none is left, or the demo has gone; each takes about so many seconds."""
+    demo = os.getppid()
     once = Once(f"sqlite:///{folder / _LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
     table = connected(folder)
-    while table.execute(f"SELECT 1 FROM {LEFT}").fetchone():
+    while os.getppid() == demo and table.execute(f"SELECT 1 FROM {LEFT}").fetchone():
         for number, message in table.execute(_RECEIVE, {"now": time.time()}).fetchall() or [(None, "")]:
             if number is None:
                 time.sleep(0.02)

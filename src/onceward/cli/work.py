@@ -254,7 +254,7 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
     first = kind.__struct_fields__[0]
     for text in assigned:
         name, equals, value = text.partition("=")
-        if not equals or name == first:
+        if not equals or name in {first, "settings"}:
             refuse(f"--set {name}: give NAME=VALUE, a setting of {broker}")
         if name.startswith("settings."):
             settings.setdefault("settings", {})[name.removeprefix("settings.")] = value

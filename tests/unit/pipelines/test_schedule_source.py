@@ -9,17 +9,19 @@ import sqlite3
 import pytest
 
 from commands.pipeline_runs import opened
+from onceward import Once
 from onceward.core.retries import retry_transient
 from onceward.errors import StoreError
 from onceward.outbox import relay
 from onceward.pipelines import PipelineInvalid, flow
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import schedule
-from onceward.pipelines.sources.schedule import CronCalendar, ScheduleRuns
+from onceward.pipelines.sources.schedule import CronCalendar, EvenCalendar, ScheduleRuns
 from queues.boxes import Box, left_by_a_crash
 from tables import each
 
 PATIENCE = 60
+LONG = "made.append(message)\n    __import__('time').sleep(1)"
 
 
 @pytest.fixture
@@ -131,6 +133,33 @@ def test_a_half_done_window_is_finished_after_its_time_to_begin(scheduled, monke
     asyncio.run(run_until(opened(jobs.load()), lambda: jobs.made))
     assert [one.status for one in run(scheduled({"every": "1000d", "late": 0}, step=step))] == ["done"]
     assert "windows before the last 1 may be half done" in caplog.text
+
+
+def test_a_stop_waits_for_the_job_that_runs_also_while_other_windows_are_looked_up(scheduled, monkeypatch):
+    jobs, load, outcomes = scheduled({"every": "1000d"}, step=LONG), flow.Flow.load, []
+
+    async def slow(self, key):
+        await asyncio.sleep(0.3)
+        return await load(self, key)
+
+    monkeypatch.setattr(flow.Flow, "load", slow)
+    asyncio.run(run_until(opened(jobs.load(), outcomes.append), lambda: jobs.made))
+    assert [one.status for one in outcomes] == ["done"]
+
+
+def test_a_stop_while_the_pipeline_holds_begins_nothing(scheduled, pipelines):
+    jobs = scheduled({"every": "1000d"}, guard="hold: {key: 'ops:migration', every: 20ms}\n")
+    with contextlib.closing(Once(pipelines.ledger)) as once, once.claim("migration", name="ops"):
+        runs = opened(jobs.load())
+        asyncio.run(run_until(runs, lambda: runs.flow.is_held))
+    assert not jobs.made
+
+
+def test_windows_of_a_length_with_fractions_begin_where_they_begin():
+    for length in (60.1, 1.1, 4.1 * 3600):
+        calendar = EvenCalendar(length)
+        starts = [calendar.last(1_800_000_000.0 + 7.3 * number) for number in range(2000)]
+        assert [calendar.last(start) for start in starts] == starts
 
 
 @each(

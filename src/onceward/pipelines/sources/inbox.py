@@ -192,7 +192,7 @@ class WebhookRuns(FlowRuns):
 
     async def _sweep(self, released: float) -> None:
         """Handle the events that killed processes have left, and those that were given back."""
-        await self.flow.ready()
+        await unless_set(self.stopping, self.flow.ready())
         _SWEEPING.set(True)
         handler = keeping(self.flow.built.once.guards, self._receiver)
         await Completer([handler], released, self.stopping.is_set).run_async()

@@ -14,7 +14,6 @@ from onceward.consumers.reader import DeliveryReader
 from onceward.core.comparisons import meets
 from onceward.core.record import Reply
 from onceward.core.views import Criteria
-from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.pipelines.flow import Flow, FlowRuns, Runs, SourceSettings
@@ -34,7 +33,7 @@ class EvenCalendar(NamedTuple):
 
     def last(self, now: float) -> float:
         """Return when the window of ``now`` began."""
-        return now // self.every * self.every
+        return math.floor(now / self.every) * self.every
 
     def next(self, now: float) -> float:
         """Return when the next window begins."""
@@ -115,36 +114,37 @@ class ScheduleRuns(FlowRuns):
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`; with ``until_empty`` only the window of now."""
         self.begin()
-        last_start: float | None = None
         try:
-            while not self.stopping.is_set():
-                await unless_set(self.stopping, self.flow.ready())
-                now = await self._now()
-                start = self._calendar.last(now)
-                if start != last_start:
-                    in_time = now - start <= self._late
-                    if in_time:
-                        self._begin(start)
-                    if not in_time or self._calendar.last(start - 1e-3) != last_start:  # this one slept over a window
-                        await self._resume(start)
-                    last_start = start
-                if until_empty:
-                    await self.tasks.end()  # none, if the window is too old to begin
-                    return
-                pause = min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST)
-                await unless_set(self.stopping, asyncio.sleep(pause))
+            if not self.stopping.is_set():
+                await unless_set(self.stopping, self._windows(until_empty=until_empty))
             await self.tasks.end(self.grace)
         finally:
             await self.tasks.end(0.0)  # their keys stay claimed, and lapse
+
+    async def _windows(self, *, until_empty: bool) -> None:
+        """Begin each window."""
+        last_start: float | None = None
+        while True:
+            await self.flow.ready()
+            now = await self._now()
+            start = self._calendar.last(now)
+            if start != last_start:
+                in_time = now - start <= self._late
+                if in_time:
+                    self._begin(start)
+                if not in_time or self._calendar.last(start - 1e-3) != last_start:  # this one slept over a window
+                    await self._resume(start)
+                last_start = start
+            if until_empty:
+                await self.tasks.end()  # none, if the window is too old to begin
+                return
+            await asyncio.sleep(min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST))
 
     async def _now(self) -> float:
         return (await self._load("now")).now  # a key that nothing has
 
     async def _load(self, key: object) -> Reply:
-        reply = await unless_set(self.stopping, self.flow.load(ledger_key(self.name, key)))
-        if reply is None:
-            raise StoreError("the ledger did not answer before the stop")
-        return reply
+        return await self.flow.load(ledger_key(self.name, key))
 
     async def _resume(self, start: float) -> None:
         """Begin this window and those before it that another run has left half done. They can have failed for hours."""
