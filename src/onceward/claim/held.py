@@ -208,7 +208,7 @@ class HeldClaim(EndingClaim):
         return failure, None
 
     def _remembering(self, call: Call) -> Steps[None]:
-        since = self.clock()
+        since: Any = call.setdefault("since", self.clock())  # of the first try
         yield from self.completing(call)
         if self.remember is not None:
             self.remember(self.record, self.policy.retention, since)

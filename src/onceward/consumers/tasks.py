@@ -193,7 +193,7 @@ class GuardedTask:
         self._source, self._function = source, revealing(function, postpones, gives_back=True)
         handler = handler_of(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
-        policy = {**policy, "final": (*policy.get("final", once.policy.final), *also_final)}
+        policy = {**policy, "final": (*once.guards.policy(policy).final, *also_final)}
         self.policy = once.guards.policy(policy)
         if self.policy.on_busy == "skip":
             raise ValueError(

@@ -37,47 +37,62 @@ CALLS: Final = Calls()
 
 def drive_whole(steps: Steps[T], transport: Transport) -> T:
     """Run ``steps`` and return their value; they see every exception of an exchange, and every interrupt."""
+    try:
+        return _drive(steps, transport, None)
+    except BaseException as met:
+        if _are_over(steps):  # they have raised it themselves
+            raise
+        return _drive(steps, transport, met)  # an interrupt came between two of them
+
+
+async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
+    """As :func:`drive_whole`, for a coroutine."""
+    try:
+        return await _drive_async(steps, transport, None)
+    except GeneratorExit:  # a closed coroutine must not await
+        raise
+    except BaseException as met:
+        if _are_over(steps):
+            raise
+        return await _drive_async(steps, transport, met)
+
+
+# One function that goes on in its own loop misses an interrupt at the loop's jump and in the handling of another error.
+def _drive(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
     reply: object = None
-    error: BaseException | None = None
     try:
         while True:
+            request = steps.send(reply) if error is None else steps.throw(error)
+            error = None
             try:
-                request = steps.send(reply) if error is None else steps.throw(error)
-                error = None
                 reply = transport.exchange(request) if type(request) is not Sleep else drivers.sleep(request.seconds)
             except BaseException as met:
-                if _are_over(steps):  # they have returned, or raised it themselves
-                    if isinstance(met, StopIteration):
-                        return cast("T", met.value)
-                    raise
                 error = met
+    except StopIteration as end:
+        return cast("T", end.value)
     finally:
         reply = error = (
             None  # else an exception, its traceback and this frame would keep each other alive, and a claim with them
         )
 
 
-async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
-    """As :func:`drive_whole`, for a coroutine."""
+async def _drive_async(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
     reply: object = None
-    error: BaseException | None = None
     try:
         while True:
+            request = steps.send(reply) if error is None else steps.throw(error)
+            error = None
             try:
-                request = steps.send(reply) if error is None else steps.throw(error)
-                error = None
                 if type(request) is Sleep:
                     reply = await drivers.sleep_async(request.seconds)
                 else:
                     reply = await transport.exchange_async(request)
+            except GeneratorExit:
+                raise
             except BaseException as met:
-                if _are_over(steps):
-                    if isinstance(met, StopIteration):
-                        return cast("T", met.value)
-                    raise
-                if isinstance(met, GeneratorExit):  # a closed coroutine must not await
-                    raise
                 error = met
+    except StopIteration as end:
+        return cast("T", end.value)
     finally:
         reply = error = None  # as above
 

@@ -60,7 +60,7 @@ def test_an_insert_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_
         drive(store.insert(claim_of("k2", "a")), store)
     replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
     assert are_locked(replies) == [False, False, True, False, False]
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("1s",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
 
 
 def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its_session(store, other):
@@ -71,7 +71,7 @@ def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its
     assert are_locked(drive(store.swap_many([completing(one) for one in held]), store)) == [False, True, False]
     other.rollback()
     assert drive(store.swap(*completing(held[1])), store).won
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("1s",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
 
 
 @pytest.mark.parametrize("table", ["table", "meta"])
@@ -86,6 +86,12 @@ def test_a_locked_table_leaves_no_session_that_waits(postgres, schema, store, ot
     time.sleep(1.5)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND strpos(query, %s) > 0"
     assert postgres.sql(waiting, store.names.schema) == [(0,)]
+
+
+def test_a_locked_table_is_no_busy_key(store, other):
+    other.execute(f"LOCK TABLE {store.names.table} IN SHARE MODE")  # as CREATE INDEX does
+    threading.Timer(2.5, other.rollback).start()
+    assert Once(store, name="n", on_busy="skip").run("k", lambda: 1) == 1
 
 
 def test_an_outcome_waits_for_a_locked_table(store, other):

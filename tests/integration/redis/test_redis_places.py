@@ -12,6 +12,7 @@ from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT
+from onceward.stores.redis.requests import Asking
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
 from servers.needs import certificate
@@ -127,6 +128,17 @@ def test_a_batch_leaves_the_connection_to_a_server_that_is_a_replica_now(primary
         assert refused("cd")
         assert before - connected()
         store.close()
+
+
+def test_a_refusal_of_one_key_leaves_the_connections_open(primary):
+    store = open_store(primary.url)
+    drive(store.insert(claim_of("a")), store)
+    primary.ask("SET", store.names.shard_of(b"bad").of_key(b"bad")[0], "no hash")
+    seen = store.exchange(Asking(["CLIENT", "ID"]))
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        drive(store.insert(claim_of("bad")), store)
+    assert store.exchange(Asking(["CLIENT", "ID"])) == seen
+    store.close()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

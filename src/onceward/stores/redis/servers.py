@@ -5,6 +5,7 @@ moves, or cannot answer while another one takes its place, is an error that ends
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,10 @@ from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, Round
 MOST_LISTENING: Final = 100  # connections that wait for a bell
 _MOVED: Final = (exceptions.MovedError, exceptions.AskError)
 _CHANGED: Final = (Broken, *_MOVED, exceptions.ReadOnlyError, exceptions.ClusterDownError)
+# A server that takes no writes now, or cannot confirm them: another one may have its address. All else is the request's own.
+_LEAVE: Final = re.compile(
+    r"\b(ReadOnly|MasterDown|Timeout)Error\b|\b(READONLY|MASTERDOWN|NOREPLICAS|MISCONF)\b"
+).search
 _FINE: Final = {bytes}  # what a script of a verb answers
 _REFUSALS: Final = (exceptions.RedisError, exceptions.RedisClusterException)
 
@@ -45,12 +50,11 @@ class OneServer:
         return answers
 
     def _lost(self, answers: list[Any]) -> list[int]:
-        """Return the places of scripts that the server has lost. Leave a server that refuses: another one may have its address."""
-        refused = [place for place, one in enumerate(answers) if isinstance(one, Exception)]
-        lost = [place for place in refused if type(answers[place]) is exceptions.NoScriptError]
-        if len(lost) < len(refused):
+        """Return the places of scripts that the server has lost. Leave a server that takes no writes."""
+        errors = [f"{type(one).__name__} {one}" if isinstance(one, Exception) else "" for one in answers]
+        if any(map(_LEAVE, errors)):
             self.close()
-        return lost
+        return [place for place, text in enumerate(errors) if text.startswith("NoScriptError")]
 
     def close(self) -> None:
         self._calls.close()

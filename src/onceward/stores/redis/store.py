@@ -36,6 +36,7 @@ from onceward.stores.redis.servers import Servers
 
 PURGE_EVERY, PURGE_LIMIT = 1000, 2500  # purge up to 2,500 records after every 1,000 keys: it asks each shard
 _ERRORS: Final = (Broken, RedisError, RedisClusterException, UnicodeError)
+_PREPARING: Final = {"ask", "prepare"}  # requests of the look at the server itself
 _NAP: Final = 0.01  # seconds between two looks at whether the waiter that listens has heard something
 
 
@@ -69,7 +70,7 @@ class RedisStore(Observed):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: Any) -> Any:
-        if not (self._ready or _is_preparing(request)):
+        if not (self._ready or request.action in _PREPARING):
             drive(self.prepare(), self)
         try:
             reply = self._reply(request, self.conduit.run(request))
@@ -81,7 +82,7 @@ class RedisStore(Observed):
         return reply
 
     async def exchange_async(self, request: Any) -> Any:
-        if not (self._ready or _is_preparing(request)):
+        if not (self._ready or request.action in _PREPARING):
             await self._look()
         try:
             reply = self._reply(request, await self.conduit.run_async(request))
@@ -123,9 +124,8 @@ class RedisStore(Observed):
     def close(self) -> None:
         self.conduit.close()
 
-    def action(self, request: object) -> str:
-        assert isinstance(request, RedisRequest)
-        return request.action
+    def action(self, request: Any) -> str:
+        return str(request.action)
 
     def _reply(self, request: RedisRequest, answers: list[Any]) -> Any:
         if request.each:
@@ -256,8 +256,3 @@ class RedisStore(Observed):
 def _in(shard: Shard, script: Script, *arguments: object) -> ScriptCall:
     """Return a call for a whole shard."""
     return ScriptCall(script, shard.keys_of(b""), arguments)
-
-
-def _is_preparing(request: RedisRequest) -> bool:
-    """Return whether a request belongs to the look at the server itself."""
-    return request.action in {"ask", "prepare"}
