@@ -251,16 +251,17 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
         refuse(f"{shown_url(place)}: give a queue and its broker, as in {forms}")
     kind: type[WorkerSource] = getattr(brokers, _BROKERS[broker])
     settings: dict[str, Any] = {}
+    nested: dict[str, str] = {}
     first = kind.__struct_fields__[0]
     for text in assigned:
         name, equals, value = text.partition("=")
-        if not equals or name in {first, "settings"}:
+        if not equals or name == first:
             refuse(f"--set {name}: give NAME=VALUE, a setting of {broker}")
         if name.startswith("settings."):
-            settings.setdefault("settings", {})[name.removeprefix("settings.")] = value
+            nested[name.removeprefix("settings.")] = value
         else:
             settings[name] = {"true": True, "false": False}.get(value, value)
-    settings[first] = queue
+    settings |= {first: queue} | ({"settings": nested} if nested else {})
     if kind.library is not None:
         module, extra = kind.library
         with usage():

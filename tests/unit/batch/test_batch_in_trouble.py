@@ -184,8 +184,8 @@ def test_a_handler_that_runs_on_after_a_second_interrupt_keeps_its_key(tmp_path)
     url, before = f"sqlite:///{tmp_path}/ledger.db", signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            Once(url).batch(handle, key=lambda record: record, name="b", concurrency=2, lease=0.5).run(["one", "two"])
-        time.sleep(1.0)
+            Once(url).batch(handle, key=lambda record: record, name="b", concurrency=2, lease=2).run(["one", "two"])
+        time.sleep(3.0)
         other = Once(url, name="b", on_busy="raise")
         took = []
         for key in ("one", "two"):
