@@ -60,7 +60,7 @@ def test_an_insert_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_
         drive(store.insert(claim_of("k2", "a")), store)
     replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
     assert are_locked(replies) == [False, False, True, False, False]
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("6s",)]
 
 
 def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its_session(store, other):
@@ -71,7 +71,7 @@ def test_a_swap_does_not_wait_for_an_open_transaction_and_leaves_no_trace_in_its
     assert are_locked(drive(store.swap_many([completing(one) for one in held]), store)) == [False, True, False]
     other.rollback()
     assert drive(store.swap(*completing(held[1])), store).won
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("6s",)]
 
 
 @pytest.mark.parametrize("table", ["table", "meta"])

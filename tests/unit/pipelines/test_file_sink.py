@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from onceward import Once
-from onceward.pipelines.sinks.lines import Appender, KeyedLine, _first_fence
+from onceward.pipelines.sinks.lines import Appender, KeyedLine, _fences
 from onceward.pipelines.sinks.s3 import ObjectGrouping, _Member
 from waiting import until
 
@@ -122,22 +122,30 @@ def long_attempts(once):
         claim.release("a long reason " * 40)
 
 
-def test_an_attempt_after_an_unpark_takes_the_line_of_one_before_for_its_own():
-    once = Once("memory:", name="n")
+def test_attempts_after_an_unpark_take_the_line_of_one_before_for_their_own(tmp_path):
+    once, path = Once("memory:", name="n"), tmp_path / "out"
     first = once.acquire("k")
+    Appender(path).append([KeyedLine(KEYS[0], b"a\n", *_fences(first))])
     first.park("a long reason " * 40)
     once.ledger.unpark("n:k")
     time.sleep(0.01)  # a history has milliseconds
-    assert all(_first_fence(claim) <= first.fence for claim in long_attempts(once))
+    for claim in long_attempts(once):
+        Appender(path).append([KeyedLine(KEYS[0], b"a\n", *_fences(claim))])
+    assert path.read_bytes() == b"a\n"
 
 
-def test_an_attempt_takes_no_line_of_a_record_that_had_expired_for_its_own(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+@pytest.mark.parametrize("failures", [0, 6])
+def test_attempts_take_no_line_of_a_record_that_had_expired_for_their_own(tmp_path, failures):
+    once, path = Once(f"sqlite:///{tmp_path}/ledger.db", name="n"), tmp_path / "out"
     first = once.acquire("k")
+    Appender(path).append([KeyedLine(KEYS[0], b"a\n", *_fences(first))])
     first.complete(1)
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
         connection.execute("UPDATE onceward SET expires_at = 1.0, lease_until = 1.0")
-    assert all(_first_fence(claim) > first.fence for claim in long_attempts(once))
+    for number, claim in enumerate(long_attempts(once)):
+        if number >= failures:
+            Appender(path).append([KeyedLine(KEYS[0], b"b\n", *_fences(claim))])
+    assert path.read_bytes() == b"a\nb\n"
     once.close()
 
 

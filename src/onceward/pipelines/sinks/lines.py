@@ -143,20 +143,22 @@ class FileSink(SinkSettings):
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
             claim = cast("HeldClaim", call.claim)
-            line = KeyedLine(call.key(), line_of(message.data), claim.fence, _first_fence(claim))
+            line = KeyedLine(call.key(), line_of(message.data), *_fences(claim))
             await call.record(PipelineCall.thread, call, appender.add, line)
 
         return write
 
 
-def _first_fence(claim: HeldClaim) -> int:
-    """Return the least fence of a record's attempts: each attempt has the next one."""
-    if not claim.follows:
-        return claim.fence
+def _fences(claim: HeldClaim) -> tuple[int, int]:
+    """Return the fence of a line's claim, and the least one of its record's attempts.
+
+    Neither is less than the time when the record began: one that follows an expired record has the fences after that one's.
+    """
     began, first = claim.record.created_at, attempts_of(claim.record, claim.store_time())[0]
+    least = int(began * 1e6)
     # After an unpark, and in a history that is full, the first one that is known began later.
-    is_first = first.begin is not None and round(first.begin * 1000) == round(began * 1000)
-    return first.fence if is_first else int(began * 1e6)
+    is_first = first.number == 1 and first.begin is not None and round(first.begin * 1000) == round(began * 1000)
+    return max(claim.fence, least), max(first.fence, least) if is_first else least
 
 
 def line_of(value: object) -> bytes:

@@ -28,10 +28,10 @@ from onceward.stores.sql.exchange import Row
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
 _OPTIONS: Final = {"keepalives_idle": "30", "fallback_application_name": "onceward"}
 # The plan that the tables need when they are large, whatever their size when a statement is prepared; and an end of what waits for a
-# locked table when its client has gone, or it would keep its place on the server. No row: the session is a pooler's, and not this
+# locked table after its client has gone, or it would keep its place on the server. No row: the session is a pooler's, and not this
 # connection's own.
 _SETTINGS: Final = (
-    "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), set_config('statement_timeout', $2::text, false), "
+    "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), set_config('lock_timeout', $2::text, false), "
     "set_config('plan_cache_mode', 'force_generic_plan', false) WHERE pg_backend_pid()::text = $1::text"
 )
 
