@@ -80,6 +80,8 @@ class Replays:
             why = f"it is in {result}, and was not fetched" if type(result) is Elsewhere else "it is no text"
             raise ResultUnavailable(record.key, why)
         try:
+            if not result.startswith(self._codecs.ENVELOPE):  # neither sealed nor raised
+                return self.codec.decode(result)
             if result.startswith(SEALED):
                 result = cast("str", sealing().opened(self._policy.seal, result))
             if not result.startswith(self._codecs.RAISED):
